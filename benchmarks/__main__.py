@@ -1,0 +1,109 @@
+"""The runner: every engine in its own process, one task after the other in turn, ratios of minimum and median at the end."""
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPETITIONS = {"bulk_append": 5, "bulk_append_partitioned": 5, "one_row_append": 40, "scan": 10, "cold_snapshot": 5}
+WARM_UP = {"bulk_append": 1, "bulk_append_partitioned": 1, "one_row_append": 8, "scan": 2, "cold_snapshot": 1}
+REFERENCE = "ours"
+
+
+class Worker:
+    """A running engine."""
+
+    def __init__(self, engine: str, home: Path, rows: int, files: int, log: Path) -> None:
+        self.engine = engine
+        self._log = log.open("w")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", engine, str(home), str(rows), str(files)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+        )  # fmt: skip
+        self.tasks: list[str] = self._answer()
+
+    def _answer(self) -> list[str]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"The {self.engine} worker ended early; see {self._log.name}")
+        return json.loads(line)
+
+    def run(self, task: str) -> dict[str, float]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(task + "\n")
+        self._process.stdin.flush()
+        return dict(self._answer())
+
+    def stop(self) -> None:
+        self._process.communicate("\n")
+        self._log.close()
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Nearest-rank percentile."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def report(task: str, results: dict[str, list[dict[str, float]]]) -> list[str]:
+    """Markdown rows: each engine's figures and its ratios to ours (above 1: slower than ours)."""
+    ours = results.get(REFERENCE)
+    rows = []
+    for engine, runs in results.items():
+        cells = [task, engine, str(len(runs))]
+        for figure, pick in (("wall", min), ("wall", statistics.median), ("cpu", statistics.median)):
+            mine = pick([run[figure] for run in runs])
+            base = pick([run[figure] for run in ours]) if ours else math.nan
+            cells.append(f"{mine:.3f}")
+            cells.append(f"{mine / base:.2f}" if base else "-")
+        wall = [run["wall"] for run in runs]
+        cells.append(f"{percentile(wall, 0.95) / statistics.median(wall):.2f}")
+        cells.append(str(int(max(run.get("spark_jobs", 0) for run in runs))))
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the bulk append and of the scan")
+    parser.add_argument("--files", type=int, default=100_000, help="files of the cold snapshot")
+    parser.add_argument("--engines", nargs="*", default=["spark", "ours", "delta-spark", "deltalake"])
+    parser.add_argument("--tasks", nargs="*", default=list(REPETITIONS))
+    parser.add_argument("--jars", nargs="*", default=[], help="delta-spark's jars; without them that engine is left out")
+    parser.add_argument("--home", type=Path, help="folder for tables and logs; a temporary one by default")
+    arguments = parser.parse_args()
+    home = arguments.home or Path(tempfile.mkdtemp(prefix="cm-delta-bench-"))
+    workers = []
+    for engine in arguments.engines:
+        if engine == "delta-spark" and not arguments.jars:
+            print("delta-spark is left out: give its jars with --jars", file=sys.stderr)
+            continue
+        place = home / engine
+        place.mkdir(parents=True)
+        (place / "jars.json").write_text(json.dumps(arguments.jars))
+        print(f"preparing {engine} ...", file=sys.stderr)
+        workers.append(Worker(engine, place, arguments.rows, arguments.files, home / f"{engine}.log"))
+    print("| task | engine | runs | wall min s | x ours | wall median s | x ours | cpu median s | x ours | p95 / median | jobs |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for task in arguments.tasks:
+        able = [worker for worker in workers if task in worker.tasks]
+        results: dict[str, list[dict[str, float]]] = {worker.engine: [] for worker in able}
+        for turn in range(-WARM_UP[task], REPETITIONS[task]):
+            for worker in able:
+                figures = worker.run(task)
+                if turn >= 0:
+                    results[worker.engine].append(figures)
+        print("\n".join(report(task, results)), flush=True)
+    for worker in workers:
+        worker.stop()
+    if arguments.home is None:
+        shutil.rmtree(home)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""One engine in its own process: reads a task name a line, runs it, answers with a JSON line of seconds and extra figures."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.engines import ENGINES
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and all its descendants, the JVM among them."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(entry.name)] = int(fields[1])
+        ticks[int(entry.name)] = int(fields[11]) + int(fields[12]) + int(fields[13]) + int(fields[14])
+    mine = {os.getpid()}
+    grown = True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in mine} - mine
+        mine |= more
+        grown = bool(more)
+    return sum(ticks.get(pid, 0) for pid in mine) / _TICKS
+
+
+def main() -> None:
+    """Protocol: one JSON line on the saved standard output for each line on standard input; an empty line ends the worker."""
+    name, home, rows, files = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # Whatever a library prints goes to standard error, never between the answers.
+    engine = ENGINES[name]()
+    engine.prepare(home, rows, files)
+    tasks = engine.tasks()
+    print(json.dumps(sorted(tasks)), file=answers)
+    for line in sys.stdin:
+        task = line.strip()
+        if not task:
+            break
+        cpu, start = cpu_seconds(), time.perf_counter()
+        extra = tasks[task]() or {}
+        wall = time.perf_counter() - start
+        print(json.dumps({"wall": wall, "cpu": cpu_seconds() - cpu, **extra}), file=answers)
+    engine.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""The catalog seam: names, ratification and maintenance policy (protocol "Catalog-managed tables").
+
+A catalog knows versions, file names, summaries and policies; never the meaning of a data file. Values here are what every
+implementation answers with; ``catalog.sql`` is the implementation over SQLAlchemy. The guarantees of :class:`Catalog` are
+proven for every implementation by ``tests/contracts/catalog_contract.py``.
+"""
+
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from cm_delta_dagster.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableIdentifier:
+    """A three-level name. ``str()`` gives ``catalog.schema.table``."""
+
+    catalog: str
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.catalog}.{self.schema}.{self.table}"
+
+    @classmethod
+    def parse(cls, text: str) -> "TableIdentifier":
+        """``catalog.schema.table``. Raises InvalidArgumentError for another number of parts or an empty one."""
+        parts = text.split(".")
+        if len(parts) != 3 or not all(part.strip() == part and part for part in parts):
+            raise InvalidArgumentError(
+                f"{text!r} is not a table name: write it as catalog.schema.table, three non-empty parts without dots."
+            )
+        return cls(*parts)
+
+
+class CommitMode(StrEnum):
+    """How a proposal carries its actions; further modes are added here (inline, put-if-absent)."""
+
+    STAGED = "staged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSummary:
+    """What a writer tells the catalog about a commit, for the commit feed; the catalog does not interpret it.
+
+    Attributes:
+        txn_id: unique id of the transaction (CINFO-2).
+        in_commit_timestamp: epoch milliseconds (ICT-4).
+        operation: name as in commitInfo, e.g. ``WRITE``.
+        data_change: True if any file action of the commit changes data, or if the metadata changed; False for
+            maintenance.
+        metrics: operation metrics as in commitInfo.
+        tags: provenance as in commitInfo, e.g. ``dagster/run_id``, ``dagster/asset_key``, ``dagster/partition_key``.
+    """
+
+    txn_id: str
+    in_commit_timestamp: int
+    operation: str
+    data_change: bool
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitProposal:
+    """A staged commit offered for ``version``: a bare file name inside the table's ``_delta_log/_staged_commits``."""
+
+    version: int
+    file_name: str
+    file_size: int
+    file_modification_time: int
+    summary: CommitSummary
+    mode: CommitMode = CommitMode.STAGED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatifiedCommit:
+    """One ratified commit as the catalog keeps it."""
+
+    version: int
+    file_name: str
+    file_size: int
+    file_modification_time: int
+    txn_id: str
+    in_commit_timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatifiedCommits:
+    """Answer of ``get_ratified_commits``.
+
+    Invariants: ``commits`` is ascending and contiguous; ``latest_version`` is the table's, whatever range was asked for
+    (CM-C10); every version in ``(published_version, latest_version]`` that lies in the range is among ``commits``.
+    ``latest_data_version`` is the newest version that changed data.
+    """
+
+    latest_version: int
+    published_version: int
+    latest_data_version: int
+    commits: tuple[RatifiedCommit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratified:
+    """The proposal is now version ``version`` of the table (or was already: ``repeated``)."""
+
+    version: int
+    latest_version: int
+    published_version: int
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionTaken:
+    """Another commit has the proposed version. ``winners`` holds the stored commits from the proposed version on (CM-C11)."""
+
+    proposed_version: int
+    winners: RatifiedCommits
+
+
+CommitOutcome: TypeAlias = Ratified | VersionTaken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingTable:
+    """Phase 1 of a creation: a reserved id and location, no name yet. ``location`` has no trailing slash."""
+
+    table_id: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEntry:
+    """A registered table and, from the same catalog call, its ratified commits (CM-R1)."""
+
+    identifier: TableIdentifier
+    table_id: str
+    location: str
+    ratified: RatifiedCommits
+    created_ms: int
+
+
+class MaintenanceKind(StrEnum):
+    """What a client may want to do to a table beside committing. The last three are exempt: allowed unless denied."""
+
+    DATA_REORGANIZATION = "DATA_REORGANIZATION"
+    DATA_CLEANUP = "DATA_CLEANUP"
+    METADATA_CLEANUP = "METADATA_CLEANUP"
+    CHECKPOINT = "CHECKPOINT"
+    LOG_COMPACTION = "LOG_COMPACTION"
+    VERSION_CHECKSUM = "VERSION_CHECKSUM"
+
+    @property
+    def allowed_by_default(self) -> bool:
+        """Protocol default: only checkpoint, log compaction and version checksum need no permission (CM-M4)."""
+        return self in (
+            MaintenanceKind.CHECKPOINT,
+            MaintenanceKind.LOG_COMPACTION,
+            MaintenanceKind.VERSION_CHECKSUM,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceRule:
+    """One line of policy. ``scope`` is ``catalog``, ``catalog.schema`` or ``catalog.schema.table``; the longest one decides."""
+
+    scope: str
+    kind: MaintenanceKind
+    allowed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceDecision:
+    """The catalog's answer for one table and kind. ``decided_by`` is the scope of the rule, or ``default``."""
+
+    kind: MaintenanceKind
+    allowed: bool
+    reason: str
+    decided_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedEntry:
+    """One commit in the feed of the whole catalog.
+
+    ``position`` grows strictly in the order in which commits become visible, over all tables, without ever showing a smaller
+    one later. ``data_version`` is the newest data-changing version of the table at this commit.
+    """
+
+    position: int
+    identifier: TableIdentifier
+    table_id: str
+    version: int
+    data_version: int
+    ratified_ms: int
+    summary: CommitSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """The caller holds the table for maintenance until ``expires_ms``."""
+
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldByAnother:
+    """Another maintenance run holds the table."""
+
+    owner: str
+    kind: MaintenanceKind
+    expires_ms: int
+
+
+class Catalog(typing.Protocol):
+    """Names and ratification.
+
+    Guarantees: a ratified commit is durable when the call returns (CM-C1); versions are ratified in order, each once
+    (CM-C2, CM-C3); all answers are consistent when several processes use the catalog at once and across restarts (CM-C15);
+    tables are addressed by id after resolution, so that a dropped and re-created name fences stale clients (CM-D8).
+    Raises only errors of this package; CatalogUnavailableError when the catalog cannot be reached.
+    """
+
+    def create_staging_table(self, identifier: TableIdentifier) -> StagingTable:
+        """Phase 1: reserve an id and a unique location. Nothing resolves by name. TableAlreadyExistsError if it is taken."""
+        ...
+
+    def register_table(
+        self, table_id: str, identifier: TableIdentifier, *, summary: CommitSummary
+    ) -> TableEntry:
+        """Phase 3: give the staging table its name, atomically, with version 0 ratified and published.
+
+        Registering the same id under the same name again answers with the entry. Raises TableAlreadyExistsError if the name
+        belongs to another table, TableNotFoundError if the id was never reserved.
+        """
+        ...
+
+    def load_table(self, identifier: TableIdentifier) -> TableEntry:
+        """Resolve a name: id, location and ratified commits in one call. Raises TableNotFoundError."""
+        ...
+
+    def drop_table(self, identifier: TableIdentifier) -> None:
+        """Soft drop: the name is free, log and data stay (CM-D6). Raises TableNotFoundError."""
+        ...
+
+    def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
+        """Names under ``scope`` (``""``, ``catalog`` or ``catalog.schema``), sorted."""
+        ...
+
+    def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
+        """Ratify exactly one proposal for each version.
+
+        The same file name again for its version answers ``Ratified(repeated=True)``. Raises CommitRejectedError for a gap or
+        for a file name that does not belong to the version (CM-C14), TableNotFoundError for an unknown or dropped table.
+        """
+        ...
+
+    def get_ratified_commits(
+        self, table_id: str, *, start: int | None = None, end: int | None = None
+    ) -> RatifiedCommits:
+        """The unpublished ratified commits within the inclusive range (CM-C9) and the latest version (CM-C10)."""
+        ...
+
+    def set_published_version(self, table_id: str, version: int) -> None:
+        """Tell that ``_delta_log`` holds every version up to ``version``; never moves backwards or above the latest."""
+        ...
+
+    def set_maintenance_rule(self, rule: MaintenanceRule) -> None:
+        """Create or replace the rule of that scope and kind."""
+        ...
+
+    def remove_maintenance_rule(self, scope: str, kind: MaintenanceKind) -> None:
+        """Back to the wider scope or the default; an absent rule is no error."""
+        ...
+
+    def maintenance_rules(self) -> tuple[MaintenanceRule, ...]:
+        """Every rule, by scope and kind."""
+        ...
+
+    def maintenance_decision(self, identifier: TableIdentifier, kind: MaintenanceKind) -> MaintenanceDecision:
+        """Whether that maintenance is permitted on that table now, and why."""
+        ...
+
+    def claim_maintenance(
+        self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int
+    ) -> Claimed | HeldByAnother:
+        """Hold the table for one maintenance run; the same owner renews. An expired claim is free."""
+        ...
+
+    def release_maintenance(self, table_id: str, *, owner: str) -> None:
+        """Give the claim back; no error if it is not held."""
+        ...
+
+    def feed(
+        self,
+        *,
+        after: int,
+        limit: int,
+        identifiers: Iterable[TableIdentifier] | None = None,
+    ) -> Sequence[FeedEntry]:
+        """Commits of position > ``after`` in order of position, at most ``limit``, in one query; optionally of these names."""
+        ...
+
+    def latest_feed_position(self) -> int:
+        """Position of the newest commit, 0 when there is none."""
+        ...
+
+    def close(self) -> None:
+        """Release connections; the object may not be used afterwards."""
+        ...

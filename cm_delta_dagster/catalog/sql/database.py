@@ -1,0 +1,315 @@
+"""One catalog database: connections, transactions, retries, and the border at which SQLAlchemy's errors end.
+
+Room: catalog.sql. It knows nothing of tables or commits; see :mod:`~cm_delta_dagster.catalog.sql.catalog` for those.
+
+SQLite gets one connection for each :class:`Database`, used by one thread at a time, opened late and closed before a fork: SQLite
+counts its file locks for each process, and a child that inherits the counts, but not the locks, can lose commits. PostgreSQL
+gets a pool, which a forked child forgets without closing the parent's sockets.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from cm_delta_dagster.catalog.sql import migrate
+from cm_delta_dagster.errors import (
+    CatalogError,
+    CatalogUnavailableError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+)
+
+T = TypeVar("T")
+
+_BUSY_TIMEOUT_S = 30
+_GIVE_UP_AFTER_S = 120
+_CONNECT_TIMEOUT_S = 10
+_SECRET_PARAMETERS = ("password", "sslpassword")
+_BEGIN = "cm_delta_begin"
+_TRANSIENT_SQLSTATES = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock not available
+_PERMISSION_SQLSTATES = frozenset({"42501", "25006"})  # insufficient privilege, read-only transaction
+_UNAVAILABLE_SQLSTATE_CLASSES = ("08", "53", "57")  # connection, resources, operator intervention
+
+
+class Database:
+    """Transactions on one database. Thread-safe; survives a fork in parent and child.
+
+    Args:
+        url: SQLAlchemy URL of a SQLite file or a PostgreSQL database.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = _parsed_url(url)
+        self.shown_url = _without_secrets(self._url)
+        self._is_sqlite = self._url.get_backend_name() == "sqlite"
+        self._lock = threading.RLock()
+        self._engine: sa.Engine | None = None
+        self._writer: sa.Engine | None = None
+        self._closed = False
+        _OPEN.add(self)
+
+    def read(self, statements: Callable[[sa.Connection], T]) -> T:
+        """Run a single statement, without the cost of a transaction around it."""
+        return self._retried(statements, self._read_once)
+
+    def write(self, statements: Callable[[sa.Connection], T]) -> T:
+        """Run in one write transaction; ``statements`` may run again when nothing of its first run was committed."""
+        return self._retried(statements, self._write_once)
+
+    def close(self) -> None:
+        """Close every connection; later calls fail."""
+        with self._lock:
+            self._closed = True
+            _OPEN.discard(self)
+            if self._engine is not None:
+                self._engine.dispose()
+            self._engine = self._writer = None
+
+    def _retried(self, statements: Callable[[sa.Connection], T], once: Callable[[Callable[[sa.Connection], T]], T]) -> T:
+        try:
+            try:
+                return once(statements)
+            except sa.exc.DBAPIError as error:
+                if not _nothing_happened(error):
+                    raise
+            retrying = Retrying(
+                retry=retry_if_exception(_nothing_happened),
+                wait=wait_random_exponential(multiplier=0.01, max=0.5),
+                stop=stop_after_delay(_GIVE_UP_AFTER_S),
+                reraise=True,
+            )
+            return retrying(once, statements)
+        except sa.exc.SQLAlchemyError as error:
+            raise self._mapped(error) from error
+
+    def _read_once(self, statements: Callable[[sa.Connection], T]) -> T:
+        if not self._is_sqlite:
+            with self._ready()[0].connect() as connection:
+                return statements(connection)
+        with self._lock, self._ready()[0].connect() as connection:
+            return statements(connection)
+
+    def _write_once(self, statements: Callable[[sa.Connection], T]) -> T:
+        if not self._is_sqlite:
+            return self._transaction(self._ready()[1], statements)
+        with self._lock:
+            return self._transaction(self._ready()[1], statements)
+
+    def _transaction(self, engine: sa.Engine, statements: Callable[[sa.Connection], T]) -> T:
+        with engine.connect() as connection:
+            result = statements(connection)
+            try:
+                connection.commit()
+            except sa.exc.DBAPIError as error:
+                if not _is_busy(error):
+                    # The database may have committed all the same: never run the statements again for that.
+                    raise CatalogUnavailableError(
+                        f"The answer to a commit on the catalog {self.shown_url} was lost ({error.orig}); whether it took "
+                        "effect is unknown. Ask the catalog before doing it again."
+                    ) from error
+                raise
+            return result
+
+    def _ready(self) -> tuple[sa.Engine, sa.Engine]:
+        reader, writer = self._engine, self._writer
+        if reader is not None and writer is not None:
+            return reader, writer
+        with self._lock:
+            if self._closed:
+                raise CatalogError(f"The catalog {self.shown_url} was closed; open it anew.")
+            if self._engine is None or self._writer is None:
+                reader = self._create_engine()
+                writer = reader.execution_options(
+                    **({_BEGIN: "BEGIN IMMEDIATE"} if self._is_sqlite else {"isolation_level": "READ COMMITTED"})
+                )
+                try:
+                    self._migrate(reader, writer)
+                except BaseException:
+                    reader.dispose()
+                    raise
+                self._engine, self._writer = reader, writer
+            return self._engine, self._writer
+
+    def _migrate(self, reader: sa.Engine, writer: sa.Engine) -> None:
+        with reader.connect() as connection:
+            if migrate.is_current(connection):
+                return
+        with writer.connect() as connection:
+            migrate.upgrade(connection, url=self.shown_url)
+            connection.commit()
+
+    def _create_engine(self) -> sa.Engine:
+        if self._is_sqlite:
+            return _sqlite_engine(self._url)
+        return _postgresql_engine(self._url)
+
+    def _mapped(self, error: sa.exc.SQLAlchemyError) -> CatalogError:
+        detail = _detail(error)
+        if _is_denied(error):
+            return PermissionDeniedError(
+                f"The catalog {self.shown_url} does not let this user do that: {detail}. Ask for the right to write to it."
+            )
+        if _is_unavailable(error):
+            return CatalogUnavailableError(
+                f"The catalog {self.shown_url} could not be used: {detail}. Check the URL and that the database is up."
+            )
+        return CatalogError(f"The catalog {self.shown_url} failed: {detail}. Check that it is a catalog of this package.")
+
+    def _before_fork(self) -> None:
+        self._lock.acquire()
+        if self._is_sqlite and self._engine is not None:
+            self._engine.dispose()
+
+    def _after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+    def _after_fork_in_child(self) -> None:
+        if not self._is_sqlite and self._engine is not None:
+            self._engine.dispose(close=False)
+        self._lock.release()
+
+
+_OPEN: "weakref.WeakSet[Database]" = weakref.WeakSet()
+_HELD_FOR_FORK: list[Database] = []
+
+
+def _before_fork() -> None:
+    for database in sorted(_OPEN, key=id):
+        database._before_fork()
+        _HELD_FOR_FORK.append(database)
+
+
+def _after_fork_in_parent() -> None:
+    while _HELD_FOR_FORK:
+        _HELD_FOR_FORK.pop()._after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    while _HELD_FOR_FORK:
+        _HELD_FOR_FORK.pop()._after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
+
+
+def _parsed_url(text: str) -> sa.URL:
+    try:
+        url = sa.make_url(text)
+    except sa.exc.ArgumentError:
+        # The text may hold a password, so that neither it nor SQLAlchemy's message is repeated.
+        raise InvalidArgumentError(
+            "The catalog URL cannot be parsed: write sqlite:////absolute/path.db or postgresql://user:password@host/database."
+        ) from None
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername == "sqlite":
+        url = url.set(drivername="sqlite+pysqlite")
+    if url.drivername not in ("sqlite+pysqlite", "postgresql+psycopg"):
+        raise InvalidArgumentError(
+            f"The catalog URL asks for {url.drivername!r}; supported are sqlite (one machine) and postgresql+psycopg (shared)."
+        )
+    if url.get_backend_name() == "sqlite":
+        if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+            raise InvalidArgumentError(
+                "A SQLite catalog needs a plain file, because several processes share it: sqlite:////absolute/path.db."
+            )
+        url = url.set(database=os.path.abspath(url.database))
+    return url
+
+
+def _without_secrets(url: sa.URL) -> str:
+    hidden = {name: "***" for name in _SECRET_PARAMETERS if name in url.query}
+    return url.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def _sqlite_engine(url: sa.URL) -> sa.Engine:
+    try:
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CatalogUnavailableError(
+            f"The directory of the catalog {_without_secrets(url)} could not be made: {error}. Check the URL and its rights."
+        ) from error
+    engine = sa.create_engine(
+        url,
+        poolclass=sa.pool.QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        connect_args={"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False, "isolation_level": None},
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        begin = connection.get_execution_options().get(_BEGIN)
+        if begin is not None:
+            connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def _postgresql_engine(url: sa.URL) -> sa.Engine:
+    arguments: dict[str, Any] = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", pool_size=5, max_overflow=15, connect_args=arguments)
+
+    @sa.event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: Any) -> None:
+        # A server set to synchronous_commit=off would lose commits that were answered as ratified.
+        before = connection.autocommit
+        connection.autocommit = True
+        connection.execute(
+            "SELECT set_config('synchronous_commit', 'on', false)"
+            " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+        )
+        connection.autocommit = before
+
+    return engine
+
+
+def _code(error: BaseException) -> str:
+    original = getattr(error, "orig", None)
+    return str(getattr(original, "sqlstate", None) or getattr(original, "sqlite_errorname", None) or "")
+
+
+def _is_busy(error: BaseException) -> bool:
+    return _code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or _code(error) in _TRANSIENT_SQLSTATES
+
+
+def _nothing_happened(error: BaseException) -> bool:
+    """Worth another attempt: the database was busy, or a pooled connection had died before the commit was sent."""
+    return _is_busy(error) or (isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated)
+
+
+def _is_denied(error: BaseException) -> bool:
+    return _code(error) in _PERMISSION_SQLSTATES or _code(error).startswith(("SQLITE_READONLY", "SQLITE_PERM"))
+
+
+def _is_unavailable(error: sa.exc.SQLAlchemyError) -> bool:
+    if isinstance(error, sa.exc.TimeoutError | sa.exc.InterfaceError):
+        return True
+    if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
+        return True
+    code = _code(error)
+    if code.startswith("SQLITE_"):
+        return code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN"))
+    return code.startswith(_UNAVAILABLE_SQLSTATE_CLASSES) or (isinstance(error, sa.exc.OperationalError) and not code)
+
+
+def _detail(error: sa.exc.SQLAlchemyError) -> str:
+    original = getattr(error, "orig", None)
+    return " ".join(str(original or error).split())

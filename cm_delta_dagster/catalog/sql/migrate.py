@@ -1,0 +1,61 @@
+"""Brings a catalog database to this release's schema, once, whoever comes first.
+
+Room: catalog.sql. The revisions are in ``migrations``; this module decides whether to run them.
+"""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from cm_delta_dagster.errors import CatalogVersionError
+
+VERSION_TABLE = "cm_delta_alembic_version"
+HEAD = "0001"
+"""Newest revision of this release; a constant so that an up-to-date database costs one query."""
+
+_ADVISORY_LOCK = 4_862_170_233_771
+_READ_VERSION = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")
+
+
+def is_current(connection: sa.Connection) -> bool:
+    """Whether the database has exactly this release's schema. False also for a database without one."""
+    try:
+        return connection.execute(_READ_VERSION).scalars().all() == [HEAD]
+    except (sa.exc.OperationalError, sa.exc.ProgrammingError):
+        return False
+
+
+def upgrade(connection: sa.Connection, *, url: str) -> None:
+    """Create or migrate, inside the caller's write transaction; others wait and then find the work done.
+
+    Args:
+        url: the catalog's URL without password, for messages.
+
+    Raises:
+        CatalogVersionError: the database has a revision that this release does not know.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+    config = alembic_config()
+    if sa.inspect(connection).has_table(VERSION_TABLE):
+        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        unknown = sorted(set(connection.execute(_READ_VERSION).scalars()) - known)
+        if unknown:
+            raise CatalogVersionError(
+                f"The catalog {url} has schema revision {', '.join(unknown)}, which this release does not know (its own is "
+                f"{HEAD}): a newer release of cm-delta-dagster made it. Upgrade the package here; nothing was changed."
+            )
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def alembic_config() -> Config:
+    """Alembic's configuration, without a file."""
+    config = Config()
+    # Alembic reads the option with ConfigParser's interpolation.
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

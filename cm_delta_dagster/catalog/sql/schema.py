@@ -1,0 +1,89 @@
+"""Tables of the catalog's database, as SQLAlchemy Core sees them.
+
+Room: catalog.sql. The migrations create them; a test compares the two. Every name starts with ``cm_delta_`` because the
+database may be shared with others (Dagster's own storage, for one).
+"""
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+
+STAGING = "staging"
+ACTIVE = "active"
+DROPPED = "dropped"
+
+TABLES = sa.Table(
+    "cm_delta_tables",
+    METADATA,
+    sa.Column("table_id", sa.Text, primary_key=True),
+    sa.Column("catalog_name", sa.Text, nullable=False),
+    sa.Column("schema_name", sa.Text, nullable=False),
+    sa.Column("table_name", sa.Text, nullable=False),
+    sa.Column("location", sa.Text, nullable=False, unique=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("latest_version", sa.BigInteger, nullable=False),
+    sa.Column("published_version", sa.BigInteger, nullable=False),
+    sa.Column("latest_data_version", sa.BigInteger, nullable=False),
+    sa.Column("latest_in_commit_timestamp", sa.BigInteger, nullable=False),
+    sa.Column("reserved_ms", sa.BigInteger, nullable=False),
+    sa.Column("created_ms", sa.BigInteger),
+    sa.Column("dropped_ms", sa.BigInteger),
+)
+"""One row for each reservation. ``latest_version`` and ``published_version`` are -1 while staging."""
+
+sa.Index(
+    "cm_delta_tables_active_name",
+    TABLES.c.catalog_name,
+    TABLES.c.schema_name,
+    TABLES.c.table_name,
+    unique=True,
+    sqlite_where=TABLES.c.state == sa.literal_column("'active'"),
+    postgresql_where=TABLES.c.state == sa.literal_column("'active'"),
+)
+
+COMMITS = sa.Table(
+    "cm_delta_commits",
+    METADATA,
+    sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
+    sa.Column("version", sa.BigInteger, primary_key=True),
+    sa.Column("position", sa.BigInteger, nullable=False, unique=True),
+    sa.Column("mode", sa.Text, nullable=False),
+    sa.Column("file_name", sa.Text, nullable=False),
+    sa.Column("file_size", sa.BigInteger, nullable=False),
+    sa.Column("file_modification_time", sa.BigInteger, nullable=False),
+    sa.Column("txn_id", sa.Text, nullable=False),
+    sa.Column("in_commit_timestamp", sa.BigInteger, nullable=False),
+    sa.Column("operation", sa.Text, nullable=False),
+    sa.Column("data_change", sa.Boolean, nullable=False),
+    sa.Column("data_version", sa.BigInteger, nullable=False),
+    sa.Column("ratified_ms", sa.BigInteger, nullable=False),
+    sa.Column("metrics", sa.Text, nullable=False),
+    sa.Column("tags", sa.Text, nullable=False),
+)
+"""Every ratified commit, kept for the feed. Those above the table's ``published_version`` are served to readers."""
+
+FEED_COUNTER = sa.Table(
+    "cm_delta_feed_counter",
+    METADATA,
+    sa.Column("counter_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("position", sa.BigInteger, nullable=False),
+)
+"""One row (id 1). Its lock is held until the commit is visible, so that positions become visible in their order."""
+
+MAINTENANCE_RULES = sa.Table(
+    "cm_delta_maintenance_rules",
+    METADATA,
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("allowed", sa.Boolean, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+
+MAINTENANCE_CLAIMS = sa.Table(
+    "cm_delta_maintenance_claims",
+    METADATA,
+    sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("expires_ms", sa.BigInteger, nullable=False),
+)

@@ -1,0 +1,113 @@
+"""Writes checkpoints and version checksums of ratified versions. Room: client.
+
+What they contain is decided in ``protocol.checkpoints`` and ``protocol.checksum``; here the bytes are put in place in an order
+that never lets a reader see a half-made one: sidecars, then the checkpoint, then ``_last_checkpoint`` (LASTCP-2).
+"""
+
+import uuid
+from dataclasses import dataclass
+
+from cm_delta_dagster.client.log_reader import published_source
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, UnpublishedVersionError
+from cm_delta_dagster.protocol import checkpoints, checksum, last_checkpoint, log_files
+from cm_delta_dagster.protocol.checksum import VersionChecksum
+from cm_delta_dagster.storage.parquet import encode_parquet
+from cm_delta_dagster.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenCheckpoint:
+    """A complete checkpoint: its version, file name, sidecars and size in bytes (sidecars included)."""
+
+    version: int
+    file_name: str
+    num_sidecars: int
+    num_actions: int
+    size_bytes: int
+
+
+def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> WrittenCheckpoint:
+    """Write a checkpoint of ``snapshot`` and point ``_last_checkpoint`` to it.
+
+    Args:
+        now_ms: decides which tombstones have expired.
+
+    Raises:
+        UnpublishedVersionError: ``_delta_log`` has no commit of that version yet (CM-M1).
+    """
+    location, version = snapshot.location, snapshot.version
+    _require_published(store, snapshot)
+    tables = checkpoints.build_checkpoint(snapshot.state, now_ms=now_ms)
+    sidecars = []
+    total = 0
+    for table in tables.sidecars:
+        data = encode_parquet(table)
+        name = log_files.sidecar_file_name(str(uuid.uuid4()))
+        store.write_if_absent(f"{log_files.sidecars_directory(location)}/{name}", data)
+        sidecars.append(checkpoints.sidecar_action(name, size_in_bytes=len(data), modification_time=now_ms))
+        total += len(data)
+    top = encode_parquet(checkpoints.with_sidecars(tables.top, sidecars))
+    if checkpoints.is_v2(tables):
+        name = log_files.v2_checkpoint_file_name(version, str(uuid.uuid4()), "parquet")
+    else:
+        name = log_files.classic_checkpoint_file_name(version)
+    store.write(f"{log_files.log_directory(location)}/{name}", top)
+    written = WrittenCheckpoint(
+        version=version,
+        file_name=name,
+        num_sidecars=len(sidecars),
+        num_actions=tables.num_actions + len(sidecars),
+        size_bytes=total + len(top),
+    )
+    _write_hint(store, snapshot, written)
+    return written
+
+
+def _require_published(store: Store, snapshot: Snapshot) -> None:
+    if snapshot.published_version >= snapshot.version:
+        return
+    try:
+        store.stat(published_source(snapshot.location, snapshot.version).location)
+    except ObjectNotFoundError as error:
+        raise UnpublishedVersionError(
+            f"Version {snapshot.version} of {snapshot.identifier} is ratified but not published, and only a published version "
+            "may be checkpointed. Publish it first."
+        ) from error
+
+
+def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) -> None:
+    location = f"{log_files.log_directory(snapshot.location)}/{log_files.LAST_CHECKPOINT_FILE_NAME}"
+    try:
+        current = last_checkpoint.decode(store.read(location))
+    except ObjectNotFoundError:
+        current = None
+    if current is not None and current.version > written.version:
+        return  # The hint is never moved back to an older checkpoint (LASTCP-2).
+    hint = last_checkpoint.LastCheckpoint(
+        version=written.version,
+        size=written.num_actions,
+        size_in_bytes=written.size_bytes,
+        num_of_add_files=snapshot.num_files,
+    )
+    store.write(location, last_checkpoint.encode(hint))
+
+
+def read_checksum(store: Store, location: str, version: int) -> VersionChecksum | None:
+    """The checksum of ``version``, or None if there is none that can be understood (CRC-9)."""
+    try:
+        return checksum.decode(store.read(_checksum_location(location, version)))
+    except ObjectNotFoundError:
+        return None
+
+
+def write_checksum(store: Store, location: str, version: int, value: VersionChecksum) -> None:
+    """Write the checksum of a ratified version unless there is one already (CRC-8)."""
+    try:
+        store.write_if_absent(_checksum_location(location, version), checksum.encode(value))
+    except ObjectAlreadyExistsError:
+        return
+
+
+def _checksum_location(location: str, version: int) -> str:
+    return f"{log_files.log_directory(location)}/{log_files.checksum_file_name(version)}"

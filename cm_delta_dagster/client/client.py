@@ -1,0 +1,80 @@
+"""The Delta client: one catalog, the stores behind it, and what they share. Room: client."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from cm_delta_dagster.catalog.catalog import Catalog, TableEntry, TableIdentifier
+from cm_delta_dagster.client.after_commit import BackgroundWork
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.storage.store import StoreRegistry
+
+
+def wall_clock_ms() -> int:
+    """Epoch milliseconds of this machine."""
+    return time.time_ns() // 1_000_000
+
+
+class DeltaClient:
+    """Opens tables of one catalog.
+
+    Safe to share between threads. Latest snapshots are cached by table id (CACHE-3), so that a refresh reads only newer
+    commits. ``close`` waits for checksums and checkpoints under way and closes the catalog.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        stores: StoreRegistry,
+        settings: ClientSettings | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.catalog = catalog
+        self.stores = stores
+        self.settings = settings or ClientSettings()
+        self.now_ms = now_ms
+        self.background = BackgroundWork()
+        self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def table(self, identifier: TableIdentifier | str) -> Table:
+        """Resolve a name through the catalog. Raises TableNotFoundError, InvalidArgumentError."""
+        name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+        return self.open(self.catalog.load_table(name))
+
+    def open(self, entry: TableEntry) -> Table:
+        """A handle for an entry that the catalog has just answered with."""
+        return Table(
+            services=self,
+            identifier=entry.identifier,
+            table_id=entry.table_id,
+            location=entry.location,
+            store=self.stores.store_for(entry.location),
+        )
+
+    def cached_snapshot(self, table_id: str) -> Snapshot | None:
+        """Newest snapshot in memory, which may be behind the catalog."""
+        with self._lock:
+            return self._snapshots.get(table_id)
+
+    def remember_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep ``snapshot`` unless a newer one is kept already."""
+        with self._lock:
+            known = self._snapshots.get(snapshot.table_id)
+            if known is None or (snapshot.version, snapshot.published_version) >= (known.version, known.published_version):
+                self._snapshots[snapshot.table_id] = snapshot
+            self._snapshots.move_to_end(snapshot.table_id)
+            while len(self._snapshots) > self.settings.snapshot_cache_size:
+                self._snapshots.popitem(last=False)
+
+    def wait_for_background(self) -> None:
+        """Return when every checksum and checkpoint arranged so far has been made or given up."""
+        self.background.wait()
+
+    def close(self) -> None:
+        self.background.close()
+        self.catalog.close()

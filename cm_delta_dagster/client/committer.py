@@ -1,0 +1,249 @@
+"""From a transaction to a ratified version (protocol "Commit protocol for catalog-managed tables"). Room: client.
+
+stage -> propose -> (lost the race: read the winners, check, rebase, stage anew) -> ratified -> after-commit work. Nothing of the
+user's compute runs again on a rebase. A lost answer is never guessed: the catalog is asked for the version and its ``txnId``.
+"""
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cm_delta_dagster.catalog.catalog import (
+    Catalog,
+    CommitOutcome,
+    CommitProposal,
+    CommitSummary,
+    Ratified,
+    RatifiedCommits,
+    VersionTaken,
+)
+from cm_delta_dagster.client.after_commit import AfterCommit
+from cm_delta_dagster.client.log_reader import commit_sources, published_source, read_commits
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.transaction import Committed, Transaction
+from cm_delta_dagster.errors import (
+    CatalogUnavailableError,
+    CommitConflictError,
+    CommitRetriesExceededError,
+    CommitStateUnknownError,
+    CorruptLogError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from cm_delta_dagster.protocol import action_json, log_files
+from cm_delta_dagster.protocol.action_json import CommitActions
+from cm_delta_dagster.protocol.commit_timestamps import next_in_commit_timestamp
+from cm_delta_dagster.protocol.conflicts import check_conflict
+from cm_delta_dagster.protocol.reconciliation import replay
+from cm_delta_dagster.protocol.table_features import check_writable
+from cm_delta_dagster.storage.store import Store
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Staged:
+    """One attempt: the bytes of its staged file and what is proposed to the catalog."""
+
+    data: bytes
+    proposal: CommitProposal
+
+    @property
+    def version(self) -> int:
+        return self.proposal.version
+
+
+class TableCommitter:
+    """Commits transactions of one table. Holds no state between commits; safe to share between threads."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        catalog: Catalog,
+        settings: ClientSettings,
+        after_commit: AfterCommit,
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._settings = settings
+        self._after_commit = after_commit
+
+    def commit(self, transaction: Transaction) -> Committed:
+        """See :meth:`Transaction.commit`."""
+        base = transaction.snapshot
+        for attempt in range(self._settings.max_commit_attempts):
+            if attempt:
+                self._pause(attempt)
+            staged = self._stage(transaction, base)
+            outcome = self._propose(base, staged)
+            if isinstance(outcome, Ratified):
+                return self._finish(transaction, base, staged, outcome, retries=attempt)
+            base = self._rebase(transaction, base, outcome)
+        raise CommitRetriesExceededError(
+            f"{transaction.operation} on {base.identifier} lost {self._settings.max_commit_attempts} races for a version, the "
+            f"last one at version {base.version}; nothing was committed. The winners were compatible: run it again, write less "
+            "often, or raise ClientSettings.max_commit_attempts."
+        )
+
+    def _pause(self, attempt: int) -> None:
+        ceiling = min(self._settings.retry_max_seconds, self._settings.retry_initial_seconds * 2 ** min(attempt, 20))
+        time.sleep(random.uniform(0, ceiling))
+
+    def _stage(self, transaction: Transaction, base: Snapshot) -> _Staged:
+        version = base.version + 1
+        timestamp = next_in_commit_timestamp(self._after_commit.now_ms(), base.timestamp_ms)
+        actions = transaction.actions(read_version=base.version, in_commit_timestamp=timestamp)
+        data = action_json.encode_commit(actions)
+        file_name = log_files.staged_commit_file_name(version, str(uuid.uuid4()))
+        directory = log_files.staged_commits_directory(base.location)
+        self._store.write_if_absent(f"{directory}/{file_name}", data)
+        summary = CommitSummary(
+            txn_id=transaction.txn_id,
+            in_commit_timestamp=timestamp,
+            operation=transaction.operation,
+            data_change=transaction.data_change,
+            metrics=dict(transaction.metrics),
+            tags=dict(transaction.context.tags),
+        )
+        proposal = CommitProposal(
+            version=version,
+            file_name=file_name,
+            file_size=len(data),
+            file_modification_time=timestamp,
+            summary=summary,
+        )
+        return _Staged(data=data, proposal=proposal)
+
+    def _propose(self, base: Snapshot, staged: _Staged) -> CommitOutcome:
+        last: CatalogUnavailableError | StorageError | None = None
+        for attempt in range(self._settings.max_resolve_attempts):
+            if attempt:
+                self._pause(attempt + 2)
+            try:
+                # Proposing the same file name for the same version again cannot ratify it twice.
+                outcome = self._catalog.commit(base.table_id, staged.proposal) if last is None else self._resolve(base, staged)
+            except (CatalogUnavailableError, StorageError) as error:
+                _log.warning("No answer to the proposal of version %d of %s: %s", staged.version, base.identifier, error)
+                last = error
+                continue
+            return outcome
+        raise CommitStateUnknownError(
+            f"The catalog did not answer whether version {staged.version} of {base.identifier} was ratified ({last}). The commit "
+            f"with txnId {staged.proposal.summary.txn_id} may or may not become visible; nothing was retried and nothing "
+            "deleted. Once the catalog answers again, look for that txnId in the table's history before writing again."
+        ) from last
+
+    def _resolve(self, base: Snapshot, staged: _Staged) -> CommitOutcome:
+        """Find out what became of a proposal whose answer was lost (CM-W4); ask again only if it had no effect."""
+        version = staged.version
+        ratified = self._catalog.get_ratified_commits(base.table_id, start=version)
+        if ratified.latest_version < version:
+            return self._catalog.commit(base.table_id, staged.proposal)
+        named = next((commit for commit in ratified.commits if commit.version == version), None)
+        txn_id = named.txn_id if named is not None else self._published_txn_id(base, version)
+        if txn_id == staged.proposal.summary.txn_id:
+            return Ratified(
+                version=version,
+                latest_version=ratified.latest_version,
+                published_version=ratified.published_version,
+                repeated=True,
+            )
+        return VersionTaken(proposed_version=version, winners=ratified)
+
+    def _published_txn_id(self, base: Snapshot, version: int) -> str | None:
+        info = action_json.decode_commit_info(self._store.read(published_source(base.location, version).location))
+        return None if info is None else info.txn_id
+
+    def _rebase(self, transaction: Transaction, base: Snapshot, taken: VersionTaken) -> Snapshot:
+        """Check every winner against the transaction and return the snapshot to stand on. Raises CommitConflictError."""
+        winners = self._read_winners(base, taken.winners)
+        pending = transaction.pending()
+        for winner in winners:
+            conflict = check_conflict(pending, winner, location=base.location)
+            if conflict is not None:
+                raise CommitConflictError(
+                    f"{transaction.operation} on {base.identifier}, which read version {transaction.snapshot.version}, "
+                    f"conflicts with version {winner.version} ({_describe(winner)}): {conflict.message} Nothing was "
+                    "committed. Run it again on the latest version.",
+                    kind=str(conflict.kind.value),
+                    winning_version=winner.version,
+                )
+        rebased = advance(base, winners, published_version=taken.winners.published_version)
+        if any(winner.protocol is not None for winner in winners):
+            check_writable(rebased.protocol, rebased.identifier)
+        return rebased
+
+    def _read_winners(self, base: Snapshot, ratified: RatifiedCommits) -> tuple[CommitActions, ...]:
+        start = base.version + 1
+        for answer in (ratified, None):
+            known = answer or self._catalog.get_ratified_commits(base.table_id, start=start)
+            unpublished = [commit for commit in known.commits if commit.version > known.published_version]
+            sources = commit_sources(base.location, start=start, end=known.latest_version, ratified=unpublished)
+            try:
+                return read_commits(self._store, sources, threads=self._settings.read_threads)
+            except ObjectNotFoundError as error:
+                # It may have been published and its staged file cleaned since the catalog answered: ask once more (CM-R10).
+                missing = error
+        raise CorruptLogError(
+            f"A winning commit of {base.identifier} after version {base.version} cannot be read: {missing} The catalog lists it, "
+            "so storage lost it; restore the file before writing to the table."
+        )
+
+    def _finish(
+        self, transaction: Transaction, base: Snapshot, staged: _Staged, outcome: Ratified, *, retries: int
+    ) -> Committed:
+        own = action_json.decode_commit(staged.data, version=staged.version)
+        snapshot = advance(base, (own,), published_version=min(outcome.published_version, staged.version))
+        snapshot = self._after_commit.ratified(snapshot, data=staged.data, outcome=outcome)
+        return Committed(
+            version=staged.version,
+            txn_id=transaction.txn_id,
+            in_commit_timestamp=staged.proposal.summary.in_commit_timestamp,
+            retries=retries,
+            snapshot=snapshot,
+        )
+
+
+def advance(base: Snapshot, commits: Sequence[CommitActions], *, published_version: int) -> Snapshot:
+    """``base`` with ``commits``, which follow it without a gap, applied (CACHE-4).
+
+    Raises CorruptLogError if the last commit has no in-commit timestamp (ICT-12).
+    """
+    if not commits:
+        return replace(base, published_version=min(max(base.published_version, published_version), base.version))
+    state = replay(base.state, commits, location=base.location)
+    last = commits[-1]
+    if last.commit_info is None or last.commit_info.in_commit_timestamp is None:
+        raise CorruptLogError(
+            f"Version {last.version} of {base.identifier} has no inCommitTimestamp in its first action, which every commit of "
+            "a catalog-managed table must have; the commit is corrupt."
+        )
+    data_version = max((c.version for c in commits if changes_data(c)), default=base.data_version)
+    return replace(
+        base,
+        state=state,
+        version=last.version,
+        published_version=min(max(base.published_version, published_version), last.version),
+        data_version=max(data_version, base.data_version),
+        timestamp_ms=last.commit_info.in_commit_timestamp,
+    )
+
+
+def changes_data(commit: CommitActions) -> bool:
+    """Whether a commit changed rows or metadata, as :attr:`CommitSummary.data_change` has it."""
+    return commit.metadata is not None or commit.has_data_change
+
+
+def _describe(commit: CommitActions) -> str:
+    info = commit.commit_info
+    if info is None:
+        return "without commitInfo"
+    who = (info.tags or {}).get("dagster/asset_key") or info.engine_info or "unknown writer"
+    return f"{info.operation or 'unknown operation'} by {who}, txnId {info.txn_id}"
+
+

@@ -1,0 +1,53 @@
+"""What a caller says about a commit beside its actions: provenance and idempotency. Room: client; no I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cm_delta_dagster.version import __version__
+
+ENGINE_INFO = f"cm-delta-dagster/{__version__}"
+"""``engineInfo`` of every commit made by this package."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitContext:
+    """Provenance written into ``commitInfo`` and handed to the catalog's feed.
+
+    Attributes:
+        tags: free text pairs, e.g. ``dagster/run_id``, ``dagster/asset_key``, ``dagster/partition_key``.
+        user_metadata: free text for ``commitInfo.userMetadata``.
+        engine_info: who writes.
+    """
+
+    tags: Mapping[str, str] = field(default_factory=dict)
+    user_metadata: str | None = None
+    engine_info: str = ENGINE_INFO
+
+
+NO_CONTEXT = CommitContext()
+
+
+class IdempotencyRule(StrEnum):
+    """When an earlier ``txn`` of the same application means that the work is already done."""
+
+    EXACT = "exact"
+    """The table's ``txn`` version equals ours: for ids without order, such as a hash of a run id."""
+
+    MONOTONIC = "monotonic"
+    """The table's ``txn`` version is ours or a later one: for batch numbers (TXN-4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idempotency:
+    """Makes a write happen at most once: the commit carries a ``txn`` action of this ``app_id`` and ``version``."""
+
+    app_id: str
+    version: int
+    rule: IdempotencyRule = IdempotencyRule.MONOTONIC
+
+    def is_done(self, current: int | None) -> bool:
+        """Whether ``current``, the table's ``txn`` version for ``app_id`` (None: never seen), means "already written"."""
+        if current is None:
+            return False
+        return current == self.version if self.rule is IdempotencyRule.EXACT else current >= self.version

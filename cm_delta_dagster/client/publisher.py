@@ -1,0 +1,56 @@
+"""Publication of ratified commits (protocol "Publishing commits"). Room: client.
+
+Copies ratified content byte for byte to ``_delta_log/<version>.json``, in order, put-if-absent. Any number of publishers may
+run at once: "exists already" counts as done (CM-P3). Staged files stay; metadata cleanup removes them (CM-P7).
+"""
+
+from collections.abc import Mapping
+
+from cm_delta_dagster.catalog.catalog import Catalog, RatifiedCommits
+from cm_delta_dagster.client.log_reader import published_source, staged_source
+from cm_delta_dagster.errors import ObjectAlreadyExistsError
+from cm_delta_dagster.storage.store import Store
+
+
+def publish_commits(
+    store: Store,
+    catalog: Catalog,
+    *,
+    table_id: str,
+    location: str,
+    ratified: RatifiedCommits,
+    contents: Mapping[int, bytes] | None = None,
+) -> tuple[int, ...]:
+    """Publish every commit of ``ratified`` that is not yet, and tell the catalog how far ``_delta_log`` reaches.
+
+    Args:
+        contents: bytes of commits that the caller holds already, by version; others are read from their staged files.
+
+    Returns:
+        The versions published or found published, ascending; empty if nothing was pending.
+
+    Raises:
+        StorageError: a commit could not be copied; those after it were not tried (CM-P2), those before are reported.
+    """
+    held = contents or {}
+    done: list[int] = []
+    try:
+        for commit in ratified.commits:
+            if commit.version <= ratified.published_version:
+                continue
+            data = held.get(commit.version)
+            if data is None:
+                data = store.read(staged_source(location, commit).location)
+            _publish_one(store, published_source(location, commit.version).location, data)
+            done.append(commit.version)
+    finally:
+        if done:
+            catalog.set_published_version(table_id, done[-1])
+    return tuple(done)
+
+
+def _publish_one(store: Store, location: str, data: bytes) -> None:
+    try:
+        store.write_if_absent(location, data)
+    except ObjectAlreadyExistsError:
+        return

@@ -1,0 +1,102 @@
+"""A table at one version (protocol "Snapshot"). Room: client. Immutable; refreshing makes another one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from cm_delta_dagster.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
+from cm_delta_dagster.protocol.data_skipping import keep_mask
+from cm_delta_dagster.protocol.predicates import AlwaysTrue, Predicate
+from cm_delta_dagster.protocol.reconciliation import TableState
+from cm_delta_dagster.protocol.schema import StructType, parse_schema
+from cm_delta_dagster.protocol.statistics import logical_row_count
+from cm_delta_dagster.protocol.table_properties import TableProperties
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The state of one table at one version.
+
+    Invariants: ``state`` is the reconciled state of exactly ``version``; ``published_version <= version`` unless the catalog
+    has moved on; a later refresh never changes this object (LOG-19).
+
+    Attributes:
+        identifier: name in the catalog, or the location of a table without one.
+        location: absolute URI of the table root, no trailing slash.
+        published_version: newest version known to be in ``_delta_log``, at most ``version``.
+        data_version: newest version at or before ``version`` that changed data.
+        timestamp_ms: commit time of ``version``: its in-commit timestamp.
+    """
+
+    identifier: str
+    table_id: str
+    location: str
+    version: int
+    published_version: int
+    data_version: int
+    timestamp_ms: int
+    state: TableState
+
+    @property
+    def protocol(self) -> Protocol:
+        return self.state.protocol
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.state.metadata
+
+    @property
+    def transactions(self) -> Mapping[str, SetTransaction]:
+        """Latest ``txn`` of each application."""
+        return self.state.transactions
+
+    @property
+    def domains(self) -> Mapping[str, DomainMetadata]:
+        """Live domain metadata by name."""
+        return self.state.domains
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.state.metadata.partition_columns
+
+    @cached_property
+    def schema(self) -> StructType:
+        return parse_schema(self.state.metadata.schema_string)
+
+    @cached_property
+    def properties(self) -> TableProperties:
+        return TableProperties(self.state.metadata.configuration)
+
+    @property
+    def files(self) -> pa.Table:
+        """Live files, one row each, columns of ``file_actions.ADD_SCHEMA``."""
+        return self.state.files.adds
+
+    @property
+    def tombstones(self) -> pa.Table:
+        """Removed files, columns of ``file_actions.REMOVE_SCHEMA``."""
+        return self.state.files.removes
+
+    @property
+    def num_files(self) -> int:
+        return self.state.files.num_files
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all live files."""
+        return self.state.files.size_bytes
+
+    @cached_property
+    def num_rows(self) -> int | None:
+        """Rows of the table from statistics and deletion vectors (DV-22); None if some file has no row count."""
+        return logical_row_count(self.files)
+
+    def matching_files(self, predicate: Predicate | None) -> pa.Table:
+        """Live files that may hold a row for which ``predicate`` is true; all of them for None (SKIP-1)."""
+        if predicate is None or isinstance(predicate, AlwaysTrue):
+            return self.files
+        files = self.files
+        mask = keep_mask(files, predicate, schema=self.schema, partition_columns=self.partition_columns)
+        return files.filter(mask)

@@ -1,0 +1,211 @@
+"""One write in the making (protocol "Writing catalog-managed tables"). Room: client. The only mutable value of the package.
+
+A transaction knows what it read and what it will change; it does not know files beyond their actions. ``commit`` hands it to
+the committer, which proposes it, rebases it over winners and reports the outcome.
+"""
+
+import typing
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.errors import IllegalCommitError
+from cm_delta_dagster.protocol.action_json import check_commit
+from cm_delta_dagster.protocol.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+from cm_delta_dagster.protocol.conflicts import IsolationLevel, PendingCommit, ReadSet
+from cm_delta_dagster.protocol.path_encoding import file_keys
+from cm_delta_dagster.protocol.predicates import Predicate
+from cm_delta_dagster.protocol.schema import parse_schema
+from cm_delta_dagster.protocol.table_features import check_writable, is_catalog_managed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A ratified transaction.
+
+    Attributes:
+        retries: proposals that lost a race before this one.
+        snapshot: the table right after this commit.
+    """
+
+    version: int
+    txn_id: str
+    in_commit_timestamp: int
+    retries: int
+    snapshot: Snapshot
+
+
+class Committer(typing.Protocol):
+    """What a transaction needs to become a version; implemented by ``client.committer``."""
+
+    def commit(self, transaction: "Transaction") -> Committed: ...
+
+
+class Transaction:
+    """Collects reads and changes against one snapshot; ``commit`` may be called once."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Snapshot,
+        committer: Committer,
+        operation: str,
+        parameters: Mapping[str, str] | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> None:
+        check_writable(snapshot.protocol, snapshot.identifier)
+        self.snapshot = snapshot
+        self.operation = operation
+        self.parameters = dict(parameters or {})
+        self.context = context
+        self.metrics: dict[str, str] = {}
+        self.txn_id = str(uuid.uuid4())
+        self._committer = committer
+        self._reads: list[Predicate] = []
+        self._reads_whole_table = False
+        self._adds: list[AddFile] = []
+        self._removes: list[RemoveFile] = []
+        self._metadata: Metadata | None = None
+        self._protocol: Protocol | None = None
+        self._transactions: dict[str, SetTransaction] = {}
+        self._domains: dict[str, DomainMetadata] = {}
+        self._finished = False
+
+    def read(self, predicate: Predicate) -> None:
+        """Declare that the result depends on every row for which ``predicate`` may be true."""
+        self._reads.append(predicate)
+
+    def read_whole_table(self) -> None:
+        """Declare that the result depends on every row."""
+        self._reads_whole_table = True
+
+    def add_files(self, files: Iterable[AddFile]) -> None:
+        self._adds.extend(files)
+
+    def remove_files(self, files: Iterable[RemoveFile]) -> None:
+        self._removes.extend(files)
+
+    def set_metadata(self, metadata: Metadata) -> None:
+        """Replace the table's metadata as a whole. Raises IllegalCommitError if the id would change (META-6)."""
+        if metadata.id != self.snapshot.metadata.id:
+            raise IllegalCommitError(
+                f"The metadata of {self.snapshot.identifier} would get another id ({metadata.id} for "
+                f"{self.snapshot.metadata.id}); the id is constant. Carry it over from the snapshot."
+            )
+        self._metadata = metadata
+
+    def set_protocol(self, protocol: Protocol) -> None:
+        """Replace the protocol. Raises IllegalCommitError if ``catalogManaged`` would be lost."""
+        if is_catalog_managed(self.snapshot.protocol) and not is_catalog_managed(protocol):
+            raise IllegalCommitError(
+                f"The protocol of {self.snapshot.identifier} would lose catalogManaged; a listed feature stays (TF-14)."
+            )
+        check_writable(protocol, self.snapshot.identifier)
+        self._protocol = protocol
+
+    def set_transaction(self, transaction: SetTransaction) -> None:
+        """Record ``txn``; the commit conflicts with another one of the same ``app_id``."""
+        self._transactions[transaction.app_id] = transaction
+
+    def set_domain(self, domain: DomainMetadata) -> None:
+        self._domains[domain.domain] = domain
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether committing would record nothing but ``commitInfo``."""
+        return not any((self._adds, self._removes, self._metadata, self._protocol, self._transactions, self._domains))
+
+    @property
+    def is_blind_append(self) -> bool:
+        """Only adds data and read nothing (``commitInfo.isBlindAppend``)."""
+        only_adds = bool(self._adds) and not self._removes and self._metadata is None and self._protocol is None
+        return only_adds and not self._reads and not self._reads_whole_table
+
+    @property
+    def data_change(self) -> bool:
+        """Whether readers may see other rows or another schema afterwards."""
+        changed = any(file.data_change for file in self._adds) or any(file.data_change for file in self._removes)
+        return changed or self._metadata is not None
+
+    @property
+    def isolation(self) -> IsolationLevel:
+        return IsolationLevel(self.snapshot.properties.isolation_level)
+
+    @property
+    def transactions(self) -> Mapping[str, SetTransaction]:
+        return self._transactions
+
+    def pending(self) -> PendingCommit:
+        """What the conflict check needs to know of this transaction."""
+        metadata = self.snapshot.metadata
+        removed_paths = pa.array([file.path for file in self._removes], pa.string())
+        return PendingCommit(
+            read_set=ReadSet(
+                predicates=tuple(self._reads),
+                whole_table=self._reads_whole_table,
+                transactions=frozenset(self._transactions),
+                domains=frozenset(self._domains),
+            ),
+            removed=frozenset(file_keys(self.snapshot.location, removed_paths).to_pylist()),
+            metadata_changed=self._metadata is not None,
+            protocol_changed=self._protocol is not None,
+            app_ids=frozenset(self._transactions),
+            domains=frozenset(self._domains),
+            is_blind_append=self.is_blind_append,
+            data_change=self.data_change,
+            isolation=self.isolation,
+            schema=parse_schema(metadata.schema_string),
+            partition_columns=metadata.partition_columns,
+        )
+
+    def actions(self, *, read_version: int, in_commit_timestamp: int) -> list[Action]:
+        """The actions of the commit that follows ``read_version``, ``commitInfo`` first (ICT-3)."""
+        info = CommitInfo(
+            in_commit_timestamp=in_commit_timestamp,
+            timestamp=in_commit_timestamp,
+            txn_id=self.txn_id,
+            operation=self.operation,
+            operation_parameters=self.parameters,
+            operation_metrics=dict(self.metrics),
+            read_version=read_version,
+            isolation_level=str(self.isolation.value),
+            is_blind_append=self.is_blind_append,
+            engine_info=self.context.engine_info,
+            user_metadata=self.context.user_metadata,
+            tags=dict(self.context.tags) or None,
+        )
+        actions: list[Action] = [info]
+        actions += [action for action in (self._protocol, self._metadata) if action is not None]
+        actions += self._transactions.values()
+        actions += self._domains.values()
+        actions += self._removes
+        actions += self._adds
+        check_commit(actions)
+        return actions
+
+    def commit(self) -> Committed:
+        """Make this the next version of the table.
+
+        Raises:
+            CommitConflictError: a winner changed what this transaction depends on; the message names it.
+            CommitRejectedError: the catalog refused for another reason than the version.
+            CommitRetriesExceededError: every attempt lost against compatible commits.
+            CommitStateUnknownError: the answer was lost and could not be found out.
+        """
+        if self._finished:
+            raise IllegalCommitError("This transaction was already committed; start another one.")
+        self._finished = True
+        return self._committer.commit(self)

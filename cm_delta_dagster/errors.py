@@ -1,0 +1,193 @@
+"""Every error this package raises, as one tree.
+
+A message says what happened, why, and what to do about it. The tree::
+
+    CmDeltaError
+    ├── TableError
+    │   ├── TableNotFoundError
+    │   ├── TableAlreadyExistsError
+    │   ├── NotCatalogManagedError
+    │   ├── CatalogManagedAccessError
+    │   ├── VersionNotFoundError
+    │   ├── SchemaMismatchError
+    │   ├── InvalidArgumentError
+    │   ├── InvalidDataError
+    │   └── PartitionMismatchError
+    ├── ProtocolError
+    │   ├── CorruptLogError
+    │   ├── IllegalCommitError
+    │   └── UnsupportedFeatureError
+    ├── CommitError
+    │   ├── CommitConflictError
+    │   ├── CommitRejectedError
+    │   ├── CommitRetriesExceededError
+    │   └── CommitStateUnknownError
+    ├── MaintenanceError
+    │   ├── MaintenanceNotPermittedError
+    │   ├── MaintenanceInProgressError
+    │   ├── UnpublishedVersionError
+    │   └── RetentionTooShortError
+    ├── StorageError
+    │   ├── ObjectNotFoundError
+    │   ├── ObjectAlreadyExistsError
+    │   └── StoreNotSupportedError
+    ├── CatalogError
+    │   ├── CatalogUnavailableError
+    │   ├── CatalogVersionError
+    │   └── PermissionDeniedError
+    └── EngineError
+        └── JavaNotFoundError
+
+This module imports nothing of the package. Foreign exceptions are mapped to this tree at one border each: fsspec and the
+operating system in ``storage``, SQLAlchemy in ``catalog.sql``, Spark in ``spark``.
+"""
+
+
+class CmDeltaError(Exception):
+    """Root of every error raised on purpose by this package."""
+
+
+class TableError(CmDeltaError):
+    """A table, its name, its schema or the data offered to it is not what the call needs."""
+
+
+class TableNotFoundError(TableError):
+    """No table of that name or id is registered (or it was dropped)."""
+
+
+class TableAlreadyExistsError(TableError):
+    """The name is taken by another table."""
+
+
+class NotCatalogManagedError(TableError):
+    """The catalog says that the table is catalog-managed, its log says that it is not, or the reverse."""
+
+
+class CatalogManagedAccessError(TableError):
+    """A catalog-managed table was opened by path; only its catalog knows its latest version."""
+
+
+class VersionNotFoundError(TableError):
+    """The requested version or timestamp lies outside of what can be read."""
+
+
+class SchemaMismatchError(TableError):
+    """Offered columns do not fit the table; the message shows both schemas."""
+
+
+class InvalidArgumentError(TableError):
+    """An argument, setting or metadata key has no meaning here, or contradicts another one."""
+
+
+class InvalidDataError(TableError):
+    """Rows break a rule of the table or of the operation: NOT NULL, duplicate merge keys, a partition value without a form."""
+
+
+class PartitionMismatchError(TableError):
+    """Rows lie outside the partitions or the predicate that the write declared."""
+
+
+class ProtocolError(CmDeltaError):
+    """A rule of the Delta protocol is broken, or asks for something unsupported."""
+
+
+class CorruptLogError(ProtocolError):
+    """The log on storage breaks the protocol: a gap, an unreadable action, a missing file."""
+
+
+class IllegalCommitError(ProtocolError):
+    """This client was about to commit something that the protocol forbids; nothing was written."""
+
+
+class UnsupportedFeatureError(ProtocolError):
+    """The table needs a feature or protocol version that this client does not support."""
+
+
+class CommitError(CmDeltaError):
+    """A commit was not made, or its outcome is not known."""
+
+
+class CommitConflictError(CommitError):
+    """Another commit changed what this one depends on; the message names it.
+
+    Attributes:
+        kind: name of the conflict, e.g. ``ConcurrentAppend``.
+        winning_version: version of the commit that won.
+    """
+
+    def __init__(self, message: str, *, kind: str = "Conflict", winning_version: int | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.winning_version = winning_version
+
+
+class CommitRejectedError(CommitError):
+    """The catalog refused the proposal for a reason other than a taken version; retrying does not help."""
+
+
+class CommitRetriesExceededError(CommitError):
+    """Other writers won every attempt; nothing of this commit is visible."""
+
+
+class CommitStateUnknownError(CommitError):
+    """The answer to a proposal was lost and could not be found out; nothing was retried and nothing deleted."""
+
+
+class MaintenanceError(CmDeltaError):
+    """A maintenance operation was not carried out."""
+
+
+class MaintenanceNotPermittedError(MaintenanceError):
+    """The catalog's policy does not allow this kind of maintenance on this table."""
+
+
+class MaintenanceInProgressError(MaintenanceError):
+    """Another maintenance run holds the table."""
+
+
+class UnpublishedVersionError(MaintenanceError):
+    """The operation needs a published version and this one is only ratified."""
+
+
+class RetentionTooShortError(MaintenanceError):
+    """The asked retention is shorter than the table's own and the safety switch is on."""
+
+
+class StorageError(CmDeltaError):
+    """Storage failed or refused."""
+
+
+class ObjectNotFoundError(StorageError):
+    """No object at that location."""
+
+
+class ObjectAlreadyExistsError(StorageError):
+    """An object exists at a location where only a new one may be written."""
+
+
+class StoreNotSupportedError(StorageError):
+    """The file system lacks something that is needed, e.g. a put-if-absent primitive."""
+
+
+class CatalogError(CmDeltaError):
+    """The catalog failed or refused."""
+
+
+class CatalogUnavailableError(CatalogError):
+    """The catalog could not be reached; whether a change took effect may be unknown."""
+
+
+class CatalogVersionError(CatalogError):
+    """The catalog's database was made by a newer release of this package."""
+
+
+class PermissionDeniedError(CatalogError):
+    """The catalog does not let this client do that."""
+
+
+class EngineError(CmDeltaError):
+    """The compute engine (Spark) failed or is missing."""
+
+
+class JavaNotFoundError(EngineError):
+    """Spark needs Java 17 or newer and none was found."""

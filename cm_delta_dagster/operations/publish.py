@@ -1,0 +1,52 @@
+"""Publishing ratified commits on demand (protocol "Publishing commits"). Room: operations.
+
+Every writer publishes after its commit already; this verb clears what a crashed or failing publication left behind. It needs no
+permission: publishing is part of committing, not maintenance.
+"""
+
+from dataclasses import dataclass
+
+from cm_delta_dagster.client.publisher import publish_commits
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import ObjectNotFoundError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishResult:
+    """What was published.
+
+    Attributes:
+        published_version: ``_delta_log`` holds every commit up to this version.
+        published: versions that this call copied or found copied, ascending; empty if nothing was pending.
+    """
+
+    published_version: int
+    published: tuple[int, ...]
+
+    @property
+    def num_commits(self) -> int:
+        return len(self.published)
+
+
+def publish(table: Table) -> PublishResult:
+    """Copy every ratified, unpublished commit of ``table`` to its place in ``_delta_log``, in order.
+
+    Raises:
+        StorageError: a commit could not be copied; those before it are published, those after it are not (CM-P2).
+    """
+    try:
+        return _publish_pending(table)
+    except ObjectNotFoundError:
+        # Another publisher may have been faster and cleanup may have taken the staged file since: the catalog knows (CM-P5).
+        return _publish_pending(table)
+
+
+def _publish_pending(table: Table) -> PublishResult:
+    ratified = table.catalog.get_ratified_commits(table.table_id)
+    published = publish_commits(
+        table.store, table.catalog, table_id=table.table_id, location=table.location, ratified=ratified
+    )
+    return PublishResult(
+        published_version=published[-1] if published else ratified.published_version,
+        published=published,
+    )

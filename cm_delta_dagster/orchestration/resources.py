@@ -1,0 +1,162 @@
+"""Dagster resources: the catalog and Spark. Room: orchestration; the place where the lower floors are put together.
+
+A resource holds settings until it is used. Nothing is opened at import or when definitions are loaded, so that secrets given as
+``dg.EnvVar`` are read where the run happens.
+"""
+
+import os
+import threading
+import typing
+from collections.abc import Mapping
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.catalog.sql.catalog import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.spark.java import ensure_java
+from cm_delta_dagster.storage.registry import open_stores
+
+
+@typing.runtime_checkable
+class HasSparkSession(typing.Protocol):
+    """Anything that has a session: our resource, ``PySparkResource`` and ``LazyPySparkResource`` of dagster-pyspark, yours."""
+
+    @property
+    def spark_session(self) -> typing.Any: ...
+
+
+class CatalogResource(dg.ConfigurableResource[DeltaClient]):
+    """The catalog that owns the tables, opened on first use and once in each process.
+
+    At the end of the run the client is closed, after the checksums and checkpoints under way have been written.
+    """
+
+    url: str = Field(description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db.")
+    warehouse: str = Field(description="Directory or URI under which new tables get their location.")
+    storage_options: dict[str, str] = Field(
+        default_factory=dict, description="Options of the file system that holds the warehouse, e.g. keys and endpoint."
+    )
+
+    _client: DeltaClient | None = PrivateAttr(default=None)
+    _process: int | None = PrivateAttr(default=None)
+    _lock: typing.Any = PrivateAttr(default_factory=threading.Lock)
+
+    @property
+    def client(self) -> DeltaClient:
+        """The open client. Raises CatalogUnavailableError when the catalog cannot be reached."""
+        with self._lock:
+            if self._client is None or self._process != os.getpid():
+                # A client inherited through fork shares its connections with the parent and must not be used.
+                self._client = self._open()
+                self._process = os.getpid()
+            return self._client
+
+    def close(self) -> None:
+        """Wait for background work and close what was opened; the next use opens again."""
+        with self._lock:
+            client, self._client = self._client, None
+            opened_here = self._process == os.getpid()
+        if client is not None and opened_here:
+            client.close()
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        self.close()
+
+    def _open(self) -> DeltaClient:
+        catalog = SqlCatalog(self.url, warehouse=self.warehouse)
+        return DeltaClient(catalog, stores=open_stores(self.storage_options))
+
+
+class SparkResource(dg.ConfigurableResource[SparkSession]):
+    """A Spark session, started on first use: classic (``master``) or Spark Connect (``remote``).
+
+    A session that already runs in the process is taken as it is: settings that can change are applied, and a warning names
+    those that cannot.
+    """
+
+    app_name: str = Field(default="cm_delta_dagster", description="Name shown in the Spark UI.")
+    master: str | None = Field(default=None, description="Master URL of a classic session, e.g. local[2].")
+    remote: str | None = Field(default=None, description="URL of a Spark Connect server, e.g. sc://host:15002.")
+    packages: list[str] = Field(default_factory=list, description="Maven coordinates for spark.jars.packages.")
+    jars: list[str] = Field(default_factory=list, description="Jar files for spark.jars.")
+    config: dict[str, str] = Field(default_factory=dict, description="Further Spark settings, as text.")
+    stop_on_teardown: bool = Field(
+        default=False, description="Stop the session at the end of the run, if this resource started it."
+    )
+
+    _session: SparkSession | None = PrivateAttr(default=None)
+    _started_here: bool = PrivateAttr(default=False)
+    _lock: typing.Any = PrivateAttr(default_factory=threading.Lock)
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session. Raises JavaNotFoundError before a classic session is started without Java."""
+        with self._lock:
+            if self._session is None:
+                self._session = self._take_or_start()
+            return self._session
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        with self._lock:
+            session, self._session = self._session, None
+            if session is not None and self.stop_on_teardown and self._started_here:
+                session.stop()
+
+    def settings(self) -> dict[str, str]:
+        """Every Spark setting that this resource asks for. Raises InvalidArgumentError for contradictions."""
+        if self.master and self.remote:
+            raise InvalidArgumentError(
+                f"SparkResource got master={self.master!r} and remote={self.remote!r}; a session is either classic or Connect. "
+                "Give one of them."
+            )
+        asked = {"spark.app.name": self.app_name}
+        if self.packages:
+            asked["spark.jars.packages"] = ",".join(self.packages)
+        if self.jars:
+            asked["spark.jars"] = ",".join(self.jars)
+        doubled = sorted(asked.keys() & self.config.keys())
+        if doubled:
+            raise InvalidArgumentError(
+                f"SparkResource got {', '.join(doubled)} both as a field and in config. Keep one of the two."
+            )
+        return {**asked, **self.config}
+
+    def _take_or_start(self) -> SparkSession:
+        settings = self.settings()
+        running = SparkSession.getActiveSession()
+        if running is not None:
+            self._started_here = False
+            apply_settings(running, {**settings, **({"spark.master": self.master} if self.master else {})})
+            return running
+        if self.remote is None and "SPARK_REMOTE" not in os.environ:
+            ensure_java()
+        builder = SparkSession.builder
+        if self.remote is not None:
+            builder = builder.remote(self.remote)
+        elif self.master is not None:
+            builder = builder.master(self.master)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        self._started_here = True
+        return builder.getOrCreate()
+
+
+def apply_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
+    """Apply what can change in a running session and warn about the rest where it differs."""
+    different = []
+    for key, value in settings.items():
+        if session.conf.get(key, None) == value or key == "spark.app.name":
+            continue
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+        else:
+            different.append(f"{key} (asked {value!r}, running with {session.conf.get(key, None)!r})")
+    if different:
+        dg.get_dagster_logger("cm_delta_dagster").warning(
+            "A Spark session already runs in this process and keeps its own static settings: %s. Start the process anew, or "
+            "give the same settings to every Spark resource.",
+            "; ".join(different),
+        )

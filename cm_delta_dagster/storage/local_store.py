@@ -1,0 +1,267 @@
+"""Bytes on a local (or locally mounted) file system, by the operating system's own calls.
+
+Room: storage. Protocol heading "Delta Log Entries" (atomic, exclusive creation, LOG-5). Plain ``os`` calls rather than fsspec,
+because a commit waits for this code and because fsspec's local file system can neither create exclusively nor make durable.
+It knows nothing of Delta and does not lock anything.
+"""
+
+import ctypes
+import errno
+import functools
+import os
+import stat as stat_module
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TypeAlias
+
+from cm_delta_dagster.errors import (
+    ObjectAlreadyExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StoreNotSupportedError,
+)
+from cm_delta_dagster.storage.store import ObjectStatus
+
+_TEMPORARY_SUFFIX = ".cm-delta-tmp"
+_UNSUPPORTED = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.EMLINK})
+_ADVICE = {
+    errno.ENOSPC: "The disk is full: free some space and try again.",
+    errno.EDQUOT: "The disk quota is used up: free some space and try again.",
+    errno.EACCES: "Give this user permission on that path.",
+    errno.EPERM: "Give this user permission on that path.",
+    errno.EROFS: "The file system is mounted read-only.",
+    errno.ENOTDIR: "A parent of that path is a file, not a directory.",
+    errno.EISDIR: "That path is a directory, not an object.",
+    errno.ENAMETOOLONG: "Use a shorter name.",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n).",
+}
+
+PlaceExclusively: TypeAlias = Callable[[str, str], None]
+"""Gives a finished temporary file its name, atomically, and only if the name is free (else FileExistsError)."""
+
+
+def place_by_link(temporary: str, target: str) -> None:
+    """A hard link fails if its name exists, whatever else happens at the same moment."""
+    os.link(temporary, target, follow_symlinks=False)
+    with suppress(OSError):  # The object is in place; a second name left behind is hidden and harmless.
+        os.unlink(temporary)
+
+
+def place_by_exclusive_rename(temporary: str, target: str) -> None:
+    """``renameat2(RENAME_NOREPLACE)`` of Linux, for mounts that have no hard links."""
+    rename = _renameat2()
+    if rename is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), target)
+    at_current_directory, no_replace = -100, 1
+    if rename(at_current_directory, os.fsencode(temporary), at_current_directory, os.fsencode(target), no_replace):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), target)
+
+
+@functools.cache
+def _renameat2() -> Callable[..., int] | None:
+    try:
+        function = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    function.restype = ctypes.c_int
+    return function  # type: ignore[no-any-return]
+
+
+class LocalStore:
+    """Files below ``file:`` locations.
+
+    Invariants: an object gets its name only once all its bytes are on disk, and a call that creates or replaces returns after
+    the directory entry is on disk too. Unfinished files start with a dot and never show in a listing.
+
+    Args:
+        primitives: ways to name a finished file exclusively, tried in order until the file system supports one.
+    """
+
+    def __init__(self, *, primitives: Sequence[PlaceExclusively] = (place_by_link, place_by_exclusive_rename)) -> None:
+        self._primitives = tuple(primitives)
+
+    def list_from(self, directory: str, *, start: str = "") -> list[ObjectStatus]:
+        """Objects directly in ``directory`` whose name is >= ``start``, in order of name."""
+        prefix = directory.rstrip("/")
+        with _mapped("list", directory):
+            statuses = [
+                found
+                for name, entry in _entries(local_path(directory))
+                if name >= start and (found := _status_of_entry(entry, f"{prefix}/{name}")) is not None
+            ]
+        statuses.sort(key=lambda found: found.location)
+        return statuses
+
+    def list_recursive(self, directory: str) -> Iterator[ObjectStatus]:
+        """Every object below ``directory``, in order of location; symbolic links to directories are not followed."""
+        prefix = directory.rstrip("/")
+        with _mapped("list", directory):
+            entries = _entries(local_path(directory))
+        # "a/" sorts after "a-b": a directory takes its place in the order with the slash that its objects carry.
+        keyed = [(name + "/" if _is_directory(entry) else name, entry) for name, entry in entries]
+        for key, entry in sorted(keyed, key=lambda pair: pair[0]):
+            if key.endswith("/"):
+                yield from self.list_recursive(f"{prefix}/{key[:-1]}")
+                continue
+            with _mapped("list", directory):
+                found = _status_of_entry(entry, f"{prefix}/{key}")
+            if found is not None:
+                yield found
+
+    def read(self, location: str) -> bytes:
+        """The whole object. Raises ObjectNotFoundError."""
+        with _mapped("read", location), open(local_path(location), "rb", buffering=0) as file:
+            return file.readall()
+
+    def read_range(self, location: str, *, offset: int, length: int) -> bytes:
+        """``length`` bytes from ``offset``, fewer at the end. Raises ObjectNotFoundError."""
+        with _mapped("read", location), open(local_path(location), "rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    def write(self, location: str, data: bytes) -> None:
+        """Create or replace, atomically and durably."""
+        target = local_path(location)
+        with _mapped("write", location), _finished_file(target, data) as temporary:
+            os.replace(temporary, target)
+
+    def write_if_absent(self, location: str, data: bytes) -> None:
+        """Create only, atomically and durably. Raises ObjectAlreadyExistsError, StoreNotSupportedError."""
+        target = local_path(location)
+        with _mapped("create", location):
+            if os.path.lexists(target):  # Saves the write; what decides is the primitive below.
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+            with _finished_file(target, data) as temporary:
+                self._place(temporary, target)
+
+    def _place(self, temporary: str, target: str) -> None:
+        for primitive in self._primitives:
+            try:
+                return primitive(temporary, target)
+            except OSError as error:
+                if error.errno not in _UNSUPPORTED:
+                    raise
+        # Creating the target itself exclusively and filling it afterwards would let readers, and a crash, see half a file.
+        raise StoreNotSupportedError(
+            f"{target} was not written: its file system offers neither hard links nor an exclusive rename, so that two "
+            "writers could overwrite each other. Keep the table on another file system."
+        )
+
+    def stat(self, location: str) -> ObjectStatus:
+        """Raises ObjectNotFoundError; a directory is no object."""
+        with _mapped("stat", location):
+            result = os.stat(local_path(location))
+            if stat_module.S_ISDIR(result.st_mode):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location)
+        return ObjectStatus(location=location, size=result.st_size, modification_time=result.st_mtime_ns // 1_000_000)
+
+    def delete(self, location: str) -> None:
+        """Remove the object; an absent one is no error."""
+        with _mapped("delete", location), suppress(FileNotFoundError):
+            os.unlink(local_path(location))
+
+
+def local_path(location: str) -> str:
+    """Path of a ``file:`` location (``file:/x``, ``file:///x`` or plain ``/x``). Raises StoreNotSupportedError for others."""
+    path = location
+    if location.startswith("file:"):
+        path = location[len("file:") :]
+        if path.startswith("//"):
+            authority, slash, rest = path[2:].partition("/")
+            path = slash + rest if authority in ("", "localhost") else ""
+    if not path.startswith("/"):
+        raise StoreNotSupportedError(f"{location!r} is not a local location: write it as file:///absolute/path.")
+    return path
+
+
+def _entries(path: str) -> list[tuple[str, "os.DirEntry[str]"]]:
+    try:
+        with os.scandir(path) as found:
+            return [(entry.name, entry) for entry in found if not _is_temporary(entry.name)]
+    except FileNotFoundError:
+        return []
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(_TEMPORARY_SUFFIX)
+
+
+def _is_directory(entry: "os.DirEntry[str]") -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _status_of_entry(entry: "os.DirEntry[str]", location: str) -> ObjectStatus | None:
+    """None for a directory, and for a file that went away since the listing."""
+    try:
+        if entry.is_dir():
+            return None
+        result = entry.stat()
+    except FileNotFoundError:
+        return None
+    return ObjectStatus(location=location, size=result.st_size, modification_time=result.st_mtime_ns // 1_000_000)
+
+
+@contextmanager
+def _finished_file(target: str, data: bytes) -> Iterator[str]:
+    """A temporary file beside ``target`` with ``data`` on disk; gone, or renamed and durable, when the block ends."""
+    directory = os.path.dirname(target)
+    temporary = f"{directory.rstrip('/')}/.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}"
+    try:
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileNotFoundError:
+            _make_directories(directory)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            remaining = memoryview(data)
+            while remaining:
+                remaining = remaining[os.write(descriptor, remaining) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        yield temporary
+        _sync_directory(directory)
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary)
+
+
+def _make_directories(directory: str) -> None:
+    """Like ``os.makedirs``, with every new entry on disk."""
+    missing = []
+    path = directory
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for path in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        _sync_directory(os.path.dirname(path))
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network mounts have no fsync for directories; their entries are as durable as the server makes them.
+        if error.errno not in _UNSUPPORTED:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _mapped(verb: str, location: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ObjectNotFoundError(f"No object at {location}: check the location, or whether it was deleted.") from error
+    except FileExistsError as error:
+        raise ObjectAlreadyExistsError(f"{location} exists already; it was left as it is.") from error
+    except (OSError, ValueError) as error:
+        advice = _ADVICE.get(error.errno or 0, "Check the file system.") if isinstance(error, OSError) else ""
+        raise StorageError(f"Could not {verb} {location}: {error}. {advice}".rstrip()) from error

@@ -1,0 +1,82 @@
+"""Bytes in this process' memory, for tests, notebooks and documentation.
+
+Room: storage. Shipped with the package so that users can test without a disk. Nothing survives the process.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError
+from cm_delta_dagster.storage.store import ObjectStatus
+
+
+def _clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class MemoryStore:
+    """Objects in a dictionary. Invariant: every operation is atomic under one lock.
+
+    Args:
+        now_ms: clock for modification times.
+    """
+
+    def __init__(self, *, now_ms: Callable[[], int] = _clock_ms) -> None:
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._objects: dict[str, tuple[bytes, int]] = {}
+
+    def list_from(self, directory: str, *, start: str = "") -> list[ObjectStatus]:
+        """Objects directly in ``directory`` whose name is >= ``start``, in order of name."""
+        prefix = directory.rstrip("/") + "/"
+        return [
+            found
+            for found in self.list_recursive(directory)
+            if (name := found.location[len(prefix) :]) >= start and "/" not in name
+        ]
+
+    def list_recursive(self, directory: str) -> Iterator[ObjectStatus]:
+        """Every object below ``directory``, in order of location."""
+        prefix = directory.rstrip("/") + "/"
+        with self._lock:
+            found = sorted((location, value) for location, value in self._objects.items() if location.startswith(prefix))
+        for location, (data, modified) in found:
+            yield ObjectStatus(location=location, size=len(data), modification_time=modified)
+
+    def read(self, location: str) -> bytes:
+        """The whole object. Raises ObjectNotFoundError."""
+        return self._get(location)[0]
+
+    def read_range(self, location: str, *, offset: int, length: int) -> bytes:
+        """``length`` bytes from ``offset``, fewer at the end. Raises ObjectNotFoundError."""
+        return self._get(location)[0][offset : offset + length]
+
+    def write(self, location: str, data: bytes) -> None:
+        """Create or replace."""
+        with self._lock:
+            self._objects[location] = (bytes(data), self._now_ms())
+
+    def write_if_absent(self, location: str, data: bytes) -> None:
+        """Create only. Raises ObjectAlreadyExistsError."""
+        with self._lock:
+            if location in self._objects:
+                raise ObjectAlreadyExistsError(f"{location} exists already; it was left as it is.")
+            self._objects[location] = (bytes(data), self._now_ms())
+
+    def stat(self, location: str) -> ObjectStatus:
+        """Raises ObjectNotFoundError."""
+        data, modified = self._get(location)
+        return ObjectStatus(location=location, size=len(data), modification_time=modified)
+
+    def delete(self, location: str) -> None:
+        """Remove the object; an absent one is no error."""
+        with self._lock:
+            self._objects.pop(location, None)
+
+    def _get(self, location: str) -> tuple[bytes, int]:
+        with self._lock:
+            found = self._objects.get(location)
+        if found is None:
+            raise ObjectNotFoundError(f"No object at {location}: check the location, or whether it was deleted.")
+        return found
