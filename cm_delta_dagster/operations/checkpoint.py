@@ -1,7 +1,7 @@
 """Writing a checkpoint on demand (protocol "Checkpoints"). Room: operations.
 
-Content and bytes are made by ``client.checkpointer``; here permission is asked and the version is published first, because only
-a published version may be checkpointed (CM-M1).
+Content and bytes are made by ``client.checkpointer``; here permission is asked and the version is published first,
+because only a published version may be checkpointed (CM-M1).
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,8 @@ def checkpoint(table: Table) -> CheckpointResult:
     """Write a checkpoint of the latest version, publishing it first if need be, and point ``_last_checkpoint`` to it.
 
     Raises:
-        MaintenanceNotPermittedError: the catalog's policy denies CHECKPOINT, which it allows unless told otherwise (CM-M5).
+        MaintenanceNotPermittedError: the catalog's policy denies CHECKPOINT, which it allows unless told otherwise
+            (CM-M5).
         UnsupportedFeatureError: the table needs a writer feature that this client does not have.
         StorageError: the version could not be published or the checkpoint not be written; the table is as it was.
     """
@@ -39,7 +40,7 @@ def checkpoint(table: Table) -> CheckpointResult:
     if snapshot.version > published:
         # Somebody committed meanwhile. Their version is theirs to publish.
         snapshot = table.snapshot(version=published)
-    check_writable(snapshot.protocol, snapshot.identifier)
+    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     written = write_checkpoint(table.store, snapshot, now_ms=table.services.now_ms())
     return CheckpointResult(
         version=written.version,

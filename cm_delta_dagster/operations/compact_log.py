@@ -1,6 +1,7 @@
 """Writing a log compaction (protocol "Log Compaction Files"). Room: operations.
 
-A compaction is a shortcut for readers; the commits it covers stay. What it contains is decided in ``protocol.log_compaction``.
+A compaction is a shortcut for readers; the commits it covers stay. What it contains is decided in
+``protocol.log_compaction``.
 """
 
 from dataclasses import dataclass
@@ -44,22 +45,26 @@ def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
     """
     require_permission(table, MaintenanceKind.LOG_COMPACTION)
     if not 0 <= start < end:
-        raise InvalidArgumentError(f"A compaction covers at least two versions, from 0 on; {start} to {end} is no such range.")
+        raise InvalidArgumentError(
+            f"A compaction covers at least two versions, from 0 on; {start} to {end} is no such range."
+        )
     ratified = table.catalog.get_ratified_commits(table.table_id)
     if end > ratified.published_version:
         raise UnpublishedVersionError(
-            f"Version {end} of {table.identifier} is not published (the newest published one is {ratified.published_version}), and "
-            "only published commits may be compacted. Publish first, or compact fewer versions."
+            f"Version {end} of {table.identifier} is not published (the newest published one is "
+            f"{ratified.published_version}), and only published commits may be compacted. Publish first, or compact "
+            "fewer versions."
         )
-    check_writable(table.snapshot().protocol, str(table.identifier))
+    snapshot = table.snapshot()
+    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     # Published files only: a compaction must not depend on what the catalog still holds besides.
     sources = commit_sources(table.location, start=start, end=end, ratified=())
     try:
         commits = read_commits(table.store, sources, threads=table.services.settings.read_threads)
     except ObjectNotFoundError as error:
         raise VersionNotFoundError(
-            f"Versions {start} to {end} of {table.identifier} cannot be compacted: {error} Log cleanup has removed it; compact a "
-            "range of commits that are still there."
+            f"Versions {start} to {end} of {table.identifier} cannot be compacted: {error} Log cleanup has removed it; "
+            "compact a range of commits that are still there."
         ) from error
     data = compact(commits)
     name = log_files.compaction_file_name(start, end)

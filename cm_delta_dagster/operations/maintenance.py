@@ -1,8 +1,10 @@
-"""Permission and exclusivity of maintenance (protocol "Maintenance operations on catalog-managed tables"). Room: operations.
+"""Permission and exclusivity of maintenance (protocol "Maintenance operations on catalog-managed tables"). Room:
+operations.
 
-The catalog decides, and it decides first: no verb touches storage before :func:`require_permission` has answered (CM-M6).
-:func:`maintenance_claim` keeps two maintenance runs off one table; it protects work from being done twice, never the data: a
-commit is safe without it, and a deletion is safe because of what its plan protects. The work itself is not here.
+The catalog decides, and it decides first: no verb touches storage before :func:`require_permission` has answered
+(CM-M6). :func:`maintenance_claim` keeps two maintenance runs off one table; it protects work from being done twice,
+never the data: a commit is safe without it, and a deletion is safe because of what its plan protects. The work itself
+is not here.
 """
 
 import logging
@@ -42,9 +44,9 @@ def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecisi
     else:
         rule = f"the rule for {decision.decided_by!r} denies it{because}"
     raise MaintenanceNotPermittedError(
-        f"{kind.value} on {table.identifier} is not permitted: {rule}. Nothing was done. Whoever owns the policy can allow it with "
-        f"`cm-delta policy allow {table.identifier} {kind.value} --reason ...`, for this table, or with its schema or catalog "
-        "in place of the table's name."
+        f"{kind.value} on {table.identifier} is not permitted: {rule}. Nothing was done. Whoever owns the policy can "
+        f"allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`, for this table, or with "
+        "its schema or catalog in place of the table's name."
     )
 
 
@@ -69,8 +71,9 @@ class MaintenanceClaim:
             raise _held(self._table, self._holder)
         if time.monotonic() >= self._deadline:
             raise MaintenanceInProgressError(
-                f"The claim on {self._table.identifier} for {self.kind.value} ran out, because the catalog could not be reached to "
-                "renew it; another run may hold the table now. The run stops here; start it again once the catalog answers."
+                f"The claim on {self._table.identifier} for {self.kind.value} ran out, because the catalog could not "
+                "be reached to renew it; another run may hold the table now. The run stops here; start it again once "
+                "the catalog answers."
             )
 
     def acquire(self) -> None:
@@ -89,6 +92,8 @@ class MaintenanceClaim:
         """Renew until :meth:`end`; runs in a thread of its own."""
         pause = self._duration_ms / 3000
         while not self._ended.wait(pause):
+            if time.monotonic() >= self._deadline:
+                return  # Never renewed once it ran out: another run may have come and gone in between.
             try:
                 self.acquire()
             except MaintenanceInProgressError:
@@ -136,6 +141,6 @@ def _default_owner() -> str:
 
 def _held(table: Table, holder: HeldByAnother) -> MaintenanceInProgressError:
     return MaintenanceInProgressError(
-        f"{table.identifier} is held for {holder.kind.value} by {holder.owner} until {holder.expires_ms} ms since the epoch. "
-        "Nothing was done. Wait for that run to end; the claim of a run that died is free after that time."
+        f"{table.identifier} is held for {holder.kind.value} by {holder.owner} until {holder.expires_ms} ms since the "
+        "epoch. Nothing was done. Wait for that run to end; the claim of a run that died is free after that time."
     )

@@ -1,7 +1,7 @@
 """Publishing ratified commits on demand (protocol "Publishing commits"). Room: operations.
 
-Every writer publishes after its commit already; this verb clears what a crashed or failing publication left behind. It needs no
-permission: publishing is part of committing, not maintenance.
+Every writer publishes after its commit already; this verb clears what a crashed or failing publication left behind. It
+needs no permission: publishing is part of committing, not maintenance.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,8 @@ def publish(table: Table) -> PublishResult:
     try:
         return _publish_pending(table)
     except ObjectNotFoundError:
-        # Another publisher may have been faster and cleanup may have taken the staged file since: the catalog knows (CM-P5).
+        # Another publisher may have been faster and cleanup may have taken the staged file since: the catalog knows
+        # (CM-P5).
         return _publish_pending(table)
 
 

@@ -1,11 +1,14 @@
-"""Data skipping: which files a predicate can leave out (protocol headings "Per-file Statistics", "Partition Value Serialization").
+"""Data skipping: which files a predicate can leave out (protocol headings "Per-file Statistics", "Partition Value
+Serialization").
 
-Room: protocol. Works on the Arrow table of ``add`` actions and never on single files. Every part of a predicate is answered for
-each file with one of three: false (no row of the file satisfies it), true (every row does), or null (only the rows can tell).
-What is missing, unreadable or of another type than the column is null, so that it never excludes a file (SKIP-2).
+Room: protocol. Works on the Arrow table of ``add`` actions and never on single files. Every part of a predicate is
+answered for each file with one of three: false (no row of the file satisfies it), true (every row does), or null (only
+the rows can tell). What is missing, unreadable or of another type than the column is null, so that it never excludes a
+file (SKIP-2).
 
-Names in the schema, the predicate and the partition columns are those of the statistics and partition values; for a table with
-column mapping these are the physical ones. Rows are not read here: what remains of the predicate is applied by the scan.
+Names in the schema, the predicate and the partition columns are those of the statistics and partition values; for a
+table with column mapping these are the physical ones. Rows are not read here: what remains of the predicate is applied
+by the scan.
 """
 
 import math
@@ -242,7 +245,9 @@ class _Evaluation:
 
 
 def _answer_values(values: pa.Array, data_type: DataType, leaf: Predicate) -> pa.BooleanArray:
-    """The leaf's exact answer for each value: true or false (SQL's NULL counts as false), null if it cannot be compared."""
+    """The leaf's exact answer for each value: true or false (SQL's NULL counts as false), null if it cannot be
+    compared.
+    """
     match leaf:
         case IsNull() | Comparison(operator=_Op.NULL_SAFE_EQ, value=None):
             return values.is_null(nan_is_null=False)
@@ -372,8 +377,8 @@ class _Bounds:
             return self._all(None)
         if not pa.types.is_floating(self.lower.type):
             return self._exclude_ordered(operator, literal)
-        # NaN is greater than every number but is missing from the bounds of some writers. So an upper bound excludes nothing
-        # that NaN would satisfy, and a NaN in the query is left to the rows.
+        # NaN is greater than every number but is missing from the bounds of some writers. So an upper bound excludes
+        # nothing that NaN would satisfy, and a NaN in the query is left to the rows.
         if operator in (_Op.GT, _Op.GE, _Op.NE) or math.isnan(literal.as_py()):
             return self._all(None)
         return self._exclude_ordered(operator, literal)
@@ -381,13 +386,9 @@ class _Bounds:
     def _exclude_ordered(self, operator: _Op, literal: pa.Scalar) -> pa.BooleanArray:
         match operator:
             case _Op.EQ:
-                return pc.or_kleene(
-                    pc.greater(*_aligned(self.lower, literal)), pc.less(*_aligned(self.upper, literal))
-                )
+                return pc.or_kleene(pc.greater(*_aligned(self.lower, literal)), pc.less(*_aligned(self.upper, literal)))
             case _Op.NE:
-                return pc.and_kleene(
-                    pc.equal(*_aligned(self.lower, literal)), pc.equal(*_aligned(self.upper, literal))
-                )
+                return pc.and_kleene(pc.equal(*_aligned(self.lower, literal)), pc.equal(*_aligned(self.upper, literal)))
             case _Op.LT:
                 return pc.greater_equal(*_aligned(self.lower, literal))
             case _Op.LE:
@@ -441,7 +442,9 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def _literal(value: Any, data_type: DataType) -> pa.Scalar | None:
-    """The value as a scalar to compare with the column; None if Spark would compare in another way than the column's own."""
+    """The value as a scalar to compare with the column; None if Spark would compare in another way than the column's
+    own.
+    """
     if isinstance(data_type, DecimalType):
         return _decimal_literal(value)
     if not isinstance(data_type, PrimitiveType):

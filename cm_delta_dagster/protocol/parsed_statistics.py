@@ -1,7 +1,9 @@
-"""Per-file statistics (protocol heading "Per-file Statistics"), read: the ``stats`` texts of many files as Arrow columns.
+"""Per-file statistics (protocol heading "Per-file Statistics"), read: the ``stats`` texts of many files as Arrow
+columns.
 
-Room: protocol. Asked for columns only; texts and values that cannot be read are absent, never an error, because nothing may be
-concluded from them. Collecting statistics is the business of ``statistics``, concluding from them that of ``data_skipping``.
+Room: protocol. Asked for columns only; texts and values that cannot be read are absent, never an error, because nothing
+may be concluded from them. Collecting statistics is the business of ``statistics``, concluding from them that of
+``data_skipping``.
 """
 
 import json
@@ -14,6 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
+
 from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType
 
 ColumnPath: TypeAlias = tuple[str, ...]
@@ -26,8 +29,8 @@ _EPOCH = datetime(1970, 1, 1)
 class ParsedStatistics:
     """Statistics of many files as Arrow columns, one entry a file, null where a file does not tell.
 
-    Bounds of integers are int64, of decimals decimal128(38, scale), of floats their own width, of dates date32, of timestamps
-    int64 microseconds as written (not widened yet), of strings string.
+    Bounds of integers are int64, of decimals decimal128(38, scale), of floats their own width, of dates date32, of
+    timestamps int64 microseconds as written (not widened yet), of strings string.
     """
 
     num_records: pa.Array
@@ -111,10 +114,10 @@ def _parse_rows(texts: pa.Array, kind: pa.StructType) -> pa.Array:
 
 
 def _parse_fast(texts: pa.Array, kind: pa.StructType) -> pa.Array | None:
-    # Each text is wrapped as the value of one member, so that a blank text or two documents in one cannot shift the rows.
-    wrapped = pc.binary_join_element_wise(
-        pa.scalar('{"s":', pa.large_string()), pc.fill_null(texts, "null"), pa.scalar("}\n", pa.large_string()), ""
-    )
+    # Each text is wrapped as the value of one member, so that a blank text or two documents in one cannot shift the
+    # rows.
+    head, tail, separator = (pa.scalar(text, pa.large_string()) for text in ('{"s":', "}\n", ""))
+    wrapped = pc.binary_join_element_wise(head, pc.fill_null(texts, "null"), tail, separator)
     longest = pc.max(pc.binary_length(wrapped)).as_py()
     document = _flat_buffer(wrapped)
     try:
@@ -143,7 +146,7 @@ def _flat_buffer(texts: pa.Array) -> pa.Buffer:
 def _parse_slowly(text: str | None, kind: pa.StructType) -> Any:
     try:
         return None if text is None else _clean(json.loads(text, parse_float=Decimal), kind)
-    except (ValueError, RecursionError):
+    except (ValueError, ArithmeticError, RecursionError):
         return None
 
 
@@ -163,7 +166,7 @@ def _clean(value: Any, kind: pa.DataType) -> Any:
         return _clean_integer(value)
     if pa.types.is_floating(kind):
         # Non-finite bounds are written as texts by some; they bound nothing.
-        return float(value) if isinstance(value, int | Decimal) and abs(value) < 10**38 else None
+        return float(value) if isinstance(value, int | Decimal) and -(10**38) < value < 10**38 else None
     return _clean_decimal(value, kind)
 
 

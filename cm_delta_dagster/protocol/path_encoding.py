@@ -1,8 +1,8 @@
 """Paths of data files (protocol headings "Add File and Remove File", "URI encoding"; section PATH).
 
-Three spellings are kept apart: the *path* of the log (percent-encoded, relative or absolute), the *location* (absolute URI
-with a decoded path, as storage takes it), and the *key* (the normalised location by which two spellings of one file are
-recognised as equal). Nothing here looks at storage.
+Three spellings are kept apart: the *path* of the log (percent-encoded, relative or absolute), the *location* (absolute
+URI with a decoded path, as storage takes it), and the *key* (the normalised location by which two spellings of one file
+are recognised as equal). Nothing here looks at storage.
 """
 
 import re
@@ -16,14 +16,15 @@ from cm_delta_dagster.errors import CorruptLogError
 HIVE_DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Directory name of a null partition value."""
 
-# What RFC 2396 allows in a path besides letters, digits and `_.-~`. The colon is allowed too but encoded all the same: in the
-# first segment of a relative path it would be taken for the end of a scheme.
+# What RFC 2396 allows in a path besides letters, digits and `_.-~`. The colon is allowed too but encoded all the same:
+# in the first segment of a relative path it would be taken for the end of a scheme.
 _SAFE_IN_PATH = "/=!$&'()*+,;@"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=/)")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _HIVE_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
-# Any of these makes a path more than a plain relative one: an escape, a scheme, a leading slash, dot segments, double slashes.
+# Any of these makes a path more than a plain relative one: an escape, a scheme, a leading slash, dot segments, double
+# slashes.
 _NOT_PLAIN = r"%|^[A-Za-z][A-Za-z0-9+.\-]*:/|^/|(^|/)\.{0,2}(/|$)"
 
 
@@ -41,11 +42,15 @@ def decode_path(path: str) -> str:
     if "%" not in path:
         return path
     if _BROKEN_ESCAPE.search(path):
-        raise CorruptLogError(f"The path {path!r} in the log has an incomplete percent escape; the log entry is damaged.")
+        raise CorruptLogError(
+            f"The path {path!r} in the log has an incomplete percent escape; the log entry is damaged."
+        )
     try:
         return unquote(path, errors="strict")
     except UnicodeDecodeError as error:
-        raise CorruptLogError(f"The path {path!r} in the log is not percent-encoded UTF-8; the entry is damaged.") from error
+        raise CorruptLogError(
+            f"The path {path!r} in the log is not percent-encoded UTF-8; the entry is damaged."
+        ) from error
 
 
 def resolve_path(table_location: str, path: str) -> str:
@@ -65,19 +70,25 @@ def resolve_path(table_location: str, path: str) -> str:
     if not segments:
         raise CorruptLogError(f"The path {path!r} in the log names no file; the log entry is damaged.")
     if ".." in segments:
-        # Refused in absolute paths too: whoever compares locations, as vacuum does, would take the file for another one.
+        # Refused in absolute paths too: whoever compares locations, as vacuum does, would take it for another file.
         raise CorruptLogError(
-            f"The path {path!r} in the log has a '..' segment and may leave the table {table_location!r}; it is refused, because such a "
-            "file may belong to somebody else. A file outside of the table must be named by an absolute URI."
+            f"The path {path!r} in the log has a '..' segment and may leave the table {table_location!r}; it is "
+            "refused, because such a file may belong to somebody else. A file outside of the table must be named by an "
+            "absolute URI."
         )
+    if scheme is not None:
+        return normalise_location(decoded) if scheme[1].lower() == "file" else decoded
+    if path.startswith("/"):
+        return _root_of(table_location) + decoded
     return f"{table_location.rstrip('/')}/{'/'.join(segments)}"
 
 
 def normalise_location(uri: str) -> str:
-    """One spelling for a decoded location: ``file:/x``, ``file:///x``, ``file://localhost/x`` and ``/x`` are ``file:///x``.
+    """One spelling for a decoded location: ``file:/x``, ``file:///x``, ``file://localhost/x`` and ``/x`` are
+    ``file:///x``.
 
-    The scheme is lower-cased; repeated and trailing slashes and ``.`` segments go, as Hadoop drops them. ``s3a`` and ``s3n``
-    are ``s3``: the Hadoop names of the same store.
+    The scheme is lower-cased; repeated and trailing slashes and ``.`` segments go, as Hadoop drops them. ``s3a`` and
+    ``s3n`` are ``s3``: the Hadoop names of the same store.
     """
     match = _SCHEME.match(uri)
     if match is None:
@@ -95,7 +106,8 @@ def normalise_location(uri: str) -> str:
 
 
 def file_keys(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Normalised key of each ``path`` of the log, relative to the table at ``location``; equal files have equal keys (REC-14).
+    """Normalised key of each ``path`` of the log, relative to the table at ``location``; equal files have equal keys
+    (REC-14).
 
     Plain relative paths, which is nearly all of them in practice, are joined without a Python object per file.
 
@@ -133,7 +145,8 @@ def hive_unescape(value: str) -> str:
 
 
 def partition_directory(values: "list[tuple[str, str | None]]") -> str:
-    """Decoded directory ``a=1/b=x`` of the given (name, text) pairs; empty for none. Null has Hive's name for it (PART-9)."""
+    """Decoded directory ``a=1/b=x`` of the given (name, text) pairs; empty for none. Null has Hive's name for it
+    (PART-9)."""
     return "/".join(
         f"{hive_escape(name)}={HIVE_DEFAULT_PARTITION if not text else hive_escape(text)}" for name, text in values
     )

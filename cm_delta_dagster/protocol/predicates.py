@@ -1,11 +1,12 @@
 """Predicates over rows: what a read, a delete or a conflict check asks, as values.
 
-Room: protocol. Used under the headings "Per-file Statistics" (data skipping) and "Partition Value Serialization". The meaning is
-Spark SQL's: three-valued logic, ``NaN`` equals ``NaN`` and is greater than every other number, ``-0.0`` equals ``0.0``.
+Room: protocol. Used under the headings "Per-file Statistics" (data skipping) and "Partition Value Serialization". The
+meaning is Spark SQL's: three-valued logic, ``NaN`` equals ``NaN`` and is greater than every other number, ``-0.0``
+equals ``0.0``.
 
-A column is written as in SQL: ``name``, ``outer.inner`` for a nested field, and back-quotes around a segment that itself holds
-a dot or a back-quote. Names are compared ignoring case. Values are Python values: int, float, Decimal, str, bool, bytes, date,
-datetime (aware = ``timestamp``, naive = ``timestamp_ntz``) or None for SQL NULL.
+A column is written as in SQL: ``name``, ``outer.inner`` for a nested field, and back-quotes around a segment that
+itself holds a dot or a back-quote. Names are compared ignoring case. Values are Python values: int, float, Decimal,
+str, bool, bytes, date, datetime (aware = ``timestamp``, naive = ``timestamp_ntz``) or None for SQL NULL.
 
 Not here: parsing text (``predicate_text``), evaluating against files (``data_skipping``) or rows (``spark``).
 """
@@ -293,7 +294,8 @@ def _float_sql(value: float) -> str:
 
 
 def _string_sql(value: str) -> str:
-    # Spark substitutes ${...} in SQL text before parsing it, inside literals too; the escape keeps the dollar sign out of sight.
+    # Spark substitutes ${...} in SQL text before parsing it, inside literals too; the escape keeps the dollar sign out
+    # of sight.
     escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024").replace("\0", "\\u0000")
     return f"'{escaped}'"
 

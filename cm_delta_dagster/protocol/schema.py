@@ -1,8 +1,8 @@
 """Schemas (protocol headings "Schema Serialization Format" and the type part of "Parquet").
 
-Parses and writes the log's schema JSON, which is the JSON of Spark's ``StructType``, and translates it to and from Arrow.
-It does not decide which schemas may be mixed (:mod:`~cm_delta_dagster.protocol.schema_evolution`) nor which features a type
-needs (:mod:`~cm_delta_dagster.protocol.table_features`).
+Parses and writes the log's schema JSON, which is the JSON of Spark's ``StructType``, and translates it to and from
+Arrow. It does not decide which schemas may be mixed (:mod:`~cm_delta_dagster.protocol.schema_evolution`) nor which
+features a type needs (:mod:`~cm_delta_dagster.protocol.table_features`).
 """
 
 import json
@@ -16,8 +16,8 @@ import pyarrow.types as pat
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError
 
-# The values below may be built by position as well as by keyword: `DecimalType(10, 2)` and `PrimitiveType("long")` are the
-# way every reader of Spark code expects to see them.
+# The values below may be built by position as well as by keyword: `DecimalType(10, 2)` and `PrimitiveType("long")` are
+# the way every reader of Spark code expects to see them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class DecimalType:
     def __post_init__(self) -> None:
         if not (1 <= self.precision <= 38 and 0 <= self.scale <= self.precision):
             raise InvalidArgumentError(
-                f"decimal({self.precision},{self.scale}) is no Delta type: precision must be 1 to 38 and scale 0 to precision."
+                f"decimal({self.precision},{self.scale}) is no Delta type: precision must be 1 to 38 and scale 0 to "
+                "precision."
             )
 
 
@@ -106,7 +107,8 @@ VARIANT = PrimitiveType("variant")
 _PRIMITIVES: Mapping[str, PrimitiveType] = {
     item.name: item
     for item in (
-        STRING, LONG, INTEGER, SHORT, BYTE, FLOAT, DOUBLE, BOOLEAN, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, VOID, VARIANT,
+        STRING, LONG, INTEGER, SHORT, BYTE, FLOAT, DOUBLE, BOOLEAN, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, VOID,
+        VARIANT,
     )
 }  # fmt: skip
 
@@ -159,7 +161,7 @@ _FROM_ARROW: Mapping[pa.DataType, DataType] = {
 _FORBIDDEN_CHARACTERS = frozenset(" ,;{}()\n\t=")
 
 
-# --- JSON ---------------------------------------------------------------------------------------------------------------
+# --- JSON -------------------------------------------------------------------------------------------------------------
 
 
 def parse_schema(text: str) -> StructType:
@@ -171,7 +173,9 @@ def parse_schema(text: str) -> StructType:
     try:
         value = json.loads(text)
         if not isinstance(value, dict) or value.get("type") != "struct":
-            raise CorruptLogError("The table's schema is not the JSON of a struct; the metadata of the table is damaged.")
+            raise CorruptLogError(
+                "The table's schema is not the JSON of a struct; the metadata of the table is damaged."
+            )
         return _parse_struct(value, "")
     except (json.JSONDecodeError, TypeError) as error:
         raise CorruptLogError(
@@ -196,12 +200,15 @@ def _parse_struct(value: Mapping[str, Any], where: str) -> StructType:
 def _parse_field(value: Any, where: str) -> StructField:
     name = value.get("name") if isinstance(value, dict) else None
     if not isinstance(name, str):
-        raise CorruptLogError(f"A field of the schema {_place(where)} has no name; the metadata of the table is damaged.")
+        raise CorruptLogError(
+            f"A field of the schema {_place(where)} has no name; the metadata of the table is damaged."
+        )
     path = f"{where}.{name}" if where else name
     metadata = value.get("metadata")
     if "type" not in value or not isinstance(value.get("nullable"), bool) or not isinstance(metadata, dict | None):
         raise CorruptLogError(
-            f"Column {path!r} of the schema needs a type, a boolean 'nullable' and an object 'metadata'; the metadata of the "
+            f"Column {path!r} of the schema needs a type, a boolean 'nullable' and an object 'metadata'; the metadata "
+            "of the "
             "table is damaged."
         )
     return StructField(name, _parse_type(value["type"], path), value["nullable"], metadata or {})
@@ -248,7 +255,8 @@ def _flag(value: Mapping[str, Any], key: str, path: str) -> bool:
 
 def _unknown_type(path: str, name: str) -> CorruptLogError:
     return CorruptLogError(
-        f"Column {path!r} has the type {name!r}, which is no Delta type known to this client. Read the table with a client that "
+        f"Column {path!r} has the type {name!r}, which is no Delta type known to this client. Read the table with a "
+        "client that "
         "knows the type."
     )
 
@@ -286,7 +294,7 @@ def _field_to_value(item: StructField) -> dict[str, Any]:
     }
 
 
-# --- text for people ----------------------------------------------------------------------------------------------------
+# --- text for people --------------------------------------------------------------------------------------------------
 
 
 def data_type_text(data_type: DataType) -> str:
@@ -319,11 +327,12 @@ def _schema_lines(schema: StructType, indent: str) -> Iterator[str]:
             yield f"{indent}{item.name}: {data_type_text(item.type)}{suffix}"
 
 
-# --- walking and names --------------------------------------------------------------------------------------------------
+# --- walking and names ------------------------------------------------------------------------------------------------
 
 
 def walk_fields(schema: StructType) -> Iterator[tuple[tuple[str, ...], StructField]]:
-    """Every field with its path, parents first; inside of arrays and maps the path has ``element``, ``key``, ``value``."""
+    """Every field with its path, parents first; inside of arrays and maps the path has ``element``, ``key``,
+    ``value``."""
     yield from _walk(schema, ())
 
 
@@ -359,13 +368,15 @@ def check_column_names(schema: StructType) -> None:
     """Refuse names that a table without column mapping cannot have, at any level (SCHEMA-8).
 
     Raises:
-        SchemaMismatchError: a name is repeated ignoring case, is empty, or has one of the characters `` ,;{}()=``, tab, newline.
+        SchemaMismatchError: a name is repeated ignoring case, is empty, or has one of the characters `` ,;{}()=``, tab,
+            newline.
     """
     check_unique_names(schema)
     for path, item in walk_fields(schema):
         if not item.name or _FORBIDDEN_CHARACTERS.intersection(item.name):
             raise SchemaMismatchError(
-                f"Column {'.'.join(path)!r} has a name that the table cannot store: it is empty or has a space, a tab, a line "
+                f"Column {'.'.join(path)!r} has a name that the table cannot store: it is empty or has a space, a "
+                "tab, a line "
                 "break or one of ,;{}()=. Rename the column before writing."
             )
 
@@ -383,20 +394,21 @@ def check_unique_names(schema: StructType) -> None:
         for name in struct.names:
             if name.lower() in seen:
                 raise SchemaMismatchError(
-                    f"Columns {seen[name.lower()]!r} and {name!r} stand at the same level; names that differ only in case are "
+                    f"Columns {seen[name.lower()]!r} and {name!r} stand at the same level; names that differ only in "
+                    "case are "
                     "the same column to Delta. Rename or drop one of them."
                 )
             seen[name.lower()] = name
 
 
-# --- Arrow --------------------------------------------------------------------------------------------------------------
+# --- Arrow ------------------------------------------------------------------------------------------------------------
 
 
 def to_arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema in which rows of ``schema`` are held; field metadata is not carried over.
 
     Raises:
-        UnsupportedFeatureError: a type without an Arrow form here (``variant``), naming the column.
+        UnsupportedFeatureError: a type without an Arrow form (``variant``, a map by ``void``), naming the column.
     """
     return pa.schema([_to_arrow_field(item, item.name) for item in schema.fields])
 
@@ -410,7 +422,8 @@ def from_arrow_schema(schema: pa.Schema) -> StructType:
     """The Delta schema that holds every value of ``schema``; field metadata is not carried over.
 
     Raises:
-        InvalidArgumentError: a type that Delta has no counterpart for (time, duration, interval, union ...), naming the column.
+        InvalidArgumentError: a type that Delta has no counterpart for (time, duration, interval, union ...), naming the
+            column.
     """
     return StructType(tuple(_from_arrow_field(item, item.name) for item in schema))
 
@@ -421,7 +434,12 @@ def from_arrow_type(data_type: pa.DataType) -> DataType:
 
 
 def _to_arrow_field(item: StructField, path: str) -> pa.Field:
-    return pa.field(item.name, _to_arrow_type(item.type, path), nullable=item.nullable)
+    return _arrow_field(item.name, _to_arrow_type(item.type, path), item.nullable)
+
+
+def _arrow_field(name: str, arrow: pa.DataType, nullable: bool) -> pa.Field:
+    # Arrow has no field of null type that is not nullable; a `void` column holds nothing but null, whatever it declares.
+    return pa.field(name, arrow, nullable=nullable or pat.is_null(arrow))
 
 
 def _to_arrow_type(data_type: DataType, path: str) -> pa.DataType:
@@ -430,7 +448,8 @@ def _to_arrow_type(data_type: DataType, path: str) -> pa.DataType:
             arrow = _ARROW_TYPES.get(data_type.name)
             if arrow is None:
                 raise UnsupportedFeatureError(
-                    f"Column {path!r} has the type {data_type.name!r}, which this client cannot hold in Arrow. Leave the column "
+                    f"Column {path!r} has the type {data_type.name!r}, which this client cannot hold in Arrow. Leave "
+                    "the column "
                     "out or use a client that supports the type."
                 )
             return arrow
@@ -438,13 +457,16 @@ def _to_arrow_type(data_type: DataType, path: str) -> pa.DataType:
             return pa.decimal128(data_type.precision, data_type.scale)
         case ArrayType():
             element = _to_arrow_type(data_type.element_type, f"{path}.element")
-            return pa.list_(pa.field("element", element, nullable=data_type.contains_null))
+            return pa.list_(_arrow_field("element", element, data_type.contains_null))
         case MapType():
             key = _to_arrow_type(data_type.key_type, f"{path}.key")
             value = _to_arrow_type(data_type.value_type, f"{path}.value")
-            return pa.map_(
-                pa.field("key", key, nullable=False), pa.field("value", value, nullable=data_type.value_contains_null)
-            )
+            if pat.is_null(key):
+                raise UnsupportedFeatureError(
+                    f"Column {path!r} is a map with keys of type 'void'; keys cannot be null, so no such map has an entry. "
+                    "Leave the column out."
+                )
+            return pa.map_(pa.field("key", key, nullable=False), _arrow_field("value", value, data_type.value_contains_null))
         case StructType():
             return pa.struct([_to_arrow_field(item, f"{path}.{item.name}") for item in data_type.fields])
 
@@ -476,7 +498,8 @@ def _from_arrow_type(arrow: pa.DataType, path: str) -> DataType:
     if pat.is_dictionary(arrow) or pat.is_run_end_encoded(arrow):
         return _from_arrow_type(arrow.value_type, path)
     raise InvalidArgumentError(
-        f"Column {path!r} has the Arrow type {arrow}, for which Delta has no type. Cast the column before writing, or leave it out."
+        f"Column {path!r} has the Arrow type {arrow}, for which Delta has no type. Cast the column before writing, or "
+        "leave it out."
     )
 
 

@@ -1,10 +1,11 @@
-"""Per-file statistics (protocol heading "Per-file Statistics"): which columns, from Parquet footers, and what they add up to.
+"""Per-file statistics (protocol heading "Per-file Statistics"): which columns, from Parquet footers, and what they add
+up to.
 
-Room: protocol. Writes the ``stats`` text of new files from what the Parquet writer already knows. It reads no data and no
-files: footers are handed in. Parsing the texts is the business of ``parsed_statistics``.
+Room: protocol. Writes the ``stats`` text of new files from what the Parquet writer already knows. It reads no data and
+no files: footers are handed in. Parsing the texts is the business of ``parsed_statistics``.
 
-Names in this module are those of the statistics. For a table with column mapping the caller hands in the schema of physical
-names.
+Names in this module are those of the statistics. For a table with column mapping the caller hands in the schema of
+physical names.
 """
 
 import json
@@ -17,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.parsed_statistics import ColumnPath, parse_statistics
 from cm_delta_dagster.protocol.predicates import column_path
@@ -38,8 +40,6 @@ class StatisticsColumn:
     def parquet_path(self) -> str:
         """The path as Parquet footers spell it."""
         return ".".join(self.path)
-
-
 
 
 def leaf_columns(schema: StructType) -> tuple[StatisticsColumn, ...]:
@@ -105,12 +105,11 @@ def _below(path: ColumnPath, ancestor: Sequence[str]) -> bool:
     return len(head) == len(ancestor) and all(a.casefold() == b.casefold() for a, b in zip(head, ancestor, strict=True))
 
 
-
-
 def footer_statistics(metadata: pq.FileMetaData, schema: StructType, columns: Sequence[StatisticsColumn]) -> str:
     """The ``stats`` text of a data file, from its Parquet footer alone.
 
-    What the footer does not say for every row group is left out. Arrays and maps get nothing: their leaves count elements.
+    What the footer does not say for every row group is left out. Arrays and maps get nothing: their leaves count
+    elements.
 
     Args:
         metadata: footer of the file.
@@ -160,7 +159,9 @@ def footer_statistics(metadata: pq.FileMetaData, schema: StructType, columns: Se
 
 
 def _footer_positions(group: Any) -> dict[str, int]:
-    """Positions of the footer's columns by dotted path; a path that two columns share (``a.b`` and ``a`` > ``b``) is left out."""
+    """Positions of the footer's columns by dotted path; a path that two columns share (``a.b`` and ``a`` > ``b``) is
+    left out.
+    """
     positions: dict[str, int] = {}
     twice: set[str] = set()
     for position in range(group.num_columns):
@@ -233,8 +234,8 @@ class _BoundsReader:
         return entries is not None and b"org.apache.spark.legacyDateTime" in entries
 
     def _float_bounds(self, chunks: Sequence[tuple[int, Any]]) -> tuple[str | None, str | None]:
-        # parquet-mr drops the bounds of a chunk that holds NaN; other writers leave NaN out of the bounds in silence, and
-        # Spark ranks NaN above every number, so their upper bound would be wrong.
+        # parquet-mr drops the bounds of a chunk that holds NaN; other writers leave NaN out of the bounds in silence,
+        # and Spark ranks NaN above every number, so their upper bound would be wrong.
         if not self.metadata.created_by.startswith("parquet-mr"):
             return None, None
         raw = _raw_bounds(chunks, ("FLOAT", "DOUBLE"))
@@ -349,7 +350,9 @@ def truncate_lower_bound(text: str) -> str:
 
 
 def truncate_upper_bound(text: str) -> str | None:
-    """The stored upper bound of a string column whose greatest value is ``text``; None if there is no short one (STATS-5)."""
+    """The stored upper bound of a string column whose greatest value is ``text``; None if there is no short one
+    (STATS-5).
+    """
     if len(text) <= STRING_PREFIX_LENGTH:
         return text
     for length in range(STRING_PREFIX_LENGTH, min(len(text), 2 * STRING_PREFIX_LENGTH + 1)):
@@ -359,8 +362,6 @@ def truncate_upper_bound(text: str) -> str | None:
         if following < "\U0010ffff":
             return text[:length] + "\U0010ffff"
     return text if len(text) <= 2 * STRING_PREFIX_LENGTH else None
-
-
 
 
 def num_records(stats: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -1,8 +1,8 @@
 """Bytes on a local (or locally mounted) file system, by the operating system's own calls.
 
-Room: storage. Protocol heading "Delta Log Entries" (atomic, exclusive creation, LOG-5). Plain ``os`` calls rather than fsspec,
-because a commit waits for this code and because fsspec's local file system can neither create exclusively nor make durable.
-It knows nothing of Delta and does not lock anything.
+Room: storage. Protocol heading "Delta Log Entries" (atomic, exclusive creation, LOG-5). Plain ``os`` calls rather than
+fsspec, because a commit waits for this code and because fsspec's local file system can neither create exclusively nor
+make durable. It knows nothing of Delta and does not lock anything.
 """
 
 import ctypes
@@ -73,8 +73,8 @@ def _renameat2() -> Callable[..., int] | None:
 class LocalStore:
     """Files below ``file:`` locations.
 
-    Invariants: an object gets its name only once all its bytes are on disk, and a call that creates or replaces returns after
-    the directory entry is on disk too. Unfinished files start with a dot and never show in a listing.
+    Invariants: an object gets its name only once all its bytes are on disk, and a call that creates or replaces returns
+    after the directory entry is on disk too. Unfinished files start with a dot and never show in a listing.
 
     Args:
         primitives: ways to name a finished file exclusively, tried in order until the file system supports one.
@@ -144,7 +144,7 @@ class LocalStore:
             except OSError as error:
                 if error.errno not in _UNSUPPORTED:
                     raise
-        # Creating the target itself exclusively and filling it afterwards would let readers, and a crash, see half a file.
+        # Creating the target itself exclusively and filling it afterwards could show, or leave behind, half a file.
         raise StoreNotSupportedError(
             f"{target} was not written: its file system offers neither hard links nor an exclusive rename, so that two "
             "writers could overwrite each other. Keep the table on another file system."
@@ -165,7 +165,7 @@ class LocalStore:
 
 
 def local_path(location: str) -> str:
-    """Path of a ``file:`` location (``file:/x``, ``file:///x`` or plain ``/x``). Raises StoreNotSupportedError for others."""
+    """Path of a ``file:`` location (``file:/x``, ``file:///x`` or plain ``/x``). Raises StoreNotSupportedError."""
     path = location
     if location.startswith("file:"):
         path = location[len("file:") :]

@@ -40,7 +40,9 @@ class MemoryStore:
         """Every object below ``directory``, in order of location."""
         prefix = directory.rstrip("/") + "/"
         with self._lock:
-            found = sorted((location, value) for location, value in self._objects.items() if location.startswith(prefix))
+            found = sorted(
+                (location, value) for location, value in self._objects.items() if location.startswith(prefix)
+            )
         for location, (data, modified) in found:
             yield ObjectStatus(location=location, size=len(data), modification_time=modified)
 

@@ -2,9 +2,9 @@
 
 Room: catalog.sql. It knows nothing of tables or commits; see :mod:`~cm_delta_dagster.catalog.sql.catalog` for those.
 
-SQLite gets one connection for each :class:`Database`, used by one thread at a time, opened late and closed before a fork: SQLite
-counts its file locks for each process, and a child that inherits the counts, but not the locks, can lose commits. PostgreSQL
-gets a pool, which a forked child forgets without closing the parent's sockets.
+SQLite gets one connection for each :class:`Database`, used by one thread at a time, opened late and closed before a
+fork: SQLite counts its file locks for each process, and a child that inherits the counts, but not the locks, can lose
+commits. PostgreSQL gets a pool, which a forked child forgets without closing the parent's sockets.
 """
 
 import os
@@ -52,7 +52,8 @@ class Database:
         self._engine: sa.Engine | None = None
         self._writer: sa.Engine | None = None
         self._closed = False
-        _OPEN.add(self)
+        with _REGISTRY_LOCK:
+            _OPEN.add(self)
 
     def read(self, statements: Callable[[sa.Connection], T]) -> T:
         """Run a single statement, without the cost of a transaction around it."""
@@ -64,14 +65,17 @@ class Database:
 
     def close(self) -> None:
         """Close every connection; later calls fail."""
+        with _REGISTRY_LOCK:
+            _OPEN.discard(self)
         with self._lock:
             self._closed = True
-            _OPEN.discard(self)
             if self._engine is not None:
                 self._engine.dispose()
             self._engine = self._writer = None
 
-    def _retried(self, statements: Callable[[sa.Connection], T], once: Callable[[Callable[[sa.Connection], T]], T]) -> T:
+    def _retried(
+        self, statements: Callable[[sa.Connection], T], once: Callable[[Callable[[sa.Connection], T]], T]
+    ) -> T:
         try:
             try:
                 return once(statements)
@@ -110,8 +114,8 @@ class Database:
                 if not _is_busy(error):
                     # The database may have committed all the same: never run the statements again for that.
                     raise CatalogUnavailableError(
-                        f"The answer to a commit on the catalog {self.shown_url} was lost ({error.orig}); whether it took "
-                        "effect is unknown. Ask the catalog before doing it again."
+                        f"The answer to a commit on the catalog {self.shown_url} was lost ({error.orig}); whether it "
+                        "took effect is unknown. Ask the catalog before doing it again."
                     ) from error
                 raise
             return result
@@ -153,13 +157,16 @@ class Database:
         detail = _detail(error)
         if _is_denied(error):
             return PermissionDeniedError(
-                f"The catalog {self.shown_url} does not let this user do that: {detail}. Ask for the right to write to it."
+                f"The catalog {self.shown_url} does not let this user do that: {detail}. "
+                "Ask for the right to write to it."
             )
         if _is_unavailable(error):
             return CatalogUnavailableError(
                 f"The catalog {self.shown_url} could not be used: {detail}. Check the URL and that the database is up."
             )
-        return CatalogError(f"The catalog {self.shown_url} failed: {detail}. Check that it is a catalog of this package.")
+        return CatalogError(
+            f"The catalog {self.shown_url} failed: {detail}. Check that it is a catalog of this package."
+        )
 
     def _before_fork(self) -> None:
         self._lock.acquire()
@@ -175,11 +182,13 @@ class Database:
         self._lock.release()
 
 
+_REGISTRY_LOCK = threading.Lock()
 _OPEN: "weakref.WeakSet[Database]" = weakref.WeakSet()
 _HELD_FOR_FORK: list[Database] = []
 
 
 def _before_fork() -> None:
+    _REGISTRY_LOCK.acquire()
     for database in sorted(_OPEN, key=id):
         database._before_fork()
         _HELD_FOR_FORK.append(database)
@@ -188,17 +197,17 @@ def _before_fork() -> None:
 def _after_fork_in_parent() -> None:
     while _HELD_FOR_FORK:
         _HELD_FOR_FORK.pop()._after_fork_in_parent()
+    _REGISTRY_LOCK.release()
 
 
 def _after_fork_in_child() -> None:
     while _HELD_FOR_FORK:
         _HELD_FOR_FORK.pop()._after_fork_in_child()
+    _REGISTRY_LOCK.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-    )
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def _parsed_url(text: str) -> sa.URL:
@@ -215,7 +224,8 @@ def _parsed_url(text: str) -> sa.URL:
         url = url.set(drivername="sqlite+pysqlite")
     if url.drivername not in ("sqlite+pysqlite", "postgresql+psycopg"):
         raise InvalidArgumentError(
-            f"The catalog URL asks for {url.drivername!r}; supported are sqlite (one machine) and postgresql+psycopg (shared)."
+            f"The catalog URL asks for {url.drivername!r}; supported are sqlite (one machine) "
+            "and postgresql+psycopg (shared)."
         )
     if url.get_backend_name() == "sqlite":
         if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
@@ -236,7 +246,8 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CatalogUnavailableError(
-            f"The directory of the catalog {_without_secrets(url)} could not be made: {error}. Check the URL and its rights."
+            f"The directory of the catalog {_without_secrets(url)} could not be made: {error}. "
+            "Check the URL and its rights."
         ) from error
     engine = sa.create_engine(
         url,

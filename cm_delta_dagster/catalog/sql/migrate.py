@@ -45,8 +45,9 @@ def upgrade(connection: sa.Connection, *, url: str) -> None:
         unknown = sorted(set(connection.execute(_READ_VERSION).scalars()) - known)
         if unknown:
             raise CatalogVersionError(
-                f"The catalog {url} has schema revision {', '.join(unknown)}, which this release does not know (its own is "
-                f"{HEAD}): a newer release of cm-delta-dagster made it. Upgrade the package here; nothing was changed."
+                f"The catalog {url} has schema revision {', '.join(unknown)}, which this release does not know (its "
+                f"own is {HEAD}): a newer release of cm-delta-dagster made it. Upgrade the package here; nothing was "
+                "changed."
             )
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

@@ -1,0 +1,102 @@
+"""Delta tables whose commits a catalog ratifies, for PySpark and Dagster. This module is the public surface.
+
+``connect`` is the way in for scripts and notebooks; ``cm_delta_dagster.orchestration`` holds what Dagster needs. Names are
+looked up when they are first used: importing a single room of the package loads neither Spark nor Dagster.
+"""
+
+import importlib
+import typing
+
+from cm_delta_dagster.version import __version__
+
+if typing.TYPE_CHECKING:
+    from cm_delta_dagster.catalog.catalog import MaintenanceKind, TableIdentifier
+    from cm_delta_dagster.catalog.sql import SqlCatalog
+    from cm_delta_dagster.client.client import DeltaClient
+    from cm_delta_dagster.client.context import CommitContext, Idempotency, IdempotencyRule
+    from cm_delta_dagster.client.settings import ClientSettings
+    from cm_delta_dagster.client.snapshot import Snapshot
+    from cm_delta_dagster.connection import Connection, DeltaTable, connect
+    from cm_delta_dagster.errors import (
+        CmDeltaError,
+        CommitConflictError,
+        CommitStateUnknownError,
+        InvalidArgumentError,
+        InvalidDataError,
+        MaintenanceNotPermittedError,
+        PartitionMismatchError,
+        SchemaMismatchError,
+        TableAlreadyExistsError,
+        TableNotFoundError,
+        VersionNotFoundError,
+    )
+    from cm_delta_dagster.operations.merge import MergeMode
+    from cm_delta_dagster.operations.vacuum import RetentionCheck
+    from cm_delta_dagster.operations.write import WriteOutcome, WriteResult
+    from cm_delta_dagster.protocol.schema_evolution import SchemaMode
+    from cm_delta_dagster.storage.stores import Stores
+
+__all__ = [
+    "ClientSettings",
+    "CmDeltaError",
+    "CommitConflictError",
+    "CommitContext",
+    "CommitStateUnknownError",
+    "Connection",
+    "DeltaClient",
+    "DeltaTable",
+    "Idempotency",
+    "IdempotencyRule",
+    "InvalidArgumentError",
+    "InvalidDataError",
+    "MaintenanceKind",
+    "MaintenanceNotPermittedError",
+    "MergeMode",
+    "PartitionMismatchError",
+    "RetentionCheck",
+    "SchemaMismatchError",
+    "SchemaMode",
+    "Snapshot",
+    "SqlCatalog",
+    "Stores",
+    "TableAlreadyExistsError",
+    "TableIdentifier",
+    "TableNotFoundError",
+    "VersionNotFoundError",
+    "WriteOutcome",
+    "WriteResult",
+    "__version__",
+    "connect",
+]
+
+_ERRORS = "cm_delta_dagster.errors"
+_HOMES = {
+    "ClientSettings": "cm_delta_dagster.client.settings",
+    "CommitContext": "cm_delta_dagster.client.context",
+    "Connection": "cm_delta_dagster.connection",
+    "DeltaClient": "cm_delta_dagster.client.client",
+    "DeltaTable": "cm_delta_dagster.connection",
+    "Idempotency": "cm_delta_dagster.client.context",
+    "IdempotencyRule": "cm_delta_dagster.client.context",
+    "MaintenanceKind": "cm_delta_dagster.catalog.catalog",
+    "MergeMode": "cm_delta_dagster.operations.merge",
+    "RetentionCheck": "cm_delta_dagster.operations.vacuum",
+    "SchemaMode": "cm_delta_dagster.protocol.schema_evolution",
+    "Snapshot": "cm_delta_dagster.client.snapshot",
+    "SqlCatalog": "cm_delta_dagster.catalog.sql",
+    "Stores": "cm_delta_dagster.storage.stores",
+    "TableIdentifier": "cm_delta_dagster.catalog.catalog",
+    "WriteOutcome": "cm_delta_dagster.operations.write",
+    "WriteResult": "cm_delta_dagster.operations.write",
+    "connect": "cm_delta_dagster.connection",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES.get(name, _ERRORS)), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

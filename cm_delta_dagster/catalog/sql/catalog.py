@@ -1,0 +1,166 @@
+"""``SqlCatalog``: the catalog seam over one SQL database.
+
+Room: catalog.sql. Headings "Catalog-managed tables", "Maintenance operations". This module puts each operation into its
+transaction; what the operation does is in ``tables``, ``commits``, ``maintenance`` and ``feed``.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from cm_delta_dagster.catalog.catalog import (
+    Claimed,
+    CommitOutcome,
+    CommitProposal,
+    CommitSummary,
+    FeedEntry,
+    HeldByAnother,
+    MaintenanceDecision,
+    MaintenanceKind,
+    MaintenanceRule,
+    RatifiedCommits,
+    StagingTable,
+    TableEntry,
+    TableIdentifier,
+)
+from cm_delta_dagster.catalog.sql import commits, feed, maintenance, names, tables
+from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.errors import InvalidArgumentError
+
+
+def _clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SqlCatalog:
+    """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
+
+    Cheap to make: the database is opened, and created or migrated, on first use. Thread-safe. Each ratification is one
+    SQL transaction. Close it, or use it as a context manager.
+
+    Args:
+        url: ``sqlite:////absolute/path.db`` or ``postgresql://user:password@host/database``.
+        warehouse: location under which new tables are placed, e.g. ``s3://bucket/warehouse`` or a local directory; None
+            for a client that creates none.
+        now_ms: clock, epoch milliseconds.
+
+    Raises:
+        InvalidArgumentError: the URL or the warehouse has no meaning here.
+    """
+
+    def __init__(self, url: str, *, warehouse: str | None = None, now_ms: Callable[[], int] = _clock_ms) -> None:
+        self._database = Database(url)
+        self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
+        self._now_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"SqlCatalog({self._database.shown_url!r})"
+
+    def __enter__(self) -> "SqlCatalog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def create_staging_table(self, identifier: TableIdentifier) -> StagingTable:
+        """Reserve an id and a unique location below the warehouse. Raises TableAlreadyExistsError."""
+        names.check_identifier(identifier)
+        warehouse = self._warehouse
+        if warehouse is None:
+            raise InvalidArgumentError(
+                f"{identifier} was not created: this catalog client has no warehouse. "
+                "Make it with SqlCatalog(url, warehouse=...)."
+            )
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: tables.create_staging_table(connection, identifier, warehouse=warehouse, now_ms=now_ms)
+        )
+
+    def register_table(self, table_id: str, identifier: TableIdentifier, *, summary: CommitSummary) -> TableEntry:
+        """Give the staging table its name. Raises TableAlreadyExistsError, TableNotFoundError."""
+        names.check_identifier(identifier)
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: tables.register_table(connection, table_id, identifier, summary=summary, now_ms=now_ms)
+        )
+
+    def load_table(self, identifier: TableIdentifier) -> TableEntry:
+        """Resolve a name, in one statement. Raises TableNotFoundError."""
+        return self._database.read(lambda connection: tables.load_table(connection, identifier))
+
+    def drop_table(self, identifier: TableIdentifier) -> None:
+        """Free the name; log and data stay. Raises TableNotFoundError."""
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: tables.drop_table(connection, identifier, now_ms=now_ms))
+
+    def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
+        """Names under ``scope``, sorted. Raises InvalidArgumentError."""
+        parts = names.scope_parts(scope) if scope else ()
+        return self._database.read(lambda connection: tables.list_tables(connection, parts))
+
+    def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
+        """Ratify. Raises CommitRejectedError, TableNotFoundError; CatalogUnavailableError if the outcome is unknown."""
+        names.check_proposal(proposal)
+        now_ms = self._now_ms()
+        return self._database.write(lambda connection: commits.commit(connection, table_id, proposal, now_ms=now_ms))
+
+    def get_ratified_commits(
+        self, table_id: str, *, start: int | None = None, end: int | None = None
+    ) -> RatifiedCommits:
+        """Unpublished ratified commits in the inclusive range, and the head. Raises TableNotFoundError."""
+        return self._database.read(
+            lambda connection: commits.get_ratified_commits(connection, table_id, start=start, end=end)
+        )
+
+    def set_published_version(self, table_id: str, version: int) -> None:
+        """Raises InvalidArgumentError above the latest version, TableNotFoundError."""
+        self._database.write(lambda connection: commits.set_published_version(connection, table_id, version))
+
+    def set_maintenance_rule(self, rule: MaintenanceRule) -> None:
+        """Create or replace. Raises InvalidArgumentError for a malformed scope."""
+        names.scope_parts(rule.scope)
+        self._database.write(lambda connection: maintenance.set_rule(connection, rule))
+
+    def remove_maintenance_rule(self, scope: str, kind: MaintenanceKind) -> None:
+        """Back to the wider scope or the default. Raises InvalidArgumentError for a malformed scope."""
+        names.scope_parts(scope)
+        self._database.write(lambda connection: maintenance.remove_rule(connection, scope, kind))
+
+    def maintenance_rules(self) -> tuple[MaintenanceRule, ...]:
+        """Every rule, by scope and kind."""
+        return self._database.read(maintenance.rules)
+
+    def maintenance_decision(self, identifier: TableIdentifier, kind: MaintenanceKind) -> MaintenanceDecision:
+        """The rule of the longest scope, else the default. Does not ask whether the table exists."""
+        return self._database.read(lambda connection: maintenance.decision(connection, identifier, kind))
+
+    def claim_maintenance(
+        self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int
+    ) -> Claimed | HeldByAnother:
+        """Take or renew. Raises TableNotFoundError, InvalidArgumentError."""
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: maintenance.claim(
+                connection, table_id, kind, owner=owner, duration_ms=duration_ms, now_ms=now_ms
+            )
+        )
+
+    def release_maintenance(self, table_id: str, *, owner: str) -> None:
+        """Give back one's own claim."""
+        self._database.write(lambda connection: maintenance.release(connection, table_id, owner=owner))
+
+    def feed(
+        self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None
+    ) -> Sequence[FeedEntry]:
+        """Commits after a position, in order, in one statement."""
+        wanted = None if identifiers is None else tuple(identifiers)
+        return self._database.read(
+            lambda connection: feed.feed(connection, after=after, limit=limit, identifiers=wanted)
+        )
+
+    def latest_feed_position(self) -> int:
+        """Position of the newest commit, 0 when there is none."""
+        return self._database.read(feed.latest_position)
+
+    def close(self) -> None:
+        """Release connections."""
+        self._database.close()

@@ -1,0 +1,237 @@
+"""Ratification: one winner for each version, in order (CM-C1 to CM-C14).
+
+Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.catalog import (
+    CommitMode,
+    CommitOutcome,
+    CommitProposal,
+    CommitSummary,
+    Ratified,
+    RatifiedCommit,
+    RatifiedCommits,
+    VersionTaken,
+)
+from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, FEED_COUNTER, TABLES
+from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError, TableNotFoundError
+
+COMMIT_COLUMNS = (
+    COMMITS.c.version,
+    COMMITS.c.file_name,
+    COMMITS.c.file_size,
+    COMMITS.c.file_modification_time,
+    COMMITS.c.txn_id,
+    COMMITS.c.in_commit_timestamp,
+)
+
+_THE_TABLE = sa.and_(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
+_HEAD_COLUMNS = (
+    TABLES.c.latest_version,
+    TABLES.c.published_version,
+    TABLES.c.latest_data_version,
+    TABLES.c.latest_in_commit_timestamp,
+)
+_LOCKED_HEAD = sa.select(*_HEAD_COLUMNS).where(_THE_TABLE).with_for_update()
+_ADVANCE = (
+    sa.update(TABLES)
+    .where(TABLES.c.table_id == sa.bindparam("of_table"))
+    .values(
+        latest_version=sa.bindparam("new_version"),
+        latest_data_version=sa.bindparam("new_data_version"),
+        latest_in_commit_timestamp=sa.bindparam("new_timestamp"),
+    )
+)
+_NEXT_POSITION = (
+    sa.update(FEED_COUNTER)
+    .where(FEED_COUNTER.c.counter_id == 1)
+    .values(position=FEED_COUNTER.c.position + 1)
+    .returning(FEED_COUNTER.c.position)
+)
+_INSERT = sa.insert(COMMITS).inline()
+_WINNERS = (
+    sa.select(*COMMIT_COLUMNS)
+    .where(COMMITS.c.table_id == sa.bindparam("of_table"), COMMITS.c.version >= sa.bindparam("first"))
+    .order_by(COMMITS.c.version)
+)
+# One statement sees one state of the database: the head and the commits fit together without a transaction.
+_RATIFIED = (
+    sa.select(*_HEAD_COLUMNS, *COMMIT_COLUMNS)
+    .select_from(
+        TABLES.outerjoin(
+            COMMITS,
+            sa.and_(
+                COMMITS.c.table_id == TABLES.c.table_id,
+                COMMITS.c.version > TABLES.c.published_version,
+                COMMITS.c.version >= sa.bindparam("first"),
+                COMMITS.c.version <= sa.bindparam("last"),
+            ),
+        )
+    )
+    .where(_THE_TABLE)
+    .order_by(COMMITS.c.version)
+)
+_PUBLISH = (
+    sa.update(TABLES)
+    .where(
+        _THE_TABLE,
+        TABLES.c.published_version < sa.bindparam("published"),
+        TABLES.c.latest_version >= sa.bindparam("published"),
+    )
+    .values(published_version=sa.bindparam("published"))
+)
+_HEAD = sa.select(*_HEAD_COLUMNS).where(_THE_TABLE)
+
+_FIRST_VERSION, _LAST_VERSION = 0, 2**63 - 1
+
+
+def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> CommitOutcome:
+    """Compare-and-set of the latest version, under the lock of the table's row."""
+    head = connection.execute(_LOCKED_HEAD, {"of_table": table_id}).one_or_none()
+    if head is None:
+        raise unknown_table(table_id)
+    latest, published, latest_data, latest_timestamp = head
+    if proposal.version <= latest:
+        return _taken_or_repeated(connection, table_id, proposal, head)
+    if proposal.version > latest + 1:
+        raise CommitRejectedError(
+            f"Version {proposal.version} of table {table_id} was proposed, but the latest is {latest}: versions are "
+            f"ratified one after the other. Propose {latest + 1} against a fresh snapshot."
+        )
+    if proposal.summary.in_commit_timestamp <= latest_timestamp:
+        raise CommitRejectedError(
+            f"Version {proposal.version} of table {table_id} was proposed with the in-commit timestamp "
+            f"{proposal.summary.in_commit_timestamp}, not later than {latest_timestamp} of version {latest}: each has "
+            "to be greater than the one before."
+        )
+    data_version = proposal.version if proposal.summary.data_change else latest_data
+    insert_commit(connection, table_id, proposal, data_version=data_version, now_ms=now_ms)
+    return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
+
+
+def insert_commit(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, data_version: int, now_ms: int
+) -> None:
+    """Advance the table and write the commit with the next feed position. The caller holds the table's row lock."""
+    summary = proposal.summary
+    connection.execute(
+        _ADVANCE,
+        {
+            "of_table": table_id,
+            "new_version": proposal.version,
+            "new_data_version": data_version,
+            "new_timestamp": summary.in_commit_timestamp,
+        },
+    )
+    position = connection.execute(_NEXT_POSITION).scalar_one()
+    connection.execute(
+        _INSERT,
+        {
+            "table_id": table_id,
+            "version": proposal.version,
+            "position": position,
+            "mode": proposal.mode.value,
+            "file_name": proposal.file_name,
+            "file_size": proposal.file_size,
+            "file_modification_time": proposal.file_modification_time,
+            "txn_id": summary.txn_id,
+            "in_commit_timestamp": summary.in_commit_timestamp,
+            "operation": summary.operation,
+            "data_change": summary.data_change,
+            "data_version": data_version,
+            "ratified_ms": now_ms,
+            "metrics": json.dumps(dict(summary.metrics)),
+            "tags": json.dumps(dict(summary.tags)),
+        },
+    )
+
+
+def initial_commit(summary: CommitSummary) -> CommitProposal:
+    """Version 0, which is published from the start, under its published name."""
+    return CommitProposal(
+        version=0,
+        file_name=f"{0:020d}.json",
+        file_size=0,
+        file_modification_time=0,
+        summary=summary,
+        mode=CommitMode.STAGED,
+    )
+
+
+def _taken_or_repeated(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any
+) -> CommitOutcome:
+    rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
+    if rows and rows[0].file_name == proposal.file_name:
+        return Ratified(
+            version=proposal.version,
+            latest_version=head.latest_version,
+            published_version=head.published_version,
+            repeated=True,
+        )
+    winners = ratified_commits(head, rows)
+    return VersionTaken(proposed_version=proposal.version, winners=winners)
+
+
+def get_ratified_commits(
+    connection: sa.Connection, table_id: str, *, start: int | None, end: int | None
+) -> RatifiedCommits:
+    """The served commits in the range, and the table's head, from one statement."""
+    parameters = {
+        "of_table": table_id,
+        "first": _FIRST_VERSION if start is None else start,
+        "last": _LAST_VERSION if end is None else end,
+    }
+    rows = connection.execute(_RATIFIED, parameters).all()
+    if not rows:
+        raise unknown_table(table_id)
+    return ratified_commits(rows[0], rows)
+
+
+def ratified_commits(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
+    """The answer's value; rows of an outer join without a commit are left out."""
+    return RatifiedCommits(
+        latest_version=head.latest_version,
+        published_version=head.published_version,
+        latest_data_version=head.latest_data_version,
+        commits=tuple(
+            RatifiedCommit(
+                version=row.version,
+                file_name=row.file_name,
+                file_size=row.file_size,
+                file_modification_time=row.file_modification_time,
+                txn_id=row.txn_id,
+                in_commit_timestamp=row.in_commit_timestamp,
+            )
+            for row in rows
+            if row.version is not None
+        ),
+    )
+
+
+def set_published_version(connection: sa.Connection, table_id: str, version: int) -> None:
+    """Forwards only, and only up to the latest version."""
+    if connection.execute(_PUBLISH, {"of_table": table_id, "published": version}).rowcount:
+        return
+    head = connection.execute(_HEAD, {"of_table": table_id}).one_or_none()
+    if head is None:
+        raise unknown_table(table_id)
+    if version > head.latest_version:
+        raise InvalidArgumentError(
+            f"Version {version} of table {table_id} was reported as published, but the latest ratified version is "
+            f"{head.latest_version}. Publish only what was ratified."
+        )
+
+
+def unknown_table(table_id: str) -> TableNotFoundError:
+    """The error for an id that no registered table has."""
+    return TableNotFoundError(
+        f"No registered table has the id {table_id}: it was dropped, or never registered. "
+        "Load the table by its name again."
+    )

@@ -1,0 +1,65 @@
+"""What may be a name, a scope, a warehouse or a staged file; pure checks before anything reaches the database.
+
+Room: catalog.sql. Headings "Catalog-managed tables" (CM-C14, CM-D1).
+"""
+
+import os
+import re
+import unicodedata
+
+from cm_delta_dagster.catalog.catalog import CommitProposal, TableIdentifier
+from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError
+
+_MAX_NAME_LENGTH = 120
+_STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
+
+
+def check_identifier(identifier: TableIdentifier) -> None:
+    """Raises InvalidArgumentError unless every part is letters, digits, ``_`` and ``-``."""
+    for part in (identifier.catalog, identifier.schema, identifier.table):
+        _check_part(part, of=str(identifier))
+
+
+def scope_parts(scope: str) -> tuple[str, ...]:
+    """Parts of ``catalog``, ``catalog.schema`` or ``catalog.schema.table``. Raises InvalidArgumentError."""
+    parts = tuple(scope.split("."))
+    if len(parts) > 3:
+        raise InvalidArgumentError(f"{scope!r} is not a scope: write catalog, catalog.schema or catalog.schema.table.")
+    for part in parts:
+        _check_part(part, of=scope)
+    return parts
+
+
+def _check_part(part: str, *, of: str) -> None:
+    # Letters of any script, but only in their composed form: two spellings of one visible name would be two tables.
+    plain = all(character in "_-" or character.isalnum() for character in part)
+    if not (part and plain and len(part) <= _MAX_NAME_LENGTH and unicodedata.is_normalized("NFC", part)):
+        raise InvalidArgumentError(
+            f"{part!r} in {of!r} cannot be part of a name: use 1 to {_MAX_NAME_LENGTH} letters, digits, '_' and '-'."
+        )
+
+
+def checked_warehouse(warehouse: str) -> str:
+    """The warehouse as an absolute location without trailing slash. Raises InvalidArgumentError."""
+    location = f"file://{os.path.abspath(warehouse)}" if "://" not in warehouse and warehouse else warehouse
+    location = location.rstrip("/")
+    if "%" in location or ".." in location.split("/") or not location or location.endswith(":"):
+        raise InvalidArgumentError(
+            f"{warehouse!r} cannot be the warehouse: give an absolute location such as s3://bucket/warehouse, without "
+            "'%' and '..'."
+        )
+    return location
+
+
+def check_proposal(proposal: CommitProposal) -> None:
+    """What can be seen of a proposal without the table (CM-C14). Raises CommitRejectedError."""
+    match = _STAGED_FILE.fullmatch(proposal.file_name)
+    if match is None or int(match[1]) != proposal.version:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was proposed with the file name {proposal.file_name!r}; it must be "
+            f"{proposal.version:020d}.<uuid>.json, a bare name inside _delta_log/_staged_commits."
+        )
+    if not proposal.summary.txn_id:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was proposed without a txnId; every commit needs a new one."
+        )

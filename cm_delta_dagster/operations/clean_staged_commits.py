@@ -1,0 +1,109 @@
+"""Deleting staged files that nobody needs any more (headings "Staged commits", "Metadata Cleanup"). Room: operations.
+
+Every commit leaves its staged file behind, every lost race another one (CM-P7, CM-W5). Those of published versions are
+copies or losers; those of later versions may still be ratified and are never touched.
+"""
+
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.catalog import MaintenanceKind
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.maintenance import maintenance_claim, require_permission
+from cm_delta_dagster.protocol import log_files
+from cm_delta_dagster.protocol.log_files import CommitFile, StagedCommitFile, parse_log_file
+from cm_delta_dagster.protocol.retention import orphaned_staged_commits
+from cm_delta_dagster.protocol.table_features import check_writable
+
+SAFETY_AGE_MS = 24 * 60 * 60 * 1000
+"""Age up to which a staged file is kept, for readers and publishers that hold an older answer of the catalog."""
+
+_CHECK_EVERY = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanStagedCommitsPlan:
+    """Staged files that :func:`clean_staged_commits` would delete: names in ``_staged_commits``, and their bytes."""
+
+    names: tuple[str, ...]
+    num_bytes: int
+
+    @property
+    def num_files(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanStagedCommitsResult:
+    """What was deleted."""
+
+    num_files: int
+    num_bytes: int
+
+
+def plan_clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) -> CleanStagedCommitsPlan:
+    """Find staged files of published versions that the catalog does not serve: the dry run, which deletes nothing.
+
+    Args:
+        safety_age_ms: younger files are kept; milliseconds.
+
+    Raises:
+        InvalidArgumentError: a negative age.
+        UnsupportedFeatureError: the table needs a writer feature that this client does not have.
+    """
+    if safety_age_ms < 0:
+        raise InvalidArgumentError(
+            f"safety_age_ms is {safety_age_ms}; give the milliseconds to keep files, at least 0."
+        )
+    snapshot = table.snapshot()
+    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    # The catalog is asked after the listing: what it serves by then is kept, and a file staged later was not listed.
+    staged = table.store.list_from(log_files.staged_commits_directory(table.location))
+    ratified = table.catalog.get_ratified_commits(table.table_id)
+    names = orphaned_staged_commits(
+        [(status.name, status.modification_time) for status in staged],
+        ratified_names=frozenset(commit.file_name for commit in ratified.commits),
+        published_version=ratified.published_version,
+        now_ms=table.services.now_ms(),
+        safety_age_ms=safety_age_ms,
+    )
+    names = _with_published_copy(table, names)
+    sizes = {status.name: status.size for status in staged}
+    return CleanStagedCommitsPlan(names=names, num_bytes=sum(sizes[name] for name in names))
+
+
+def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) -> CleanStagedCommitsResult:
+    """Delete staged files of published versions that the catalog does not serve. Arguments and errors as in the plan,
+    and:
+
+    Raises:
+        MaintenanceNotPermittedError: the catalog's policy does not allow METADATA_CLEANUP; nothing was deleted.
+        MaintenanceInProgressError: another maintenance run holds the table.
+    """
+    require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    with maintenance_claim(table, MaintenanceKind.METADATA_CLEANUP) as claim:
+        plan = plan_clean_staged_commits(table, safety_age_ms=safety_age_ms)
+        directory = log_files.staged_commits_directory(table.location)
+        for number, name in enumerate(plan.names):
+            if number % _CHECK_EVERY == 0:
+                claim.check()
+            table.store.delete(f"{directory}/{name}")
+    return CleanStagedCommitsResult(num_files=plan.num_files, num_bytes=plan.num_bytes)
+
+
+def _with_published_copy(table: Table, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Only the files whose version is really in ``_delta_log``, or was removed from it by log cleanup.
+
+    The catalog says that it is; looking costs one listing, and a staged file may be the last copy of its commit.
+    """
+    listed = (parse_log_file(status.name) for status in table.store.list_from(log_files.log_directory(table.location)))
+    published = {file.version for file in listed if isinstance(file, CommitFile)}
+    if not published:
+        return ()
+    oldest = min(published)
+    staged = ((name, parse_log_file(name)) for name in names)
+    return tuple(
+        name
+        for name, file in staged
+        if isinstance(file, StagedCommitFile) and (file.version in published or file.version < oldest)
+    )

@@ -1,0 +1,329 @@
+"""Partition keys of an asset as a predicate over the columns of its table, and back. Room: orchestration; no Spark, no catalog.
+
+Keys are always handled as a set, never as a range: mapped reads may have holes. A key that has no exact value in the column's
+type is an error here, before anything is written; the alternative would be a predicate that matches other rows.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeAlias
+
+import dagster as dg
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicates import And, Comparison, ComparisonOperator, In, Or, Predicate
+from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType, StructType, data_type_text
+
+_INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_LONGEST_KEY_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Values:
+    """A dimension whose keys are single values of the column."""
+
+    column: str
+    by_key: Mapping[str, Any]
+
+    def predicate(self, keys: Iterable[str]) -> Predicate:
+        values = tuple(sorted(self.by_key[key] for key in set(keys)))
+        if len(values) == 1:
+            return Comparison(self.column, ComparisonOperator.EQ, values[0])
+        return In(self.column, values)
+
+    def key_of(self, value: Any) -> str | None:
+        return next((key for key, own in self.by_key.items() if own == value), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Windows:
+    """A dimension whose keys are half-open intervals of the column."""
+
+    column: str
+    by_key: Mapping[str, tuple[Any, Any]]
+
+    def predicate(self, keys: Iterable[str]) -> Predicate:
+        parts = tuple(
+            And(
+                (
+                    Comparison(self.column, ComparisonOperator.GE, start),
+                    Comparison(self.column, ComparisonOperator.LT, end),
+                )
+            )
+            for start, end in merge_intervals(self.by_key[key] for key in set(keys))
+        )
+        return parts[0] if len(parts) == 1 else Or(parts)
+
+    def key_of(self, value: Any) -> str | None:
+        return next((key for key, (start, end) in self.by_key.items() if start <= value < end), None)
+
+
+_Dimension: TypeAlias = _Values | _Windows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSlice:
+    """The rows that belong to some partition keys.
+
+    Attributes:
+        predicate: true for exactly those rows; never true when there is no key.
+        keys: the keys, in the order of Dagster.
+        columns: table columns that decide, by dimension.
+    """
+
+    predicate: Predicate
+    keys: tuple[str, ...]
+    columns: Mapping[str, str]
+    _dimensions: Mapping[str, _Dimension]
+
+    def key_of(self, values: Mapping[str, Any]) -> str | None:
+        """The key to which a row with these values of :attr:`columns` belongs; None if it is none of :attr:`keys`."""
+        found: dict[str, str] = {}
+        for name, dimension in self._dimensions.items():
+            value = values[dimension.column]
+            key = None if value is None else dimension.key_of(value)
+            if key is None:
+                return None
+            found[name] = key
+        if tuple(found) == ("",):
+            return found[""]
+        whole = str(dg.MultiPartitionKey(found))
+        return whole if whole in self.keys else None
+
+
+def partition_slice(
+    definition: dg.PartitionsDefinition[Any],
+    *,
+    keys: Sequence[str],
+    partition_expr: Mapping[str, str],
+    schema: StructType,
+) -> PartitionSlice:
+    """Translate partition keys into a predicate.
+
+    Args:
+        definition: of the asset; ``keys`` are its keys, of any kind and in any order, with or without holes.
+        partition_expr: column of each dimension, ``""`` for the only one.
+        schema: of the table; the column's type decides what a key means.
+
+    Raises:
+        InvalidArgumentError: a dimension without a column, an unknown column, or a key without a value in its type.
+    """
+    parts = _dimension_definitions(definition)
+    columns = _dimension_columns(tuple(parts), partition_expr)
+    rows = [_split(definition, key) for key in keys]
+    dimensions: dict[str, _Dimension] = {}
+    for name, part in parts.items():
+        column = schema.field(columns[name])
+        if column is None:
+            raise InvalidArgumentError(
+                f"'partition_expr' names the column {columns[name]!r}, which does not exist. Columns: {', '.join(schema.names)}."
+            )
+        own_keys = dict.fromkeys(row[name] for row in rows)
+        dimensions[name] = _dimension(part, column.name, column.type, own_keys)
+    names = tuple(dimensions)
+    return PartitionSlice(
+        predicate=_predicate(names, {tuple(row[name] for name in names) for row in rows}, dimensions),
+        keys=tuple(str(key) for key in keys),
+        columns={name: dimension.column for name, dimension in dimensions.items()},
+        _dimensions=dimensions,
+    )
+
+
+def partition_columns(
+    definition: dg.PartitionsDefinition[Any] | None, *, partition_expr: Mapping[str, str], schema: StructType
+) -> tuple[str, ...]:
+    """Columns by which a new table for this asset is partitioned.
+
+    Columns of a timestamp type are left out: such a table would get a directory for every instant. Give ``partition_by`` to say
+    otherwise.
+    """
+    if definition is None:
+        return ()
+    columns = _dimension_columns(tuple(_dimension_definitions(definition)), partition_expr)
+    fields = [schema.field(column) for column in columns.values()]
+    return tuple(
+        field.name for field in fields if field is not None and data_type_text(field.type) not in ("timestamp", "timestamp_ntz")
+    )
+
+
+def keys_text(keys: Sequence[str]) -> str:
+    """Partition keys for commit tags and transaction ids: all of them if short, else the first, the last and their number."""
+    text = ",".join(str(key) for key in keys)
+    if len(text) <= _LONGEST_KEY_TEXT:
+        return text
+    return f"{keys[0]}...{keys[-1]} ({len(keys)} keys)"
+
+
+def merge_intervals(intervals: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Half-open intervals, sorted, with touching and overlapping ones joined."""
+    merged: list[tuple[Any, Any]] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _dimension_definitions(definition: dg.PartitionsDefinition[Any]) -> Mapping[str, dg.PartitionsDefinition[Any]]:
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        return {part.name: part.partitions_def for part in definition.partitions_defs}
+    return {"": definition}
+
+
+def _dimension_columns(names: Sequence[str], partition_expr: Mapping[str, str]) -> Mapping[str, str]:
+    if set(partition_expr) != set(names):
+        if tuple(names) == ("",):
+            raise InvalidArgumentError(
+                f"The asset has one partition dimension, but 'partition_expr' is {dict(partition_expr)}; give the name of one column."
+            )
+        raise InvalidArgumentError(
+            f"The asset has the partition dimensions {', '.join(sorted(names))}, but 'partition_expr' is {dict(partition_expr)}; "
+            "give a dict that names one column for each of them."
+        )
+    return {name: partition_expr[name] for name in names}
+
+
+def _split(definition: dg.PartitionsDefinition[Any], key: str) -> Mapping[str, str]:
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        return {"": str(key)}
+    whole = key if isinstance(key, dg.MultiPartitionKey) else definition.get_partition_key_from_str(str(key))
+    return whole.keys_by_dimension
+
+
+def _predicate(names: Sequence[str], rows: set[tuple[str, ...]], dimensions: Mapping[str, _Dimension]) -> Predicate:
+    """The rows in as few terms as they allow: dimensions that form a full product stay one conjunction."""
+    if not rows:
+        return Or(())
+    first = dimensions[names[0]]
+    if len(names) == 1:
+        return first.predicate(row[0] for row in rows)
+    rests: dict[str, set[tuple[str, ...]]] = {}
+    for row in rows:
+        rests.setdefault(row[0], set()).add(row[1:])
+    groups: dict[frozenset[tuple[str, ...]], list[str]] = {}
+    for key in sorted(rests):
+        groups.setdefault(frozenset(rests[key]), []).append(key)
+    parts = tuple(
+        And((first.predicate(keys), _predicate(names[1:], set(rest), dimensions))) for rest, keys in groups.items()
+    )
+    return parts[0] if len(parts) == 1 else Or(parts)
+
+
+def _dimension(
+    definition: dg.PartitionsDefinition[Any], column: str, kind: DataType, keys: Iterable[str]
+) -> _Dimension:
+    name = data_type_text(kind)
+    if isinstance(definition, dg.TimeWindowPartitionsDefinition) and name in ("date", "timestamp", "timestamp_ntz"):
+        windows = {key: _window(definition, key, column) for key in keys}
+        bounds = {"date": _dates, "timestamp": _instants, "timestamp_ntz": _wall_times}[name]
+        return _Windows(column=column, by_key={key: bounds(window, key, column) for key, window in windows.items()})
+    integral = isinstance(kind, PrimitiveType) and kind.name in _INTEGER_BITS
+    if isinstance(definition, dg.TimeWindowPartitionsDefinition) and name != "string" and not integral:
+        raise InvalidArgumentError(
+            f"The column {column} has the type {name}, in which time windows have no value. Use date, timestamp, timestamp_ntz, "
+            "a string in the format of the partition keys, or an integer if the keys are numbers."
+        )
+    values = {key: _value(key, kind, column) for key in keys}
+    return _Values(column=column, by_key=values)
+
+
+def _window(definition: dg.TimeWindowPartitionsDefinition, key: str, column: str) -> dg.TimeWindow:
+    try:
+        window = definition.time_window_for_partition_key(key)
+    except (ValueError, StopIteration) as error:
+        raise _no_value(key, f"time window of the format {definition.fmt!r}", column) from error
+    # Dagster answers an unaligned key with the window after it; the suffix is the offset it adds when clocks go back.
+    if not key.startswith(window.start.strftime(definition.fmt)):
+        raise _no_value(key, f"time window: the nearest one begins at {window.start.isoformat()}", column)
+    return window
+
+
+def _instants(window: dg.TimeWindow, key: str, column: str) -> tuple[datetime, datetime]:
+    return window.start.astimezone(UTC), window.end.astimezone(UTC)
+
+
+def _wall_times(window: dg.TimeWindow, key: str, column: str) -> tuple[datetime, datetime]:
+    start, end = window.start.replace(tzinfo=None, fold=0), window.end.replace(tzinfo=None, fold=0)
+    real = window.end.astimezone(UTC) - window.start.astimezone(UTC)
+    # A skipped hour holds no rows, so a longer interval does no harm; only a repeated one does.
+    if real < timedelta(hours=23) and (end - start < real or window.start.fold):
+        raise InvalidArgumentError(
+            f"The partition {key!r} lies in an hour that the clocks of its time zone repeat; without a time zone, "
+            f"as in the column {column} (timestamp_ntz), its rows cannot be told from those beside it. Use timestamp, or UTC."
+        )
+    return start, end
+
+
+def _dates(window: dg.TimeWindow, key: str, column: str) -> tuple[date, date]:
+    for moment in (window.start, window.end):
+        before = (moment.astimezone(UTC) - timedelta(microseconds=1)).astimezone(moment.tzinfo)
+        if before.date() == moment.date():
+            raise InvalidArgumentError(
+                f"The partition {key!r} begins or ends within a day ({moment.isoformat()}), so a date, as in the column {column}, "
+                "does not say to which partition a row belongs. Use a timestamp column."
+            )
+    return window.start.date(), window.end.date()
+
+
+def _value(key: str, kind: DataType, column: str) -> Any:
+    """The column's value for a key. Only exact, reversible forms count, so that no two keys mean the same value."""
+    name = data_type_text(kind)
+    try:
+        value = _parse(key, kind)
+    except (ValueError, InvalidOperation) as error:
+        raise _no_value(key, name, column) from error
+    if value is None:
+        raise InvalidArgumentError(
+            f"The column {column} has the type {name}, by which an asset cannot be partitioned. Use a string, an integer, a "
+            "decimal, a boolean, a date or a timestamp."
+        )
+    return value
+
+
+def _parse(key: str, kind: DataType) -> Any:
+    if not key:
+        raise ValueError("empty")
+    if isinstance(kind, DecimalType):
+        number = Decimal(key)
+        if not number.is_finite() or format(number, "f") != key:
+            raise ValueError(key)
+        if -int(number.as_tuple().exponent) > kind.scale or number.adjusted() >= kind.precision - kind.scale:
+            raise ValueError(key)
+        return number
+    if not isinstance(kind, PrimitiveType):
+        return None
+    match kind.name:
+        case "string":
+            return key
+        case "byte" | "short" | "integer" | "long":
+            limit = 1 << (_INTEGER_BITS[kind.name] - 1)
+            if not re.fullmatch(r"0|-?[1-9][0-9]*", key) or not -limit <= int(key) < limit:
+                raise ValueError(key)
+            return int(key)
+        case "boolean":
+            return {"true": True, "false": False}.get(key) if key in ("true", "false") else _fail(key)
+        case "date":
+            day = date.fromisoformat(key)
+            return day if day.isoformat() == key else _fail(key)
+        case "timestamp":
+            moment = datetime.fromisoformat(key)
+            return moment if moment.tzinfo is not None else _fail(key)
+        case "timestamp_ntz":
+            wall = datetime.fromisoformat(key)
+            return wall if wall.tzinfo is None else _fail(key)
+    return None
+
+
+def _fail(key: str) -> Any:
+    raise ValueError(key)
+
+
+def _no_value(key: str, kind: str, column: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"The partition key {key!r} is no {kind} in its usual form, so no row of the column {column} can belong to it. Nothing was "
+        "written. Change the key or the type of the column."
+    )

@@ -1,0 +1,384 @@
+"""Version checksums (protocol "Version Checksum File"): counts and sums over a state. Room: protocol.
+
+Built from a state, or advanced from the checksum before by one commit without a look at the table's files. ``allFiles`` is never
+written: it would make every commit as expensive as the table is large.
+"""
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.protocol import action_json
+from cm_delta_dagster.protocol.action_json import CommitActions
+from cm_delta_dagster.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
+from cm_delta_dagster.protocol.path_encoding import file_keys
+from cm_delta_dagster.protocol.reconciliation import TableState
+from cm_delta_dagster.protocol.table_properties import TableProperties
+
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+
+DEFAULT_BOUNDARIES: tuple[int, ...] = (
+    0,
+    *(2**power * _KIB for power in range(3, 13)),
+    *(size * _MIB for size in range(8, 40, 4)),
+    *(size * _MIB for size in range(40, 120, 8)),
+    *(size * _MIB for size in range(120, 144, 4)),
+    *(size * _MIB for size in range(144, 576, 16)),
+    *(size * _MIB for size in range(576, 1408, 64)),
+    *(size * _MIB for size in range(1408, 2048, 128)),
+    *(size * _MIB for size in range(2048, 4096, 256)),
+    *(2**power * _GIB for power in range(2, 9)),
+)
+"""Lower ends of the bins of ``fileSizeHistogram``. The protocol leaves them to the writer; these are delta-spark's (CRC-5)."""
+
+DELETED_RECORD_BOUNDARIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 2_147_483_647)
+"""Lower ends of the ten bins of ``deletedRecordCountsHistogramOpt`` (CRC-6)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSizeHistogram:
+    """Files and bytes per size range: bin ``i`` holds sizes from ``boundaries[i]`` up to below ``boundaries[i + 1]``.
+
+    Invariants: ``boundaries`` ascend from 0; the three tuples are of the same length.
+    """
+
+    boundaries: tuple[int, ...]
+    file_counts: tuple[int, ...]
+    total_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionChecksum:
+    """Content of a ``.crc`` file: the state after reconciliation. None = the file does not tell.
+
+    ``deleted_record_counts`` are files per bin of :data:`DELETED_RECORD_BOUNDARIES`.
+    """
+
+    table_size_bytes: int
+    num_files: int
+    metadata: Metadata
+    protocol: Protocol
+    num_metadata: int = 1
+    num_protocol: int = 1
+    txn_id: str | None = None
+    in_commit_timestamp: int | None = None
+    set_transactions: tuple[SetTransaction, ...] | None = None
+    domain_metadata: tuple[DomainMetadata, ...] | None = None
+    num_deleted_records: int | None = None
+    num_deletion_vectors: int | None = None
+    file_size_histogram: FileSizeHistogram | None = None
+    deleted_record_counts: tuple[int, ...] | None = None
+
+
+def build_checksum(state: TableState, *, txn_id: str | None, in_commit_timestamp: int | None) -> VersionChecksum:
+    """The checksum of ``state``, computed from all of its files.
+
+    Args:
+        txn_id: the transaction that made the version (CRC-3).
+        in_commit_timestamp: epoch milliseconds; kept only if the table has in-commit timestamps enabled.
+    """
+    adds = state.files.adds
+    sizes, cardinalities = adds["size"], _cardinalities(adds)
+    present = cardinalities.drop_null()
+    return VersionChecksum(
+        table_size_bytes=_sum(sizes),
+        num_files=adds.num_rows,
+        metadata=state.metadata,
+        protocol=state.protocol,
+        txn_id=txn_id,
+        in_commit_timestamp=_timestamp_if_enabled(state.metadata, in_commit_timestamp),
+        set_transactions=_sorted_transactions(state.transactions),
+        domain_metadata=_sorted_domains(state.domains),
+        num_deleted_records=_sum(present),
+        num_deletion_vectors=len(present),
+        file_size_histogram=_histogram(sizes, DEFAULT_BOUNDARIES),
+        deleted_record_counts=_histogram(pc.fill_null(cardinalities, 0), DELETED_RECORD_BOUNDARIES).file_counts,
+    )
+
+
+def advance_checksum(
+    previous: VersionChecksum,
+    commit: CommitActions,
+    *,
+    txn_id: str | None,
+    in_commit_timestamp: int | None,
+    location: str,
+) -> VersionChecksum | None:
+    """The checksum after ``commit``, from the one of the version before; its cost depends on the commit alone.
+
+    ``commit`` must be legal: what it removes was live, and what it adds with ``dataChange`` true was not.
+
+    Returns:
+        None where the commit alone does not tell: a removed file without a trusted size, or an added one that may already
+        be in the table (FILE-4). Then the checksum has to be built from the state.
+    """
+    adds, removes = commit.adds, commit.removes
+    if _may_repeat_files(adds, removes, location) or not _sizes_are_known(removes):
+        return None
+    metadata = previous.metadata if commit.metadata is None else commit.metadata
+    added, removed = _cardinalities(adds), _cardinalities(removes)
+    return replace(
+        previous,
+        table_size_bytes=previous.table_size_bytes + _sum(adds["size"]) - _sum(removes["size"]),
+        num_files=previous.num_files + adds.num_rows - removes.num_rows,
+        metadata=metadata,
+        protocol=previous.protocol if commit.protocol is None else commit.protocol,
+        txn_id=txn_id,
+        in_commit_timestamp=_timestamp_if_enabled(metadata, in_commit_timestamp),
+        set_transactions=_advance_transactions(previous.set_transactions, commit.transactions),
+        domain_metadata=_advance_domains(previous.domain_metadata, commit.domains),
+        num_deleted_records=_plus(previous.num_deleted_records, _sum(added) - _sum(removed)),
+        num_deletion_vectors=_plus(
+            previous.num_deletion_vectors,
+            (len(added) - added.null_count) - (len(removed) - removed.null_count),
+        ),
+        file_size_histogram=_advance_histogram(previous.file_size_histogram, adds["size"], removes["size"]),
+        deleted_record_counts=_advance_counts(previous.deleted_record_counts, added, removed),
+    )
+
+
+def differences(stored: VersionChecksum, state: TableState) -> tuple[str, ...]:
+    """Names of the required fields in which ``stored`` contradicts ``state``; empty if it holds (CRC-11)."""
+    expected = (
+        ("tableSizeBytes", stored.table_size_bytes, _sum(state.files.adds["size"])),
+        ("numFiles", stored.num_files, state.files.adds.num_rows),
+        ("numMetadata", stored.num_metadata, 1),
+        ("numProtocol", stored.num_protocol, 1),
+        ("metadata", stored.metadata, state.metadata),
+        ("protocol", _comparable(stored.protocol), _comparable(state.protocol)),
+    )
+    return tuple(name for name, found, wanted in expected if found != wanted)
+
+
+def encode(value: VersionChecksum) -> bytes:
+    """The file's bytes: one JSON object (CRC-1)."""
+    content: dict[str, Any] = {
+        "txnId": value.txn_id,
+        "tableSizeBytes": value.table_size_bytes,
+        "numFiles": value.num_files,
+        "numMetadata": value.num_metadata,
+        "numProtocol": value.num_protocol,
+        "inCommitTimestampOpt": value.in_commit_timestamp,
+        "numDeletedRecordsOpt": value.num_deleted_records,
+        "numDeletionVectorsOpt": value.num_deletion_vectors,
+        "setTransactions": _contents(value.set_transactions, "txn"),
+        "domainMetadata": _contents(value.domain_metadata, "domainMetadata"),
+        "metadata": _content(value.metadata, "metaData"),
+        "protocol": _content(value.protocol, "protocol"),
+    }
+    histogram = value.file_size_histogram
+    if histogram is not None:
+        content["fileSizeHistogram"] = {
+            "sortedBinBoundaries": histogram.boundaries,
+            "fileCounts": histogram.file_counts,
+            "totalBytes": histogram.total_bytes,
+        }
+    if value.deleted_record_counts is not None:
+        content["deletedRecordCountsHistogramOpt"] = {"deletedRecordCounts": value.deleted_record_counts}
+    present = {name: item for name, item in content.items() if item is not None}
+    return json.dumps(present, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode(data: bytes) -> VersionChecksum | None:
+    """The checksum in ``data``; None if it cannot be understood or lacks a required field (CRC-9)."""
+    try:
+        content = json.loads(data)
+        if not isinstance(content, dict):
+            return None
+        return _from_json(content)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, CmDeltaError):
+        return None
+
+
+def _from_json(content: Mapping[str, Any]) -> VersionChecksum:
+    # The two big actions are parsed as what they are: lines of a commit.
+    lines = "\n".join(json.dumps({name: content[field]}) for name, field in (("protocol", "protocol"), ("metaData", "metadata")))
+    actions = action_json.decode_commit(lines.encode(), version=0)
+    if actions.protocol is None or actions.metadata is None:
+        raise ValueError("no protocol or no metadata")
+    histogram = content.get("fileSizeHistogram") or content.get("histogramOpt")
+    deleted = content.get("deletedRecordCountsHistogramOpt")
+    return VersionChecksum(
+        table_size_bytes=_long(content["tableSizeBytes"]),
+        num_files=_long(content["numFiles"]),
+        metadata=actions.metadata,
+        protocol=actions.protocol,
+        num_metadata=_long(content["numMetadata"]),
+        num_protocol=_long(content["numProtocol"]),
+        txn_id=content.get("txnId"),
+        in_commit_timestamp=_optional_long(content.get("inCommitTimestampOpt")),
+        set_transactions=_transactions_from_json(content.get("setTransactions")),
+        domain_metadata=_domains_from_json(content.get("domainMetadata")),
+        num_deleted_records=_optional_long(content.get("numDeletedRecordsOpt")),
+        num_deletion_vectors=_optional_long(content.get("numDeletionVectorsOpt")),
+        file_size_histogram=None if histogram is None else _histogram_from_json(histogram),
+        deleted_record_counts=None if deleted is None else _counts_from_json(deleted),
+    )
+
+
+def _long(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is no long")
+    return value
+
+
+def _optional_long(value: Any) -> int | None:
+    return None if value is None else _long(value)
+
+
+def _transactions_from_json(values: Sequence[Mapping[str, Any]] | None) -> tuple[SetTransaction, ...] | None:
+    if values is None:
+        return None
+    found = (
+        SetTransaction(app_id=value["appId"], version=value["version"], last_updated=value.get("lastUpdated"))
+        for value in values
+    )
+    return tuple(sorted(found, key=lambda txn: txn.app_id))
+
+
+def _domains_from_json(values: Sequence[Mapping[str, Any]] | None) -> tuple[DomainMetadata, ...] | None:
+    if values is None:
+        return None
+    found = (
+        DomainMetadata(domain=value["domain"], configuration=value["configuration"])
+        for value in values
+        if not value.get("removed")
+    )
+    return tuple(sorted(found, key=lambda domain: domain.domain))
+
+
+def _histogram_from_json(value: Mapping[str, Any]) -> FileSizeHistogram | None:
+    histogram = FileSizeHistogram(
+        boundaries=tuple(map(_long, value["sortedBinBoundaries"])),
+        file_counts=tuple(map(_long, value["fileCounts"])),
+        total_bytes=tuple(map(_long, value["totalBytes"])),
+    )
+    sizes = {len(histogram.boundaries), len(histogram.file_counts), len(histogram.total_bytes)}
+    ascending = all(low < high for low, high in zip(histogram.boundaries, histogram.boundaries[1:], strict=False))
+    # One that breaks the rules is as good as none: it is optional.
+    return histogram if len(sizes) == 1 and histogram.boundaries[:1] == (0,) and ascending else None
+
+
+def _counts_from_json(value: Mapping[str, Any]) -> tuple[int, ...] | None:
+    counts = tuple(map(_long, value["deletedRecordCounts"]))
+    return counts if len(counts) == len(DELETED_RECORD_BOUNDARIES) else None
+
+
+def _content(action: Metadata | Protocol | SetTransaction | DomainMetadata, name: str) -> Any:
+    return json.loads(action_json.encode_action(action))[name]
+
+
+def _contents(actions: Sequence[SetTransaction] | Sequence[DomainMetadata] | None, name: str) -> list[Any] | None:
+    return None if actions is None else [_content(action, name) for action in actions]
+
+
+def _comparable(protocol: Protocol) -> tuple[object, ...]:
+    # The order of feature names has no meaning.
+    lists = (protocol.reader_features, protocol.writer_features)
+    return (
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        *(None if features is None else frozenset(features) for features in lists),
+    )
+
+
+def _timestamp_if_enabled(metadata: Metadata, timestamp: int | None) -> int | None:
+    return timestamp if TableProperties(metadata.configuration).in_commit_timestamps_enabled else None
+
+
+def _sorted_transactions(transactions: Mapping[str, SetTransaction]) -> tuple[SetTransaction, ...]:
+    return tuple(transactions[app_id] for app_id in sorted(transactions))
+
+
+def _sorted_domains(domains: Mapping[str, DomainMetadata]) -> tuple[DomainMetadata, ...]:
+    return tuple(domains[name] for name in sorted(domains) if not domains[name].removed)
+
+
+def _advance_transactions(
+    previous: tuple[SetTransaction, ...] | None, newer: Sequence[SetTransaction]
+) -> tuple[SetTransaction, ...] | None:
+    if previous is None or not newer:
+        return previous
+    return _sorted_transactions({txn.app_id: txn for txn in (*previous, *newer)})
+
+
+def _advance_domains(
+    previous: tuple[DomainMetadata, ...] | None, newer: Sequence[DomainMetadata]
+) -> tuple[DomainMetadata, ...] | None:
+    if previous is None or not newer:
+        return previous
+    return _sorted_domains({domain.domain: domain for domain in (*previous, *newer)})
+
+
+def _may_repeat_files(adds: pa.Table, removes: pa.Table, location: str) -> bool:
+    """Whether an add without data change may refresh a file that is in the table (FILE-4) and must not be counted twice."""
+    refreshing = adds.filter(pc.invert(adds["dataChange"]))
+    if not refreshing.num_rows:
+        return False
+    replaced = pc.is_in(file_keys(location, refreshing["path"]), value_set=file_keys(location, removes["path"]))
+    return not pc.all(replaced).as_py()
+
+
+def _sizes_are_known(removes: pa.Table) -> bool:
+    # Without extendedFileMetadata the size of a remove must not be relied on (FILE-9).
+    trusted = pc.fill_null(removes["extendedFileMetadata"], False)
+    return bool(pc.all(trusted, min_count=0).as_py()) and removes["size"].null_count == 0
+
+
+def _cardinalities(files: pa.Table) -> pa.ChunkedArray:
+    return pc.struct_field(files["deletionVector"], "cardinality")
+
+
+def _sum(values: pa.ChunkedArray) -> int:
+    return int(pc.sum(values, min_count=0).as_py())
+
+
+def _plus(previous: int | None, change: int) -> int | None:
+    return None if previous is None else previous + change
+
+
+def _histogram(values: pa.ChunkedArray, boundaries: Sequence[int]) -> FileSizeHistogram:
+    ordered = values.take(pc.array_sort_indices(values)) if len(values) else values
+    sums = pc.cumulative_sum(ordered)
+    ends = [
+        *(bisect_left(range(len(ordered)), low, key=lambda index: ordered[index].as_py()) for low in boundaries[1:]),
+        len(ordered),
+    ]
+    running = [sums[end - 1].as_py() if end else 0 for end in ends]
+    return FileSizeHistogram(
+        boundaries=tuple(boundaries),
+        file_counts=tuple(end - start for start, end in zip([0, *ends], ends, strict=False)),
+        total_bytes=tuple(end - start for start, end in zip([0, *running], running, strict=False)),
+    )
+
+
+def _advance_histogram(
+    previous: FileSizeHistogram | None, added: pa.ChunkedArray, removed: pa.ChunkedArray
+) -> FileSizeHistogram | None:
+    if previous is None:
+        return None
+    counts, total = list(previous.file_counts), list(previous.total_bytes)
+    for values, sign in ((added, 1), (removed, -1)):
+        for size in values.to_pylist():
+            position = bisect_right(previous.boundaries, size) - 1
+            counts[position] += sign
+            total[position] += sign * size
+    return replace(previous, file_counts=tuple(counts), total_bytes=tuple(total))
+
+
+def _advance_counts(
+    previous: tuple[int, ...] | None, added: pa.ChunkedArray, removed: pa.ChunkedArray
+) -> tuple[int, ...] | None:
+    if previous is None:
+        return None
+    counts = list(previous)
+    for values, sign in ((added, 1), (removed, -1)):
+        for cardinality in values.to_pylist():
+            counts[bisect_right(DELETED_RECORD_BOUNDARIES, cardinality or 0) - 1] += sign
+    return tuple(counts)

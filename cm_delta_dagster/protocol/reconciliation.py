@@ -1,0 +1,218 @@
+"""Action reconciliation (protocol "Action Reconciliation"): commits on top of a base become a table state. Room: protocol.
+
+The newest reference to a logical file, known by ``(path, dvId)``, decides whether it is live or a tombstone (REC-5). The state is
+columnar and layered: what a commit adds lies on top of the older columns until somebody looks at the whole.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.action_json import CommitActions
+from cm_delta_dagster.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
+from cm_delta_dagster.protocol.checkpoints import CheckpointContent
+from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, REMOVE_SCHEMA, dv_ids
+from cm_delta_dagster.protocol.path_encoding import file_keys
+
+_MAX_LAYERS = 64
+
+
+def logical_file_keys(files: pa.Table, location: str) -> pa.Array:
+    """The identity of each logical file: normalised path and, where there is one, ``dvId`` (REC-5, REC-14)."""
+    paths = file_keys(location, files.column("path"))
+    vectors = dv_ids(files)
+    if vectors.null_count == len(vectors):
+        return paths
+    return pc.binary_join_element_wise(paths, pc.fill_null(vectors, ""), "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """File actions of one commit."""
+
+    adds: pa.Table
+    removes: pa.Table
+
+
+@dataclass(frozen=True)
+class FileState:
+    """Live files and tombstones.
+
+    Invariants: the two share no logical file (REC-7). Reconciliation happens on first sight of ``adds`` or ``removes`` and is
+    kept; until then an append costs nothing, whatever the size of the table.
+    """
+
+    location: str
+    _base: "FileState | None" = None
+    _layers: tuple[_Layer, ...] = ()
+    _given: tuple[pa.Table, pa.Table] | None = None
+
+    @classmethod
+    def of(cls, adds: pa.Table, removes: pa.Table, *, location: str) -> "FileState":
+        """A state that is reconciled already, such as a checkpoint's."""
+        return cls(location=location, _given=(adds, removes))
+
+    @classmethod
+    def empty(cls, location: str) -> "FileState":
+        return cls.of(ADD_SCHEMA.empty_table(), REMOVE_SCHEMA.empty_table(), location=location)
+
+    def apply(self, commits: Sequence[CommitActions]) -> "FileState":
+        """This state with the file actions of ``commits``, oldest first, on top."""
+        layers = tuple(
+            _Layer(commit.adds, commit.removes) for commit in commits if commit.adds.num_rows or commit.removes.num_rows
+        )
+        if not layers:
+            return self
+        if self._base is not None and not self._is_reconciled and len(self._layers) + len(layers) <= _MAX_LAYERS:
+            return FileState(location=self.location, _base=self._base, _layers=self._layers + layers)
+        return FileState(location=self.location, _base=self, _layers=layers)
+
+    @property
+    def _is_reconciled(self) -> bool:
+        return self._given is not None or "_tables" in self.__dict__
+
+    @cached_property
+    def _tables(self) -> tuple[pa.Table, pa.Table]:
+        if self._given is not None:
+            return self._given
+        assert self._base is not None
+        base_adds, base_removes = self._base._tables
+        adds, removes, keys = _newest(self._layers, self.location)
+        live = _without(base_adds, self._base._add_keys, keys)
+        dead = _without(base_removes, self._base._remove_keys, keys)
+        return pa.concat_tables([live, adds]), pa.concat_tables([dead, removes])
+
+    @cached_property
+    def _add_keys(self) -> pa.Array:
+        return logical_file_keys(self._tables[0], self.location)
+
+    @cached_property
+    def _remove_keys(self) -> pa.Array:
+        return logical_file_keys(self._tables[1], self.location)
+
+    @property
+    def adds(self) -> pa.Table:
+        """Live files, columns of ``ADD_SCHEMA``."""
+        return self._tables[0]
+
+    @property
+    def removes(self) -> pa.Table:
+        """Tombstones, columns of ``REMOVE_SCHEMA``."""
+        return self._tables[1]
+
+    @property
+    def num_files(self) -> int:
+        return self.adds.num_rows
+
+    @property
+    def size_bytes(self) -> int:
+        return int(pc.sum(self.adds.column("size")).as_py() or 0)
+
+
+def _without(files: pa.Table, keys: pa.Array, touched: pa.Array) -> pa.Table:
+    if not files.num_rows or not len(touched):
+        return files
+    hit = pc.is_in(keys, value_set=touched)
+    return files.filter(pc.invert(hit)) if pc.any(hit).as_py() else files
+
+
+def _newest(layers: Sequence[_Layer], location: str) -> tuple[pa.Table, pa.Table, pa.Array]:
+    """Of all file actions in ``layers``, oldest first: those that decide, and the keys of every file touched.
+
+    Within one commit the order means nothing (REC-6); a commit that adds and removes the same logical file is illegal, and if one
+    is met the file is taken as live, so that no row is lost.
+    """
+    adds = pa.concat_tables([layer.adds for layer in layers])
+    removes = pa.concat_tables([layer.removes for layer in layers])
+    add_keys, remove_keys = logical_file_keys(adds, location), logical_file_keys(removes, location)
+    keys = pa.concat_arrays([add_keys, remove_keys])
+    if not removes.num_rows and pc.count_distinct(add_keys).as_py() == len(add_keys):
+        return adds, removes, keys
+    add_order = np.repeat(np.arange(len(layers)), [layer.adds.num_rows for layer in layers]) * 2 + 1
+    remove_order = np.repeat(np.arange(len(layers)), [layer.removes.num_rows for layer in layers]) * 2
+    order = np.concatenate([add_order, remove_order])
+    codes = pc.dictionary_encode(keys).indices.to_numpy(zero_copy_only=False)
+    ranked = np.lexsort((order, codes))
+    is_last = np.ones(len(ranked), dtype=bool)
+    is_last[:-1] = codes[ranked][1:] != codes[ranked][:-1]
+    decides = np.zeros(len(ranked), dtype=bool)
+    decides[ranked[is_last]] = True
+    count = adds.num_rows
+    return adds.filter(pa.array(decides[:count])), removes.filter(pa.array(decides[count:])), keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableState:
+    """Everything that a snapshot consists of (REC-1). ``domains`` holds live domains only (REC-4)."""
+
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+    files: FileState
+    transactions: Mapping[str, SetTransaction] = field(default_factory=lambda: MappingProxyType({}))
+    domains: Mapping[str, DomainMetadata] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def replay(base: TableState | None, commits: Iterable[CommitActions], *, location: str) -> TableState:
+    """``base`` with ``commits`` applied, which follow it without a gap, oldest first.
+
+    Raises:
+        CorruptLogError: no protocol or no metadata came of it.
+    """
+    ordered = list(commits)
+    protocol = None if base is None else base.protocol
+    metadata = None if base is None else base.metadata
+    transactions = {} if base is None else dict(base.transactions)
+    domains = {} if base is None else dict(base.domains)
+    for commit in ordered:
+        protocol = commit.protocol or protocol
+        metadata = commit.metadata or metadata
+        transactions.update((transaction.app_id, transaction) for transaction in commit.transactions)
+        domains.update((domain.domain, domain) for domain in commit.domains)
+    if protocol is None or metadata is None:
+        missing = " and ".join(
+            name for name, value in (("protocol", protocol), ("metaData", metadata)) if value is None
+        )
+        raise CorruptLogError(f"The log of {location} yields no {missing} action, which every table must have; it is incomplete.")
+    files = FileState.empty(location) if base is None else base.files
+    return TableState(
+        version=ordered[-1].version if ordered else (-1 if base is None else base.version),
+        protocol=protocol,
+        metadata=metadata,
+        files=files.apply(ordered),
+        transactions=MappingProxyType(transactions),
+        domains=MappingProxyType({name: domain for name, domain in domains.items() if not domain.removed}),
+    )
+
+
+def state_from_checkpoint(contents: Sequence[CheckpointContent], *, version: int, location: str) -> TableState:
+    """The state that the parts of one checkpoint, its sidecars included, hold together.
+
+    Raises:
+        CorruptLogError: the parts hold no protocol or no metadata.
+    """
+    adds = pa.concat_tables([ADD_SCHEMA.empty_table(), *(content.adds for content in contents)])
+    removes = pa.concat_tables([REMOVE_SCHEMA.empty_table(), *(content.removes for content in contents)])
+    small = [
+        CommitActions(
+            version=version,
+            commit_info=None,
+            protocol=content.protocol,
+            metadata=content.metadata,
+            transactions=tuple(content.transactions),
+            domains=tuple(content.domains),
+            adds=ADD_SCHEMA.empty_table(),
+            removes=REMOVE_SCHEMA.empty_table(),
+            cdc=(),
+        )
+        for content in contents
+    ]
+    return replace(
+        replay(None, small, location=location), files=FileState.of(adds, removes, location=location), version=version
+    )

@@ -1,0 +1,71 @@
+"""Bringing a DataFrame into the shape of the table (protocol heading "Schema enforcement", SCHEVO-2). Room: spark.
+
+Which shapes may be brought together is decided before, in :mod:`cm_delta_dagster.protocol.schema_evolution`; here the columns
+are found by name, put in order and cast.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.protocol.schema import ArrayType, DataType, MapType, StructType, check_unique_names
+from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, sql_type
+
+
+def align(frame: DataFrame, schema: StructType) -> DataFrame:
+    """``frame`` with exactly the columns of ``schema``: found ignoring case, cast, missing ones null, others left out.
+
+    A frame that has that shape already is returned as it is, so that the usual append adds nothing to the plan.
+
+    Raises:
+        SchemaMismatchError: two columns of the frame differ only in case, or a type that Delta does not have.
+    """
+    columns = aligned_columns(frame, schema)
+    return frame if columns is None else frame.select(*columns)
+
+
+def aligned_columns(frame: DataFrame, schema: StructType) -> list[Column] | None:
+    """The columns :func:`align` selects, or None when the frame fits as it is."""
+    offered = from_spark(frame.schema)
+    check_unique_names(offered)
+    if same_shape(offered, schema):
+        return None
+    columns: list[Column] = []
+    for item in schema.fields:
+        have = offered.field(item.name)
+        if have is None:
+            columns.append(F.lit(None).cast(sql_type(item.type)).alias(item.name))
+        else:
+            columns.append(_converted(F.col(quoted(have.name)), have.type, item.type).alias(item.name))
+    return columns
+
+
+def _converted(column: Column, have: DataType, want: DataType) -> Column:
+    if same_shape(have, want):
+        return column
+    match have, want:
+        case StructType(), StructType():
+            return F.when(column.isNotNull(), _struct(column, have, want))
+        case ArrayType(), ArrayType():
+            return F.transform(column, lambda element: _converted(element, have.element_type, want.element_type))
+        case MapType(), MapType():
+            # Keys first: transform_keys fails on keys that collide, so that no entry is lost silently.
+            keyed = column
+            if not same_shape(have.key_type, want.key_type):
+                keyed = F.transform_keys(column, lambda key, _: _converted(key, have.key_type, want.key_type))
+            if same_shape(have.value_type, want.value_type):
+                return keyed
+            return F.transform_values(keyed, lambda _, value: _converted(value, have.value_type, want.value_type))
+        case _:
+            return column.cast(sql_type(want))
+
+
+def _struct(column: Column, have: StructType, want: StructType) -> Column:
+    fields: list[Column] = []
+    for item in want.fields:
+        offered = have.field(item.name)
+        if offered is None:
+            value = F.lit(None).cast(sql_type(item.type))
+        else:
+            value = _converted(column.getField(offered.name), offered.type, item.type)
+        fields.append(value.alias(item.name))
+    return F.struct(*fields)

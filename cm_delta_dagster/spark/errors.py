@@ -1,0 +1,136 @@
+"""The border where Spark's exceptions become errors of this package. Room: spark.
+
+Messages carry the root cause in one line; the Java stack trace stays in the exception's ``__cause__``.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+from cm_delta_dagster.errors import (
+    CmDeltaError,
+    EngineError,
+    InvalidArgumentError,
+    InvalidDataError,
+    ObjectNotFoundError,
+    PartitionMismatchError,
+    StorageError,
+)
+
+
+class Violation(StrEnum):
+    """Rules that are checked inside the Spark job itself, by an expression that raises."""
+
+    NOT_NULL = "not-null"
+    OUTSIDE = "outside"
+    PARTITION_VALUE = "partition-value"
+    ENGINE = "engine"
+
+
+_MARK = re.compile(r"\[cm-delta:(?P<kind>[a-z-]+)\](?P<text>.*?)\[/cm-delta\]", re.DOTALL)
+_CAUSED_BY = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+_LOST_TASK = re.compile(r"most recent failure: Lost task [^\n]*?executor [^)\n]*\): (.+)")
+_MISSING = re.compile(r"FILE_NOT_EXIST|PATH_NOT_FOUND|FileNotFoundException|NoSuchKey")
+_STORAGE = re.compile(
+    r"No space left on device|Disk quota exceeded|Permission denied|AccessDenied|Mkdirs failed|File name too long"
+    r"|java\.io\.\w*Exception|java\.nio\.file\.|org\.apache\.hadoop\.|software\.amazon\.|FAILED_READ_FILE"
+)
+_MAX_CAUSE = 600
+
+
+def violation_text(kind: Violation, text: str) -> str:
+    """What an expression must raise so that :func:`spark_errors` recognises it."""
+    return f"{violation_prefix(kind)}{text}{VIOLATION_SUFFIX}"
+
+
+def violation_prefix(kind: Violation) -> str:
+    """Start of a violation's text; :data:`VIOLATION_SUFFIX` ends it."""
+    return f"[cm-delta:{kind.value}]"
+
+
+VIOLATION_SUFFIX = "[/cm-delta]"
+
+
+@contextmanager
+def spark_errors(doing: str) -> Iterator[None]:
+    """Map what Spark raises within the block.
+
+    Args:
+        doing: what was going on, for the message, e.g. ``writing data files of s3://b/t``.
+
+    Raises:
+        InvalidDataError: rows broke NOT NULL or have a partition value without a form.
+        PartitionMismatchError: rows lie outside of the declared predicate.
+        InvalidArgumentError: Spark could not resolve or parse an expression.
+        ObjectNotFoundError: a data file is gone; the message names it.
+        StorageError: the file system failed, e.g. a full disk.
+        EngineError: anything else.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise mapped(error, doing) from error
+
+
+def mapped(error: Exception, doing: str) -> CmDeltaError:
+    """The error of this package that stands for Spark's ``error``."""
+    text = _whole_text(error)
+    mark = _MARK.search(text)
+    if mark is not None:
+        return _violation(mark["kind"], mark["text"])
+    cause = root_cause(text)
+    if isinstance(error, AnalysisException | ParseException) and not _MISSING.search(text):
+        return InvalidArgumentError(f"Spark does not accept the query while {doing}: {cause}")
+    if _MISSING.search(text):
+        return ObjectNotFoundError(
+            f"A file is missing while {doing}: {cause} It is part of the table's version; restore it, or read a version that "
+            "does not need it."
+        )
+    if _STORAGE.search(cause):
+        return StorageError(f"Storage failed while {doing}: {cause} Nothing was committed.")
+    return EngineError(f"Spark failed while {doing}: {cause} Nothing was committed.")
+
+
+def root_cause(text: str) -> str:
+    """The innermost cause in one line, without stack frames."""
+    causes = _CAUSED_BY.findall(text)
+    lost = _LOST_TASK.search(text)
+    if causes:
+        line = causes[-1]
+    elif lost is not None:
+        line = lost[1]
+    elif "Traceback (most recent call last)" in text:
+        lines = [line for line in text.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
+        line = lines[-1] if lines else text
+    else:
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+        # The first line of a Py4JJavaError only tells which gateway object was called.
+        useful = [line for line in lines if not line.startswith("An error occurred while calling")]
+        line = (useful or lines or [text])[0].removeprefix(": ")
+    line = " ".join(line.split())
+    line = line if len(line) <= _MAX_CAUSE else line[:_MAX_CAUSE] + " ..."
+    return line if line.endswith((".", "!", "?")) else line + "."
+
+
+def _whole_text(error: BaseException) -> str:
+    """Message of the error and of Spark's own causes, outermost first."""
+    parts: list[str] = []
+    current: BaseException | None = error
+    while current is not None and len(parts) < 20:
+        parts.append(str(current))
+        inner = getattr(current, "_cause", None)
+        current = inner if isinstance(inner, BaseException) else None
+    head, *causes = parts
+    return "\n".join([head, *(f"Caused by: {cause}" for cause in causes)])
+
+
+def _violation(kind: str, text: str) -> CmDeltaError:
+    if kind == Violation.OUTSIDE:
+        return PartitionMismatchError(text)
+    if kind == Violation.ENGINE:
+        return EngineError(text)
+    return InvalidDataError(text)

@@ -1,0 +1,44 @@
+"""Parquet footers of data files just written. Room: spark. Reads the tail of each object only."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cm_delta_dagster.errors import StorageError
+from cm_delta_dagster.storage.store import ObjectStatus, Store
+
+_TAIL_BYTES = 64 * 1024
+_MAGIC = b"PAR1"
+_TRAILER_BYTES = 8
+_THREADS = 16
+_SEQUENTIAL_FILES = 3
+
+
+def read_footers(store: Store, files: Sequence[ObjectStatus]) -> list[pq.FileMetaData]:
+    """Footer of each file, in order. Raises StorageError for a file that is no Parquet."""
+    if len(files) <= _SEQUENTIAL_FILES:
+        return [read_footer(store, file) for file in files]
+    with ThreadPoolExecutor(max_workers=min(_THREADS, len(files))) as pool:
+        return list(pool.map(lambda file: read_footer(store, file), files))
+
+
+def read_footer(store: Store, file: ObjectStatus) -> pq.FileMetaData:
+    """Footer of one file by one ranged read, two if it is longer than 64 KiB."""
+    tail = _tail(store, file, _TAIL_BYTES)
+    length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES if len(tail) >= _TRAILER_BYTES else 0
+    if tail[-4:] != _MAGIC or not _TRAILER_BYTES < length <= file.size:
+        raise StorageError(f"The data file {file.location} has no Parquet footer; it was cut short or is of another format.")
+    if length > len(tail):
+        tail = _tail(store, file, length)
+    # The footer names offsets of the whole file, but reading the metadata never follows them.
+    try:
+        return pq.read_metadata(pa.BufferReader(tail))
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(f"The Parquet footer of {file.location} cannot be read: {error}") from error
+
+
+def _tail(store: Store, file: ObjectStatus, length: int) -> bytes:
+    offset = max(0, file.size - length)
+    return store.read_range(file.location, offset=offset, length=file.size - offset)

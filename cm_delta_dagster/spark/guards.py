@@ -1,0 +1,129 @@
+"""Row rules that are enforced inside the job that writes the rows: NOT NULL and the declared predicate. Room: spark.
+
+A rule becomes a condition; one written column is wrapped so that computing it raises where a condition holds. Without a rule
+to check nothing is wrapped.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.protocol.predicates import Predicate, column_path, columns_of, to_sql
+from cm_delta_dagster.protocol.schema import VOID, ArrayType, DataType, MapType, PrimitiveType, StructType
+from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
+from cm_delta_dagster.spark.predicates import holds
+from cm_delta_dagster.spark.schema import quoted
+
+_SHOWN_COLUMNS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """``broken`` is true for an offending row; ``message`` describes it and shows the row."""
+
+    broken: Column
+    message: Column
+
+
+def guarded(frame: DataFrame, schema: StructType, *, guard: Predicate | None) -> dict[str, Column]:
+    """Wrapped columns of an aligned frame by name; empty when there is nothing to check.
+
+    Args:
+        frame: aligned; only its schema is looked at, for columns that cannot be null anyway.
+        schema: the table's schema, whose NOT NULL is enforced at every level (SCHEMA-9).
+        guard: rows for which it is not true are an error.
+    """
+    rules = [*_null_rules(frame, schema), *_guard_rules(schema, guard)]
+    if not rules:
+        return {}
+    # Any column that is sure to be written will do; the wrapping keeps its value.
+    carrier = next(item.name for item in schema.fields if item.type != VOID)
+    wrapped = F.when(rules[0].broken, F.raise_error(rules[0].message))
+    for rule in rules[1:]:
+        wrapped = wrapped.when(rule.broken, F.raise_error(rule.message))
+    return {carrier: wrapped.otherwise(F.col(quoted(carrier)))}
+
+
+def _guard_rules(schema: StructType, guard: Predicate | None) -> Iterator[_Rule]:
+    if guard is None:
+        return
+    named = sorted({column_path(column)[0].lower() for column in columns_of(guard)})
+    shown = [item.name for item in schema.fields if item.name.lower() in named] or [item.name for item in schema.fields]
+    text = (
+        f"A row lies outside of the condition {to_sql(guard)} that this write declared; nothing was committed. "
+        "Write only rows that satisfy it, or widen the condition. The row has "
+    )
+    yield _Rule(~holds(guard, schema), _message(Violation.OUTSIDE, text, shown, schema))
+
+
+def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[_Rule]:
+    offered = {item.name: item.nullable for item in frame.schema.fields}
+    shown = [item.name for item in schema.fields]
+    for item in schema.fields:
+        column = F.col(quoted(item.name))
+        conditions: list[tuple[str, Column]] = []
+        if not item.nullable and offered.get(item.name, True):
+            conditions.append((item.name, column.isNull()))
+        conditions += _nested_nulls(column, item.type, item.name)
+        for path, broken in conditions:
+            text = (
+                f"Column {path!r} is NOT NULL in the table and a row holds NULL there; nothing was committed. Fill the value or "
+                "drop the row. The row has "
+            )
+            yield _Rule(broken, _message(Violation.NOT_NULL, text, shown, schema))
+
+
+def _nested_nulls(column: Column, data_type: DataType, path: str) -> list[tuple[str, Column]]:
+    """Conditions for NULLs below ``column``; a NULL parent has no children that could be NULL."""
+    match data_type:
+        case StructType():
+            found: list[tuple[str, Column]] = []
+            for item in data_type.fields:
+                child = column.getField(item.name)
+                here = f"{path}.{item.name}"
+                if not item.nullable:
+                    found.append((here, column.isNotNull() & child.isNull()))
+                found += _nested_nulls(child, item.type, here)
+            return found
+        case ArrayType():
+            return _element_nulls(column, data_type.element_type, data_type.contains_null, f"{path}.element")
+        case MapType():
+            values = F.map_values(column)
+            return _element_nulls(values, data_type.value_type, data_type.value_contains_null, f"{path}.value")
+        case _:
+            return []
+
+
+def _element_nulls(
+    elements: Column, element_type: DataType, nullable: bool, path: str
+) -> list[tuple[str, Column]]:
+    found: list[tuple[str, Column]] = []
+    if not nullable:
+        found.append((path, F.coalesce(F.exists(elements, lambda element: element.isNull()), F.lit(False))))
+    # The conditions inside of an element are built once to learn their paths and once for each use in a lambda.
+    names = [name for name, _ in _nested_nulls(F.lit(None), element_type, path)]
+    for position, name in enumerate(names):
+
+        def broken(element: Column, position: int = position) -> Column:
+            return F.coalesce(_nested_nulls(element, element_type, path)[position][1], F.lit(False))
+
+        found.append((name, F.coalesce(F.exists(elements, lambda element, broken=broken: broken(element)), F.lit(False))))
+    return found
+
+
+def _message(kind: Violation, text: str, shown: list[str], schema: StructType) -> Column:
+    simple = [item.name for item in schema.fields if item.name in shown and not _is_nested(item.type)][:_SHOWN_COLUMNS]
+    parts: list[Column] = [F.lit(violation_prefix(kind) + text)]
+    for position, name in enumerate(simple):
+        value = F.coalesce(F.col(quoted(name)).cast("string"), F.lit("NULL"))
+        parts += [F.lit(f"{', ' if position else ''}{name} = "), value]
+    return F.concat(*parts, F.lit("." + VIOLATION_SUFFIX))
+
+
+def _is_nested(data_type: DataType) -> bool:
+    return isinstance(data_type, StructType | ArrayType | MapType) or data_type in (
+        PrimitiveType("variant"),
+        PrimitiveType("binary"),
+    )

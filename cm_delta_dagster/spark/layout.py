@@ -1,0 +1,210 @@
+"""How the files of a scan are handed to Spark (LOG-11, PART-8). Room: spark.
+
+The log alone decides partition values. Spark's own discovery of partitions from directory names is fast, so it is used for the
+files whose directories say exactly what the log says; that is proven here, directory by directory and without an object per
+file. All other files are read without discovery and get their values from the log. No Spark in this module.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.file_actions import partition_column
+from cm_delta_dagster.protocol.partition_values import parse_partition_value, serialize_partition_value
+from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION, decode_path, hive_unescape, resolve_path
+from cm_delta_dagster.protocol.schema import StructField
+from cm_delta_dagster.spark.partition_text import canonical_pattern
+
+TRANSACTION_COLUMN = "delta.txn"
+"""Hidden partition column that Spark discovers in ``delta.txn=<hex>`` directories."""
+
+# Spark's listing silently leaves these out, even when they are named explicitly (HadoopFSUtils.shouldFilterOutPathName).
+_HIDDEN_NAME = r"(^|/)(\.[^/]*|_[^/=]*|[^/]*\._COPYING_)$"
+_SPECIAL_PATH = r"%|^[A-Za-z][A-Za-z0-9+.\-]*:/|^/|(^|/)\.{0,2}(/|$)"
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/|/")
+
+
+class LayoutKind(StrEnum):
+    """Where the directories of a file begin to name partition columns."""
+
+    TRANSACTION = "transaction"
+    """``delta.txn=<hex>/a=1/b=2/file``: what this package writes."""
+
+    HIVE = "hive"
+    """``a=1/b=2/file``: what most others write."""
+
+    LOG_ONLY = "log-only"
+    """Directories mean nothing; the values come from the log. Also every file of a table without partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileGroup:
+    """Files that can be read by one scan.
+
+    Attributes:
+        locations: absolute decoded location of each file of ``files``, in order.
+        values: canonical partition texts by row, one array for each partition column; only for LOG_ONLY.
+    """
+
+    kind: LayoutKind
+    files: pa.Table
+    locations: pa.Array
+    values: tuple[pa.Array, ...] = ()
+
+
+def absolute_locations(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Decoded absolute location of each path of the log, in the scheme of the table (PATH-1, PATH-3)."""
+    array = _one_chunk(paths)
+    special = pc.match_substring_regex(array, _SPECIAL_PATH)
+    joined = pc.binary_join_element_wise(pa.scalar(location.rstrip("/")), array, pa.scalar("/"))
+    if not pc.any(special).as_py():
+        return joined
+    resolved = [resolve_path(location, path) for path in array.filter(special).to_pylist()]
+    return pc.replace_with_mask(joined, special, pa.array(resolved, pa.string()))
+
+
+def group_files(files: pa.Table, *, location: str, partition_fields: Sequence[StructField]) -> list[FileGroup]:
+    """Split live files by how they can be read.
+
+    Raises:
+        CorruptLogError: a path or a partition value of the log is damaged.
+        UnsupportedFeatureError: a file has a name that Spark does not list.
+    """
+    if not files.num_rows:
+        return []
+    locations = absolute_locations(location, files["path"])
+    _check_visible(locations)
+    if not partition_fields or files.num_rows == 0:
+        return [FileGroup(kind=LayoutKind.LOG_ONLY, files=files, locations=locations)]
+    texts = [_one_chunk(partition_column(files, field.name)) for field in partition_fields]
+    kinds = _agreeing_kinds(_one_chunk(files["path"]), texts, partition_fields)
+    groups = []
+    for kind in LayoutKind:
+        mask = pc.equal(kinds, kind.value)
+        if not pc.any(mask).as_py():
+            continue
+        values: tuple[pa.Array, ...] = ()
+        if kind is LayoutKind.LOG_ONLY:
+            values = tuple(
+                _canonical(text.filter(mask), field) for text, field in zip(texts, partition_fields, strict=True)
+            )
+        groups.append(
+            FileGroup(kind=kind, files=files.filter(mask), locations=locations.filter(mask), values=values)
+        )
+    return groups
+
+
+def top_directory(locations: pa.Array, location: str) -> pa.Array:
+    """For TRANSACTION files: the absolute location of each file's ``delta.txn=...`` directory."""
+    root = location.rstrip("/") + "/"
+    rest = pc.utf8_slice_codeunits(locations, len(root))
+    return pc.binary_join_element_wise(pa.scalar(root), pc.replace_substring_regex(rest, r"/.*$", ""), pa.scalar(""))
+
+
+def is_visible(relative: str) -> bool:
+    """Whether Spark's listing of a directory shows the file at ``relative`` below it."""
+    return not any(re.search(_HIDDEN_NAME, segment) for segment in relative.split("/"))
+
+
+def _check_visible(locations: pa.Array) -> None:
+    hidden = pc.match_substring_regex(locations, _HIDDEN_NAME)
+    if pc.any(hidden).as_py():
+        name = locations.filter(hidden)[0].as_py()
+        raise UnsupportedFeatureError(
+            f"The data file {name} has a name that Spark takes for hidden and would leave out without a word; nothing is read. "
+            "Rewrite the table with a client that names data files without a leading '.' or '_'."
+        )
+
+
+def _agreeing_kinds(
+    paths: pa.Array, texts: Sequence[pa.Array], fields: Sequence[StructField]
+) -> pa.Array:
+    """Layout kind of each file: discovery only where every directory text equals the log's and is canonical."""
+    directories = pc.dictionary_encode(pc.replace_substring_regex(paths, r"[^/]*$", ""))
+    names = [field.name for field in fields]
+    parsed = [_parse_directory(directory, names) for directory in directories.dictionary.to_pylist()]
+    kinds = pa.array([kind.value for kind, _ in parsed], pa.string()).take(directories.indices)
+    usable = pc.not_equal(kinds, LayoutKind.LOG_ONLY.value)
+    if TRANSACTION_COLUMN in {name.lower() for name in names}:
+        usable = pc.and_(usable, pa.scalar(False))
+    for position, (text, field) in enumerate(zip(texts, fields, strict=True)):
+        said = pa.array([values[position] for _, values in parsed], pa.string()).take(directories.indices)
+        same = pc.or_(pc.fill_null(pc.equal(said, text), False), pc.and_(pc.is_null(said), pc.is_null(text)))
+        usable = pc.and_(pc.and_(usable, same), _is_canonical(text, field))
+    return pc.if_else(usable, kinds, pa.scalar(LayoutKind.LOG_ONLY.value))
+
+
+def _parse_directory(directory: str, names: Sequence[str]) -> tuple[LayoutKind, tuple[str | None, ...]]:
+    """Layout and partition texts that an encoded directory (with its closing slash) states."""
+    nothing = (LayoutKind.LOG_ONLY, (None,) * len(names))
+    if _ABSOLUTE.match(directory):
+        return nothing
+    segments = decode_path(directory).split("/")[:-1]
+    kind = LayoutKind.HIVE
+    if segments and segments[0].startswith(f"{TRANSACTION_COLUMN}="):
+        kind, segments = LayoutKind.TRANSACTION, segments[1:]
+    if len(segments) != len(names):
+        return nothing
+    values: list[str | None] = []
+    for segment, name in zip(segments, names, strict=True):
+        key, separator, escaped = segment.partition("=")
+        # An empty text would be NULL to the log and an empty string to Spark.
+        if not separator or not escaped or hive_unescape(key) != name:
+            return nothing
+        values.append(None if escaped == HIVE_DEFAULT_PARTITION else hive_unescape(escaped))
+    return kind, tuple(values)
+
+
+def _is_canonical(text: pa.Array, field: StructField) -> pa.Array:
+    pattern = canonical_pattern(field.type)
+    if pattern is None:
+        return pc.is_null(text)
+    if not pattern:
+        return pc.is_valid(text) if not text.null_count else pa.repeat(pa.scalar(True), len(text))
+    return pc.fill_null(pc.match_substring_regex(text, pattern), True)
+
+
+def _canonical(text: pa.Array, field: StructField) -> pa.Array:
+    """The same values in the spelling that Spark's cast reads rightly; each distinct text is rewritten once."""
+    encoded = pc.dictionary_encode(text, null_encoding="encode")
+    if not isinstance(encoded, pa.DictionaryArray):
+        encoded = encoded.combine_chunks()
+    rewritten = [_rewritten(value, field) for value in encoded.dictionary.to_pylist()]
+    return pa.array(rewritten, pa.string()).take(encoded.indices)
+
+
+def _rewritten(text: str | None, field: StructField) -> str | None:
+    value = parse_partition_value(text, field.type)
+    if value is None:
+        return None
+    canonical = serialize_partition_value(value, field.type)
+    if canonical is None:
+        raise CorruptLogError(f"The partition value {text!r} of column {field.name!r} has no readable form.")
+    return canonical
+
+
+def distinct_values(group: FileGroup) -> Iterator[tuple[tuple[str | None, ...], pa.Array]]:
+    """Each combination of partition texts of a LOG_ONLY group with the locations that have it."""
+    table = pa.table([group.locations, *group.values], names=["location", *map(str, range(len(group.values)))])
+    keys = [str(position) for position in range(len(group.values))]
+    grouped = table.group_by(keys).aggregate([("location", "list")])
+    lists = grouped["location_list"]
+    for row, values in enumerate(zip(*(grouped[key].to_pylist() for key in keys), strict=True)):
+        yield values, lists[row].values
+
+
+def count_distinct_values(group: FileGroup) -> int:
+    """Number of combinations that :func:`distinct_values` gives."""
+    keys = [str(position) for position in range(len(group.values))]
+    return int(pa.table(list(group.values), names=keys).group_by(keys).aggregate([]).num_rows)
+
+
+def _one_chunk(array: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if isinstance(array, pa.ChunkedArray):
+        return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array

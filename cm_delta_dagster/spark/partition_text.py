@@ -1,0 +1,114 @@
+"""Partition values between Delta's text form and Spark columns (protocol heading "Partition Value Serialization").
+
+Room: spark. Nothing here depends on the session's time zone or on its ANSI setting. Texts are cast back only in the canonical
+form that :data:`CANONICAL` describes; other legal spellings are first rewritten by ``protocol.partition_values``.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.errors import UnsupportedFeatureError
+from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION
+from cm_delta_dagster.protocol.schema import BINARY, DataType, DecimalType, PrimitiveType, StructField, data_type_text
+from cm_delta_dagster.spark.errors import Violation, violation_text
+from cm_delta_dagster.spark.schema import quoted
+
+_DAY_MICROS = 86_400_000_000
+_INTEGER = r"^-?\d{1,18}$"
+_FLOATING = r"^(-?\d+(\.\d+)?([eE][+-]?\d+)?|NaN|-?Infinity)$"
+
+CANONICAL: Mapping[str, str] = {
+    "string": "",
+    "byte": _INTEGER,
+    "short": _INTEGER,
+    "integer": _INTEGER,
+    "long": r"^-?\d{1,19}$",
+    "float": _FLOATING,
+    "double": _FLOATING,
+    "boolean": r"^(true|false)$",
+    "date": r"^\d{4}-\d\d-\d\d$",
+    "timestamp": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,6}Z$",
+    "timestamp_ntz": r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?$",
+}
+"""Regular expression of the texts that Spark's own cast reads as Delta means them; types without an entry have none."""
+
+_DECIMAL = r"^-?\d+(\.\d+)?$"
+
+
+def canonical_pattern(data_type: DataType) -> str | None:
+    """Pattern for :data:`CANONICAL` texts of the type; "" for any text, None if Spark's cast is never used."""
+    if isinstance(data_type, DecimalType):
+        return _DECIMAL
+    return CANONICAL.get(data_type.name) if isinstance(data_type, PrimitiveType) else None
+
+
+def text_column(field: StructField) -> Column:
+    """Delta's text of a partition column, null for NULL and for the empty string (PART-2 to PART-6).
+
+    Raises:
+        UnsupportedFeatureError: the column is binary or nested.
+    """
+    return F.expr(_text_sql(field)).alias(field.name)
+
+
+def typed_column(text: Column, data_type: DataType) -> Column:
+    """The value of a canonical text."""
+    if data_type == PrimitiveType("string"):
+        return text
+    return text.cast(data_type_text(data_type))
+
+
+def _text_sql(field: StructField) -> str:
+    column = quoted(field.name)
+    if isinstance(field.type, DecimalType):
+        return _decimal_sql(column, field.type.scale)
+    if field.type == BINARY or not isinstance(field.type, PrimitiveType) or canonical_pattern(field.type) is None:
+        raise UnsupportedFeatureError(
+            f"Column {field.name!r} of type {data_type_text(field.type)} cannot be written as a partition column: its values have no "
+            "safe directory name. Partition by a column of a simple type, e.g. a string or a date."
+        )
+    match field.type.name:
+        case "string":
+            message = violation_text(
+                Violation.PARTITION_VALUE,
+                f"Partition column {field.name!r} holds the text {HIVE_DEFAULT_PARTITION!r}, which stands for NULL in directory "
+                "names and cannot be stored. Replace that value.",
+            )
+            refused = f"{column} = '{HIVE_DEFAULT_PARTITION}'"
+            return f"CASE WHEN {refused} THEN raise_error({_literal(message)}) WHEN {column} <> '' THEN {column} END"
+        case "timestamp":
+            return _timestamp_sql(column)
+        case _:
+            return f"CAST({column} AS STRING)"
+
+
+def _timestamp_sql(column: str) -> str:
+    """ISO-8601 in UTC with microseconds, by arithmetic on the instant: Spark's formatter would use the session's zone."""
+    micros = f"unix_micros({column})"
+    rest = f"pmod({micros}, {_DAY_MICROS}L)"
+    day = f"date_add(DATE'1970-01-01', CAST(({micros} - {rest}) div {_DAY_MICROS}L AS INT))"
+
+    def part(divisor: int, modulus: int, width: int) -> str:
+        return f"lpad(CAST(({rest} div {divisor}L) % {modulus}L AS STRING), {width}, '0')"
+
+    hour, minute, second = part(3_600_000_000, 24, 2), part(60_000_000, 60, 2), part(1_000_000, 60, 2)
+    return (
+        f"concat(CAST({day} AS STRING), 'T', {hour}, ':', {minute}, ':', {second}, '.', {part(1, 1_000_000, 6)}, 'Z')"
+    )
+
+
+def _decimal_sql(column: str, scale: int) -> str:
+    """Plain digits. Without ANSI mode Spark writes numbers below 1E-6 with an exponent, which is taken apart again."""
+    text = f"CAST({column} AS STRING)"
+    if scale <= 6:
+        return text
+    digits = f"regexp_replace(regexp_replace({text}, 'E.*$', ''), '[-.]', '')"
+    sign = f"CASE WHEN {text} LIKE '-%' THEN '-' ELSE '' END"
+    plain = f"concat({sign}, '0.', lpad({digits}, {scale}, '0'))"
+    return f"CASE WHEN {text} LIKE '%E%' THEN {plain} ELSE {text} END"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,239 @@
+"""Writing a DataFrame as data files of a table (protocol headings "Data Files", "Add File"). Room: spark.
+
+Spark's own Parquet writer writes into a fresh directory of the table; the files found there become add actions. Nothing refers
+to them until a commit does. This module knows neither the log nor the catalog, and runs no Spark job besides the write.
+"""
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, EngineError, InvalidArgumentError, InvalidDataError
+from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.protocol.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION, encode_path, hive_unescape
+from cm_delta_dagster.protocol.predicates import Predicate
+from cm_delta_dagster.protocol.schema import TIMESTAMP, TIMESTAMP_NTZ, VOID, PrimitiveType, StructField, StructType, walk_types
+from cm_delta_dagster.protocol.statistics import StatisticsColumn, footer_statistics
+from cm_delta_dagster.spark.align import aligned_columns
+from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.footers import read_footers
+from cm_delta_dagster.spark.guards import guarded
+from cm_delta_dagster.spark.partition_text import text_column
+from cm_delta_dagster.spark.schema import quoted
+from cm_delta_dagster.spark.session import check_frame, temporary_settings
+from cm_delta_dagster.storage.store import ObjectStatus, Store
+
+_log = logging.getLogger(__name__)
+
+TRANSACTION_DIRECTORY = "delta.txn"
+"""Data files of one write live in ``delta.txn=<hex>`` of the table root: fresh, and a partition directory to Spark's reader."""
+
+_COMMITTER_OPTIONS: Mapping[str, str] = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFiles:
+    """Data files that no commit names yet. ``directory`` is the fresh directory that holds all of them."""
+
+    adds: tuple[AddFile, ...]
+    num_rows: int
+    size_bytes: int
+    directory: str
+
+
+def write_files(
+    frame: DataFrame,
+    *,
+    store: Store,
+    location: str,
+    schema: StructType,
+    partition_columns: Sequence[str] = (),
+    statistics_columns: Sequence[StatisticsColumn] = (),
+    compression: str | None = None,
+    guard: Predicate | None = None,
+    now_ms: int = 0,
+) -> WrittenFiles:
+    """Write the rows of ``frame`` in one Spark job. Files without rows are dropped, so an empty frame gives no file.
+
+    Args:
+        frame: rows; columns are matched by name ignoring case and cast to ``schema``.
+        location: absolute URI of the table root.
+        schema: schema of the table, after evolution.
+        partition_columns: names as in the table's metadata.
+        statistics_columns: leaf columns to take statistics of.
+        compression: Parquet codec; Spark's own default for None.
+        guard: every row must satisfy it.
+        now_ms: epoch milliseconds, for a store that does not tell when a file was modified.
+
+    Raises:
+        InvalidDataError: NULL in a NOT NULL column, or a partition value that cannot be stored; nothing is left behind.
+        PartitionMismatchError: a row does not satisfy ``guard``.
+        StorageError: the storage failed, e.g. is full.
+        EngineError: Spark failed for another reason.
+    """
+    check_frame(frame)
+    _check_storable(schema, partition_columns)
+    name = f"{TRANSACTION_DIRECTORY}={uuid.uuid4().hex}"
+    directory = f"{location.rstrip('/')}/{name}"
+    try:
+        with spark_errors(f"writing data files into {directory}"):
+            prepared = _prepared(frame, schema, partition_columns, guard)
+            writer = prepared.write.options(**_COMMITTER_OPTIONS)
+            if compression is not None:
+                writer = writer.option("compression", compression)
+            if partition_columns:
+                writer = writer.partitionBy(*partition_columns)
+            with temporary_settings(frame.sparkSession, _settings(schema)):
+                writer.parquet(directory)
+        return _collect(
+            store,
+            directory=directory,
+            name=name,
+            schema=schema,
+            partition_columns=partition_columns,
+            statistics_columns=statistics_columns,
+            now_ms=now_ms,
+        )
+    except BaseException:
+        discard(store, directory)
+        raise
+
+
+def discard(store: Store, directory: str) -> None:
+    """Delete every file below a directory of :func:`write_files` that no commit names; failures are only logged."""
+    try:
+        for status in store.list_recursive(directory):
+            store.delete(status.location)
+    except (CmDeltaError, OSError) as error:
+        _log.warning("Data files below %s that no commit names could not be deleted: %s", directory, error)
+
+
+def _check_storable(schema: StructType, partition_columns: Sequence[str]) -> None:
+    partitions = {name.lower() for name in partition_columns}
+    if all(item.name.lower() in partitions or item.type == VOID for item in schema.fields):
+        raise InvalidArgumentError(
+            "A data file needs at least one column besides the partition columns, and void columns are not stored. Add a column."
+        )
+
+
+def _settings(schema: StructType) -> Mapping[str, str]:
+    """Session settings the write needs; only those that matter for the types at hand, each one costs a round trip."""
+    settings = {"spark.sql.parquet.writeLegacyFormat": "false"}
+    leaves = {item.name for item in walk_types(schema) if isinstance(item, PrimitiveType)}
+    if leaves & {"timestamp", "timestamp_ntz", "date"}:
+        settings["spark.sql.parquet.datetimeRebaseModeInWrite"] = "CORRECTED"
+    if leaves & {TIMESTAMP.name, TIMESTAMP_NTZ.name}:
+        settings["spark.sql.parquet.outputTimestampType"] = "TIMESTAMP_MICROS"
+    return settings
+
+
+def _prepared(
+    frame: DataFrame, schema: StructType, partition_columns: Sequence[str], guard: Predicate | None
+) -> DataFrame:
+    """Aligned, guarded, partition columns as text; ``frame`` itself where nothing of that is needed."""
+    columns = aligned_columns(frame, schema)
+    aligned = frame if columns is None else frame.select(*columns)
+    checked = guarded(aligned, schema, guard=guard)
+    if checked:
+        # A select of its own: the conditions must see the original values of every column.
+        aligned = aligned.withColumns({name: column for name, column in checked.items()})
+    partitions = {name.lower() for name in partition_columns}
+    if not partitions and not any(item.type == VOID for item in schema.fields):
+        return aligned
+    return aligned.select(*[_stored(item, partitions) for item in schema.fields if item.type != VOID])
+
+
+def _stored(item: StructField, partitions: set[str]) -> Column:
+    return text_column(item) if item.name.lower() in partitions else F.col(quoted(item.name))
+
+
+def _collect(
+    store: Store,
+    *,
+    directory: str,
+    name: str,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    statistics_columns: Sequence[StatisticsColumn],
+    now_ms: int,
+) -> WrittenFiles:
+    marker = f"/{name}/"
+    listed = [(status, status.location.partition(marker)[2]) for status in store.list_recursive(directory)]
+    found = [(status, relative) for status, relative in listed if _is_data_file(relative)]
+    footers = read_footers(store, [status for status, _ in found])
+    readable: set[tuple[str, str]] = set()
+    adds: list[AddFile] = []
+    num_rows = 0
+    for (status, relative), footer in zip(found, footers, strict=True):
+        if not footer.num_rows:
+            _drop_empty(store, status)
+            continue
+        values = _partition_values(relative, schema, partition_columns, readable)
+        adds.append(
+            AddFile(
+                path=encode_path(f"{name}/{relative}"),
+                partition_values=values,
+                size=status.size,
+                modification_time=status.modification_time or now_ms,
+                data_change=True,
+                stats=footer_statistics(footer, schema, statistics_columns),
+            )
+        )
+        num_rows += footer.num_rows
+    return WrittenFiles(
+        adds=tuple(adds), num_rows=num_rows, size_bytes=sum(add.size for add in adds), directory=directory
+    )
+
+
+def _is_data_file(relative: str) -> bool:
+    segments = relative.split("/")
+    hidden = any(segment.startswith(".") or (segment.startswith("_") and "=" not in segment) for segment in segments)
+    return not hidden and relative.endswith(".parquet")
+
+
+def _drop_empty(store: Store, status: ObjectStatus) -> None:
+    parent, _, name = status.location.rpartition("/")
+    # Hadoop's local file system keeps a checksum beside each file.
+    for location in (status.location, f"{parent}/.{name}.crc"):
+        try:
+            store.delete(location)
+        except CmDeltaError as error:
+            _log.warning("The empty file %s could not be deleted: %s", location, error)
+
+
+def _partition_values(
+    relative: str, schema: StructType, partition_columns: Sequence[str], readable: set[tuple[str, str]]
+) -> dict[str, str | None]:
+    """Values of one file by the names of its directories; each text is proven to be readable again before it is committed."""
+    segments = relative.split("/")[:-1]
+    if len(segments) != len(partition_columns):
+        raise EngineError(f"Spark wrote {relative!r}, which does not lie in one directory for each partition column.")
+    values: dict[str, str | None] = {}
+    for segment, name in zip(segments, partition_columns, strict=True):
+        key, _, escaped = segment.partition("=")
+        if hive_unescape(key) != name:
+            raise EngineError(f"Spark wrote {relative!r}, whose directories do not name the partition column {name!r}.")
+        text = None if escaped == HIVE_DEFAULT_PARTITION else hive_unescape(escaped)
+        if text is not None and (name, text) not in readable:
+            _check_readable(name, text, schema)
+            readable.add((name, text))
+        values[name] = text
+    return values
+
+
+def _check_readable(name: str, text: str, schema: StructType) -> None:
+    field = schema.field(name)
+    if field is None:
+        raise InvalidArgumentError(f"The partition column {name!r} is no column of the table.")
+    try:
+        parse_partition_value(text, field.type)
+    except (CorruptLogError, InvalidDataError, InvalidArgumentError, ValueError, OverflowError) as error:
+        raise InvalidDataError(
+            f"Partition column {name!r} holds a value whose text {text!r} cannot be read back ({error}); nothing was committed. "
+            "Replace the value."
+        ) from error

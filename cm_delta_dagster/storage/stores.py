@@ -1,0 +1,67 @@
+"""Which store serves a location.
+
+Room: storage. Stores are made late, one for each scheme and process, and kept.
+"""
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from cm_delta_dagster.errors import StoreNotSupportedError
+from cm_delta_dagster.storage.fsspec_store import FsspecStore
+from cm_delta_dagster.storage.local_store import LocalStore
+from cm_delta_dagster.storage.memory_store import MemoryStore
+from cm_delta_dagster.storage.store import Store
+
+
+class Stores:
+    """Implements :class:`~cm_delta_dagster.storage.store.StoreRegistry`. Thread-safe.
+
+    ``memory://`` objects live as long as this registry and are not shared with another one.
+
+    Args:
+        stores: for each scheme, a store that serves it instead of the built-in one.
+        storage_options: for each scheme, keyword arguments of its fsspec file system.
+    """
+
+    def __init__(
+        self,
+        stores: Mapping[str, Store] | None = None,
+        *,
+        storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._storage_options = dict(storage_options or {})
+        self._given = dict(stores or {})
+        self._memory = MemoryStore()
+        self._local = LocalStore()
+        self._lock = threading.Lock()
+        # Network file systems hold sockets and threads, which a forked child must not share with its parent.
+        self._made: dict[tuple[int, str], Store] = {}
+
+    def store_for(self, location: str) -> Store:
+        """The store of the location's scheme; a plain absolute path is local. Raises StoreNotSupportedError."""
+        scheme = scheme_of(location)
+        if scheme in self._given:
+            return self._given[scheme]
+        if scheme == "file":
+            return self._local
+        if scheme == "memory":
+            return self._memory
+        key = (os.getpid(), scheme)
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = FsspecStore(scheme, options=self._storage_options.get(scheme))
+            return self._made[key]
+
+
+def scheme_of(location: str) -> str:
+    """Scheme of a location in lower case. Raises StoreNotSupportedError for a relative path."""
+    if location.startswith("/"):
+        return "file"
+    scheme, separator, _ = location.partition(":")
+    if not separator or "/" in scheme or not scheme:
+        raise StoreNotSupportedError(
+            f"{location!r} is not an absolute location: write it with its scheme, file:///path."
+        )
+    return scheme.lower()

@@ -1,0 +1,24 @@
+"""The SQL catalog keeps every rule of the catalog contract, on SQLite and on PostgreSQL."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from tests.contracts.catalog_contract import CATALOG_CONTRACT, Bench, Rule
+
+
+@dataclass
+class _Connect:
+    url: str
+
+    def __call__(self, clock: Callable[[], int]) -> Catalog:
+        return SqlCatalog(self.url, warehouse="memory://warehouse", now_ms=clock)
+
+
+@pytest.mark.parametrize("rule", CATALOG_CONTRACT, ids=lambda rule: rule.__name__)
+def test_catalog_keeps_the_contract(rule: Rule, catalog_url: str) -> None:
+    """CM-C1 to CM-C15, CM-M4, CM-M5, CM-M7, CM-D1 to CM-D8, CM-W6"""
+    rule(Bench(connect=_Connect(catalog_url)))

@@ -1,0 +1,194 @@
+"""Connections, migrations and errors of the SQL catalog."""
+
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from cm_delta_dagster.catalog.catalog import TableIdentifier
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE, alembic_config
+from cm_delta_dagster.catalog.sql.schema import METADATA
+from cm_delta_dagster.errors import (
+    CatalogError,
+    CatalogUnavailableError,
+    CatalogVersionError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+)
+
+NAME = TableIdentifier("main", "sales", "orders")
+
+
+def execute(url: str, statement: str) -> None:
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.text(statement))
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(catalog_url: str) -> None:
+    with SqlCatalog(catalog_url) as catalog:
+        catalog.list_tables()
+    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
+    with engine.connect() as connection, warnings.catch_warnings():
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        assert compare_metadata(context, METADATA) == []
+
+
+def test_the_newest_revision_is_the_one_that_the_code_expects() -> None:
+    assert ScriptDirectory.from_config(alembic_config()).get_heads() == [HEAD]
+
+
+def test_a_database_of_a_newer_release_is_refused_unchanged(catalog_url: str) -> None:
+    with SqlCatalog(catalog_url, warehouse="memory://w") as catalog:
+        catalog.create_staging_table(NAME)
+    execute(catalog_url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    with SqlCatalog(catalog_url) as catalog, pytest.raises(CatalogVersionError, match="9999"):
+        catalog.list_tables()
+    execute(catalog_url, f"UPDATE {VERSION_TABLE} SET version_num = '{HEAD}'")
+    with SqlCatalog(catalog_url) as catalog:
+        assert catalog.list_tables() == ()
+
+
+def test_making_a_client_touches_no_database(tmp_path: Path) -> None:
+    SqlCatalog(f"sqlite:///{tmp_path}/x/catalog.db").close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_catalog_refuses_further_use(catalog_url: str) -> None:
+    catalog = SqlCatalog(catalog_url)
+    catalog.list_tables()
+    catalog.close()
+    catalog.close()
+    with pytest.raises(CatalogError, match="closed"):
+        catalog.list_tables()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@127.0.0.1:1/catalog",
+        "postgresql+psycopg://127.0.0.1:1/catalog?user=me&password=hunter2",
+        "sqlite:////proc/no/such/catalog.db",
+    ],
+)
+def test_an_unreachable_database_is_named_without_its_password(url: str) -> None:
+    with SqlCatalog(url) as catalog, pytest.raises(CatalogUnavailableError, match="catalog") as raised:
+        catalog.list_tables()
+    assert "hunter2" not in str(raised.value) and "hunter2" not in repr(catalog)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "hunter2@nonsense", "mysql://host/db", "sqlite://", "sqlite:///:memory:", "oracle://x"]
+)
+def test_a_url_without_meaning_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidArgumentError) as raised:
+        SqlCatalog(url)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("warehouse", ["", "s3://a/%20", "s3://a/../b", "file:", "/"])
+def test_a_warehouse_that_cannot_hold_tables_is_refused(warehouse: str, sqlite_url: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        SqlCatalog(sqlite_url, warehouse=warehouse)
+
+
+def test_without_a_warehouse_nothing_can_be_created(sqlite_url: str) -> None:
+    with SqlCatalog(sqlite_url) as catalog, pytest.raises(InvalidArgumentError, match="warehouse"):
+        catalog.create_staging_table(NAME)
+
+
+def test_a_local_directory_becomes_a_location(sqlite_url: str, tmp_path: Path) -> None:
+    with SqlCatalog(sqlite_url, warehouse=f"{tmp_path}/w/") as catalog:
+        location = catalog.create_staging_table(NAME).location
+    assert location.startswith(f"file://{tmp_path}/w/main/sales/orders-")
+
+
+def test_a_file_that_is_no_database_is_a_catalog_error(tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_bytes(b"not a database" * 100)
+    with SqlCatalog(f"sqlite:///{tmp_path}/catalog.db") as catalog, pytest.raises(CatalogError):
+        catalog.list_tables()
+    assert (tmp_path / "catalog.db").read_bytes().startswith(b"not a database")
+
+
+def test_a_long_lock_of_another_process_is_waited_for(sqlite_url: str) -> None:
+    """CM-C15"""
+    with SqlCatalog(sqlite_url, warehouse="memory://w") as catalog:
+        catalog.list_tables()
+        engine = sa.create_engine(sqlite_url, poolclass=sa.pool.NullPool, connect_args={"check_same_thread": False})
+        blocker = engine.raw_connection()
+        blocker.execute("BEGIN IMMEDIATE")
+        timer = threading.Timer(1.0, blocker.rollback)
+        timer.start()
+        catalog.create_staging_table(NAME)
+        timer.join()
+        blocker.close()
+
+
+@pytest.mark.postgres
+def test_a_connection_that_died_while_idle_is_replaced(postgres_url: str, postgres_server: str) -> None:
+    """CM-C15"""
+    with SqlCatalog(postgres_url, warehouse="memory://w") as catalog:
+        catalog.list_tables()
+        name = sa.make_url(postgres_url).database
+        for act in (catalog.list_tables, lambda: catalog.create_staging_table(NAME)):
+            execute(postgres_server, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+            act()
+
+
+@pytest.mark.postgres
+def test_a_user_without_rights_is_told_so(postgres_url: str) -> None:
+    with SqlCatalog(postgres_url, warehouse="memory://w") as catalog:
+        catalog.list_tables()
+    role = f"r{sa.make_url(postgres_url).database}"
+    execute(postgres_url, f"CREATE ROLE {role} LOGIN")
+    execute(postgres_url, f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+    try:
+        url = sa.make_url(postgres_url).set(username=role).render_as_string(hide_password=False)
+        with SqlCatalog(url, warehouse="memory://w") as catalog:
+            assert catalog.list_tables() == ()
+            with pytest.raises(PermissionDeniedError):
+                catalog.create_staging_table(NAME)
+    finally:
+        execute(postgres_url, f"DROP OWNED BY {role}")
+        execute(postgres_url, f"DROP ROLE {role}")
+
+
+@pytest.mark.postgres
+def test_a_server_with_asynchronous_commits_is_made_to_commit_durably(postgres_url: str) -> None:
+    """CM-C1"""
+    execute(postgres_url, f"ALTER DATABASE {sa.make_url(postgres_url).database} SET synchronous_commit = off")
+    database = Database(postgres_url)
+    try:
+        assert database.read(lambda connection: connection.execute(sa.text("SHOW synchronous_commit")).scalar()) == "on"
+    finally:
+        database.close()
+
+
+def test_sqlite_writes_are_durable(sqlite_url: str) -> None:
+    """CM-C1"""
+    database = Database(sqlite_url)
+    try:
+        settings = [
+            database.read(lambda connection, name=name: connection.execute(sa.text(f"PRAGMA {name}")).scalar())
+            for name in ("journal_mode", "synchronous")
+        ]
+    finally:
+        database.close()
+    assert settings == ["wal", 2]
+
+
+def test_an_unclosed_catalog_ends_quietly_with_its_process(sqlite_url: str) -> None:
+    code = (
+        f"from cm_delta_dagster.catalog.sql import SqlCatalog\nc = SqlCatalog({sqlite_url!r})\nprint(c.list_tables())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "()\n", "")

