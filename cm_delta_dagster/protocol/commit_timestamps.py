@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 
-def next_in_commit_timestamp(now_ms: int, previous_ms: int) -> int:
-    """``inCommitTimestamp`` of the commit that follows one of ``previous_ms``: strictly later, whatever the clock says (ICT-4)."""
-    return max(now_ms, previous_ms + 1)
+def next_in_commit_timestamp(now_ms: int, previous_ms: int | None) -> int:
+    """``inCommitTimestamp`` of the commit that follows one of ``previous_ms``: strictly later,
+    whatever the clock says (ICT-4); ``now_ms`` for the first commit of a table, which follows None.
+    """
+    return now_ms if previous_ms is None else max(now_ms, previous_ms + 1)
 
 
 def monotonic_times(modification_times: Sequence[int]) -> tuple[int, ...]:

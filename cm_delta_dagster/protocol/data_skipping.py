@@ -1,5 +1,4 @@
-"""Data skipping: which files a predicate can leave out (protocol headings "Per-file Statistics", "Partition Value
-Serialization").
+"""Data skipping: which files a predicate leaves out (headings "Per-file Statistics", "Partition Value Serialization").
 
 Room: protocol. Works on the Arrow table of ``add`` actions and never on single files. Every part of a predicate is
 answered for each file with one of three: false (no row of the file satisfies it), true (every row does), or null (only
@@ -418,7 +417,7 @@ def _widened(micros: pa.Array) -> pa.Array:
 
 
 def _comparable(values: pa.Array, data_type: DataType) -> pa.Array:
-    """Values in the form that literals have, too: int64, float64, timestamps as int64 microseconds; others as they are."""
+    """Values in the form of literals: int64, float64, timestamps as int64 microseconds; others as they are."""
     if not isinstance(data_type, PrimitiveType):
         return values
     match data_type.name:
@@ -442,9 +441,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def _literal(value: Any, data_type: DataType) -> pa.Scalar | None:
-    """The value as a scalar to compare with the column; None if Spark would compare in another way than the column's
-    own.
-    """
+    """The value as a scalar of the column's kind; None if Spark would compare the two in another way."""
     if isinstance(data_type, DecimalType):
         return _decimal_literal(value)
     if not isinstance(data_type, PrimitiveType):

@@ -126,7 +126,7 @@ def decode_bitmap(data: bytes) -> BitMap64:
     """Row positions of a serialised bitmap: the normative layout and the two obsolete ones.
 
     Raises:
-        CorruptLogError: unknown magic, truncated or surplus bytes (DV-19).
+        CorruptLogError: unknown magic, or truncated data (DV-19).
     """
     if len(data) < 4:
         raise _damaged(f"it has {len(data)} bytes, fewer than its magic number")
@@ -144,7 +144,7 @@ def _decode_portable(data: bytes) -> BitMap64:
     if len(data) < 12:
         raise _damaged("it ends within its header")
     (buckets,) = struct.unpack_from("<Q", data, 4)
-    # The library reads without bounds checks of ours, so everything it relies on is checked by comparing what it read.
+    # A bucket takes 12 bytes at least: an absurd count is refused before anything is allocated for it.
     if buckets * 12 > len(data) - 12:
         raise _damaged(f"it announces {buckets} buckets and has {len(data)} bytes")
     try:

@@ -1,5 +1,4 @@
-"""Per-file statistics (protocol heading "Per-file Statistics"), read: the ``stats`` texts of many files as Arrow
-columns.
+"""Per-file statistics (protocol heading "Per-file Statistics"), read: many ``stats`` texts as Arrow columns.
 
 Room: protocol. Asked for columns only; texts and values that cannot be read are absent, never an error, because nothing
 may be concluded from them. Collecting statistics is the business of ``statistics``, concluding from them that of
@@ -40,7 +39,7 @@ class ParsedStatistics:
 
 
 def parse_statistics(stats: pa.Array | pa.ChunkedArray, columns: Mapping[ColumnPath, DataType]) -> ParsedStatistics:
-    """Parse the ``stats`` texts, the given columns only. A text or value that cannot be read counts as absent (SKIP-2)."""
+    """Parse the given columns of the ``stats`` texts. A text or value that cannot be read is absent (SKIP-2)."""
     texts = stats.combine_chunks() if isinstance(stats, pa.ChunkedArray) else stats
     if isinstance(texts, pa.ChunkedArray):  # an array too large for one chunk
         texts = pa.concat_arrays(texts.cast(pa.large_string()).chunks)
@@ -101,7 +100,7 @@ _SLOW_ROWS = 128
 
 
 def _parse_rows(texts: pa.Array, kind: pa.StructType) -> pa.Array:
-    """Structs of ``kind``, one a text. Reads all at once and, if one text stands in the way, halves until it is alone."""
+    """Structs of ``kind``, one a text. Reads all at once; if one text stands in the way, halves until it is alone."""
     if len(texts) == 0:
         return pa.array([], kind)
     rows = _parse_fast(texts, kind)

@@ -89,7 +89,8 @@ def _parse(text: str) -> Node:
         ) from error
     if len(statements) != 1 or not isinstance(statements[0], exp.Condition):
         raise InvalidArgumentError(
-            f"The predicate {text!r} is not a single SQL condition. Write only what would follow WHERE, such as `x > 1`."
+            f"The predicate {text!r} is not a single SQL condition. "
+            "Write only what would follow WHERE, such as `x > 1`."
         )
     return statements[0]
 

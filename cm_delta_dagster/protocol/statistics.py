@@ -1,5 +1,4 @@
-"""Per-file statistics (protocol heading "Per-file Statistics"): which columns, from Parquet footers, and what they add
-up to.
+"""Per-file statistics (protocol heading "Per-file Statistics"): of which columns, from footers, summed up.
 
 Room: protocol. Writes the ``stats`` text of new files from what the Parquet writer already knows. It reads no data and
 no files: footers are handed in. Parsing the texts is the business of ``parsed_statistics``.
@@ -229,7 +228,7 @@ class _BoundsReader:
                 return None, None
 
     def _is_rebased(self) -> bool:
-        """Whether Spark wrote dates of the hybrid Julian calendar, whose raw days and microseconds mean something else."""
+        """Whether Spark wrote dates of the hybrid Julian calendar, whose raw numbers mean other days."""
         entries = self.metadata.metadata
         return entries is not None and b"org.apache.spark.legacyDateTime" in entries
 

@@ -1,5 +1,6 @@
 """What every store must do; run for each implementation by ``tests/storage/test_store_contract.py``."""
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,7 +39,10 @@ def write_if_absent_never_changes_what_is_there(store: Store, root: str) -> None
 def exactly_one_of_many_writers_creates_the_object(store: Store, root: str) -> None:
     """LOG-5"""
 
+    together = threading.Barrier(12)
+
     def attempt(number: int) -> int | None:
+        together.wait(60)
         try:
             store.write_if_absent(f"{root}/race", str(number).encode() * 1000)
         except ObjectAlreadyExistsError:

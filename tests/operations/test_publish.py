@@ -1,0 +1,72 @@
+"""Publishing on demand clears what a failing publication left behind."""
+
+import pytest
+
+from cm_delta_dagster.errors import StorageError
+from cm_delta_dagster.operations.publish import publish
+from tests.operations.lake import Lake, broken_storage
+
+
+def unpublished(lake: Lake, commits: int = 3) -> tuple[object, list[str]]:
+    """A table whose commits could not be published, and the names of those commits in the log."""
+    table = lake.new_table()
+    lake.store.fails = broken_storage("write_if_absent", "_delta_log/0000")
+    for _ in range(commits):
+        lake.append(table)
+    lake.store.fails = lambda method, location: None
+    return table, [f"{version:020d}.json" for version in range(1, commits + 1)]
+
+
+def test_publish_copies_every_pending_commit_byte_for_byte(lake: Lake) -> None:
+    """CM-P1, CM-P2"""
+    table, names = unpublished(lake)
+    assert not lake.files(table, "_delta_log") & set(names)
+    staged = {row.version: row.file_name for row in lake.catalog.get_ratified_commits(table.table_id).commits}
+    result = publish(table)
+    assert (result.published_version, result.published, result.num_commits) == (3, (1, 2, 3), 3)
+    for version, file_name in staged.items():
+        copy = lake.memory.read(f"{table.location}/_delta_log/{version:020d}.json")
+        assert copy == lake.memory.read(f"{table.location}/_delta_log/_staged_commits/{file_name}")
+    assert table.snapshot().published_version == 3
+
+
+def test_publish_again_finds_nothing_to_do(lake: Lake) -> None:
+    """CM-P3"""
+    table, _ = unpublished(lake)
+    publish(table)
+    assert publish(table).published == ()
+    assert publish(table).published_version == 3
+
+
+def test_a_failing_publication_stops_those_after_it(lake: Lake) -> None:
+    """CM-P2"""
+    table, names = unpublished(lake)
+    lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{names[1]}")
+    with pytest.raises(StorageError):
+        publish(table)
+    assert lake.files(table, "_delta_log") & set(names) == {names[0]}
+    assert lake.catalog.get_ratified_commits(table.table_id).published_version == 1
+
+
+def test_publishing_needs_no_permission(lake: Lake) -> None:
+    table, _ = unpublished(lake, commits=1)
+    assert not any(method == "maintenance_decision" for method, _ in lake.catalog.calls if _ is publish)
+    assert publish(table).published == (1,)
+
+
+def test_a_staged_file_cleaned_by_a_faster_publisher_is_no_failure(lake: Lake) -> None:
+    """CM-P5"""
+    table, _ = unpublished(lake, commits=1)
+    (commit,) = lake.catalog.get_ratified_commits(table.table_id).commits
+    staged = f"{table.location}/_delta_log/_staged_commits/{commit.file_name}"
+    data = lake.memory.read(staged)
+
+    def overtake(method: str, location: object) -> None:
+        if method == "read" and location == staged:
+            lake.store.fails = lambda method, location: None
+            lake.memory.write_if_absent(f"{table.location}/_delta_log/{1:020d}.json", data)
+            lake.catalog.set_published_version(table.table_id, 1)
+            lake.memory.delete(staged)
+
+    lake.store.fails = overtake
+    assert publish(table).published_version == 1
