@@ -7,6 +7,7 @@ count.
 import datetime as dt
 import math
 import re
+import struct
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -269,6 +270,12 @@ def _parse_float(text: str) -> float | None:
     return float(text) if _FLOAT_TEXT.fullmatch(text) else None
 
 
+def _parse_single(text: str) -> float | None:
+    value = _parse_float(text)
+    # Rounded to single precision, so that a value compares equal to the one it was written from.
+    return None if value is None else float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
 def _parse_date(text: str) -> dt.date | None:
     return dt.date.fromisoformat(text) if _DATE_TEXT.fullmatch(text) else None
 
@@ -295,7 +302,7 @@ def _parse_binary(text: str) -> bytes:
 _PARSERS: Mapping[DataType, Callable[[str], Any]] = {
     STRING: _parse_string,
     BOOLEAN: _parse_boolean,
-    FLOAT: _parse_float,
+    FLOAT: _parse_single,
     DOUBLE: _parse_float,
     DATE: _parse_date,
     TIMESTAMP_NTZ: _parse_timestamp_ntz,

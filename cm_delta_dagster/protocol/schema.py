@@ -438,7 +438,8 @@ def _to_arrow_field(item: StructField, path: str) -> pa.Field:
 
 
 def _arrow_field(name: str, arrow: pa.DataType, nullable: bool) -> pa.Field:
-    # Arrow has no field of null type that is not nullable; a `void` column holds nothing but null, whatever it declares.
+    # Arrow has no field of null type that is not nullable; a `void` column holds nothing but null, whatever it
+    # declares.
     return pa.field(name, arrow, nullable=nullable or pat.is_null(arrow))
 
 
@@ -463,10 +464,13 @@ def _to_arrow_type(data_type: DataType, path: str) -> pa.DataType:
             value = _to_arrow_type(data_type.value_type, f"{path}.value")
             if pat.is_null(key):
                 raise UnsupportedFeatureError(
-                    f"Column {path!r} is a map with keys of type 'void'; keys cannot be null, so no such map has an entry. "
+                    f"Column {path!r} is a map with keys of type 'void'; keys cannot be null, so no such map has an "
+                    "entry. "
                     "Leave the column out."
                 )
-            return pa.map_(pa.field("key", key, nullable=False), _arrow_field("value", value, data_type.value_contains_null))
+            return pa.map_(
+                pa.field("key", key, nullable=False), _arrow_field("value", value, data_type.value_contains_null)
+            )
         case StructType():
             return pa.struct([_to_arrow_field(item, f"{path}.{item.name}") for item in data_type.fields])
 
@@ -504,10 +508,5 @@ def _from_arrow_type(arrow: pa.DataType, path: str) -> DataType:
 
 
 def _is_list(arrow: pa.DataType) -> bool:
-    return (
-        pat.is_list(arrow)
-        or pat.is_large_list(arrow)
-        or pat.is_fixed_size_list(arrow)
-        or pat.is_list_view(arrow)
-        or pat.is_large_list_view(arrow)
-    )
+    kinds = (pat.is_list, pat.is_large_list, pat.is_fixed_size_list, pat.is_list_view, pat.is_large_list_view)
+    return any(is_kind(arrow) for is_kind in kinds)

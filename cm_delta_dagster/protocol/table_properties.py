@@ -323,7 +323,8 @@ def _interval(key: str, value: str) -> int:
 
 def _byte_size(key: str, value: str) -> int:
     match = _BYTE_SIZE.fullmatch(value.strip())
-    if match is None or not (size := int(match[1]) * 1024 ** _BYTE_POWER[match[2].lower()]):
+    size = 0 if match is None else int(match[1]) << 10 * _BYTE_POWER[match[2].lower()]
+    if size == 0:
         raise _refuse(key, value, "a number of bytes such as '134217728' or '128mb'")
     return size
 

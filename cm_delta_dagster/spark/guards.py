@@ -4,7 +4,7 @@ A rule becomes a condition; one written column is wrapped so that computing it r
 to check nothing is wrapped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -101,16 +101,20 @@ def _element_nulls(
 ) -> list[tuple[str, Column]]:
     found: list[tuple[str, Column]] = []
     if not nullable:
-        found.append((path, F.coalesce(F.exists(elements, lambda element: element.isNull()), F.lit(False))))
+        found.append((path, _any_element(elements, Column.isNull)))
     # The conditions inside of an element are built once to learn their paths and once for each use in a lambda.
     names = [name for name, _ in _nested_nulls(F.lit(None), element_type, path)]
     for position, name in enumerate(names):
-
-        def broken(element: Column, position: int = position) -> Column:
-            return F.coalesce(_nested_nulls(element, element_type, path)[position][1], F.lit(False))
-
-        found.append((name, F.coalesce(F.exists(elements, lambda element, broken=broken: broken(element)), F.lit(False))))
+        found.append((name, _any_element(elements, _nested_condition(element_type, path, position))))
     return found
+
+
+def _any_element(elements: Column, condition: Callable[[Column], Column]) -> Column:
+    return F.coalesce(F.exists(elements, lambda element: F.coalesce(condition(element), F.lit(False))), F.lit(False))
+
+
+def _nested_condition(element_type: DataType, path: str, position: int) -> Callable[[Column], Column]:
+    return lambda element: _nested_nulls(element, element_type, path)[position][1]
 
 
 def _message(kind: Violation, text: str, shown: list[str], schema: StructType) -> Column:

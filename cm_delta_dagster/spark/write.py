@@ -6,8 +6,9 @@ to them until a commit does. This module knows neither the log nor the catalog, 
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -38,12 +39,18 @@ _COMMITTER_OPTIONS: Mapping[str, str] = {"mapreduce.fileoutputcommitter.marksucc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFiles:
-    """Data files that no commit names yet. ``directory`` is the fresh directory that holds all of them."""
+    """Data files that no commit names yet.
+
+    Attributes:
+        directory: the fresh directory that holds all of them.
+        rows_by_partition: rows for each combination of partition texts, in the order of the partition columns.
+    """
 
     adds: tuple[AddFile, ...]
     num_rows: int
     size_bytes: int
     directory: str
+    rows_by_partition: Mapping[tuple[str | None, ...], int] = field(default_factory=dict)
 
 
 def write_files(
@@ -168,7 +175,7 @@ def _collect(
     footers = read_footers(store, [status for status, _ in found])
     readable: set[tuple[str, str]] = set()
     adds: list[AddFile] = []
-    num_rows = 0
+    rows: Counter[tuple[str | None, ...]] = Counter()
     for (status, relative), footer in zip(found, footers, strict=True):
         if not footer.num_rows:
             _drop_empty(store, status)
@@ -184,9 +191,13 @@ def _collect(
                 stats=footer_statistics(footer, schema, statistics_columns),
             )
         )
-        num_rows += footer.num_rows
+        rows[tuple(values.values())] += footer.num_rows
     return WrittenFiles(
-        adds=tuple(adds), num_rows=num_rows, size_bytes=sum(add.size for add in adds), directory=directory
+        adds=tuple(adds),
+        num_rows=rows.total(),
+        size_bytes=sum(add.size for add in adds),
+        directory=directory,
+        rows_by_partition=dict(rows),
     )
 
 
@@ -227,11 +238,11 @@ def _partition_values(
 
 
 def _check_readable(name: str, text: str, schema: StructType) -> None:
-    field = schema.field(name)
-    if field is None:
+    column = schema.field(name)
+    if column is None:
         raise InvalidArgumentError(f"The partition column {name!r} is no column of the table.")
     try:
-        parse_partition_value(text, field.type)
+        parse_partition_value(text, column.type)
     except (CorruptLogError, InvalidDataError, InvalidArgumentError, ValueError, OverflowError) as error:
         raise InvalidDataError(
             f"Partition column {name!r} holds a value whose text {text!r} cannot be read back ({error}); nothing was committed. "

@@ -42,7 +42,8 @@ from cm_delta_dagster.protocol.schema import (
 UTC = dt.UTC
 MICROS = dt.datetime(1970, 1, 1, 0, 0, 0, 123456)
 ALL_TYPES: list[DataType] = [
-    STRING, BYTE, SHORT, INTEGER, LONG, FLOAT, DOUBLE, BOOLEAN, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, DecimalType(10, 2),
+    STRING, BYTE, SHORT, INTEGER, LONG, FLOAT, DOUBLE, BOOLEAN, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, DecimalType(10,
+    2),
 ]  # fmt: skip
 
 
@@ -132,7 +133,11 @@ def test_the_empty_string_is_written_as_null() -> None:
         (0.1, DOUBLE, "0.1"),
         (1.100000023841858, FLOAT, "1.1"),
         (MICROS.replace(tzinfo=UTC), TIMESTAMP, "1970-01-01T00:00:00.123456Z"),
-        (dt.datetime(1970, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2))), TIMESTAMP, "1970-01-01T00:00:00.000000Z"),
+        (
+            dt.datetime(1970, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+            TIMESTAMP,
+            "1970-01-01T00:00:00.000000Z",
+        ),
         (MICROS, TIMESTAMP_NTZ, "1970-01-01 00:00:00.123456"),
         (dt.datetime(2024, 2, 29, 23, 59, 59), TIMESTAMP_NTZ, "2024-02-29 23:59:59"),
         (b"\x01\x02\x03", BINARY, "\x01\x02\x03"),
@@ -191,9 +196,9 @@ def test_not_a_number_is_read() -> None:
     ("text", "data_type"),
     [
         ("1.0", LONG), ("0x10", LONG), ("1_000", LONG), (" 1", LONG), ("128", BYTE), ("2147483648", INTEGER),
-        ("x", DOUBLE), ("1_0", DOUBLE), ("1", BOOLEAN), ("yes", BOOLEAN), ("2024-13-01", DATE), ("2024-1-1", DATE),
-        ("2024-01-01 00:00:00", DATE), ("2024-01-01 25:00:00", TIMESTAMP), ("2024-01-01 00:00:00.1234567", TIMESTAMP),
-        ("2024-01-01 00:00:00Z", TIMESTAMP_NTZ), ("12.345", DecimalType(10, 2)), ("NaN", DecimalType(10, 2)),
+        ("x", DOUBLE), ("1e39", FLOAT), ("1_0", DOUBLE), ("1", BOOLEAN), ("yes", BOOLEAN), ("2024-13-01", DATE),
+        ("2024-1-1", DATE), ("2024-01-01 00:00:00", DATE), ("2024-01-01 25:00:00", TIMESTAMP),
+        ("2024-01-01 00:00:00.1234567", TIMESTAMP), ("2024-01-01 00:00:00Z", TIMESTAMP_NTZ), ("12.345", DecimalType(10, 2)), ("NaN", DecimalType(10, 2)),
         ("abc", DecimalType(10, 2)), ("123", DecimalType(2, 0)), ("{}", StructType()), ("x", VARIANT),
     ],
 )  # fmt: skip

@@ -14,7 +14,6 @@ from cm_delta_dagster.protocol.path_encoding import (
     encode_path,
     file_key,
     file_keys,
-    hive_escape,
     hive_unescape,
     normalise_location,
     partition_directory,

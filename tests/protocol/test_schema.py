@@ -31,9 +31,22 @@ from cm_delta_dagster.protocol.schema import (
     walk_fields,
 )
 
-PRIMITIVES = (
-    "string long integer short byte float double boolean binary date timestamp timestamp_ntz void variant".split()
-)
+PRIMITIVES = [
+    "string",
+    "long",
+    "integer",
+    "short",
+    "byte",
+    "float",
+    "double",
+    "boolean",
+    "binary",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "void",
+    "variant",
+]
 
 names = st.text(alphabet="abcXYZ_ü. $", min_size=1, max_size=6)
 metadata = st.dictionaries(names, st.one_of(st.integers(), st.text(), st.booleans(), st.none()), max_size=2)
@@ -57,7 +70,11 @@ def nested(leaves: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
 
 schemas = fields(nested(st.one_of(st.sampled_from([PrimitiveType(name) for name in PRIMITIVES]), decimals)))
 arrow_schemas = fields(
-    nested(st.one_of(st.sampled_from([PrimitiveType(name) for name in PRIMITIVES if name not in ("variant", "void")]), decimals))
+    nested(
+        st.one_of(
+            st.sampled_from([PrimitiveType(name) for name in PRIMITIVES if name not in ("variant", "void")]), decimals
+        )
+    )
 )
 
 PUBLISHED = {

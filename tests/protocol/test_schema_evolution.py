@@ -78,7 +78,8 @@ def test_a_missing_column_with_a_value_of_its_own_is_fine(key: str) -> None:
 
 
 BYTE, SHORT, INTEGER, FLOAT, DOUBLE, DATE, TIMESTAMP, NTZ, VOID = (
-    PrimitiveType(name) for name in "byte short integer float double date timestamp timestamp_ntz void".split()
+    PrimitiveType(name)
+    for name in ["byte", "short", "integer", "float", "double", "date", "timestamp", "timestamp_ntz", "void"]
 )
 
 

@@ -35,7 +35,8 @@ def test_intervals_are_read_in_milliseconds(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "interval", "30", "interval 1 month", "interval 2 years", "interval -1 days", "interval 1.5 days", "days 3"]
+    "text",
+    ["", "interval", "30", "interval 1 month", "interval 2 years", "interval -1 days", "interval 1.5 days", "days 3"],
 )
 def test_intervals_without_a_fixed_length_are_refused(text: str) -> None:
     """CLEAN-1."""

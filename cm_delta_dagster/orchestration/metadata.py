@@ -1,0 +1,125 @@
+"""What an output tells Dagster: the standard ``dagster/...`` keys, ours under ``cm_delta/``, row counts, data versions.
+
+Room: orchestration. Everything comes from the log that the write has already read; nothing here starts a Spark job.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.operations.write import WriteResult
+from cm_delta_dagster.orchestration.partitions import PartitionSlice
+from cm_delta_dagster.protocol.file_actions import partition_column
+from cm_delta_dagster.protocol.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.predicates import partition_only
+from cm_delta_dagster.protocol.schema import StructType, data_type_text
+from cm_delta_dagster.protocol.statistics import logical_row_count
+
+STORAGE_KIND = "deltalake"
+
+COMMIT_VERSION = "cm_delta/commit_version"
+TABLE_ID = "cm_delta/table_id"
+OPERATION = "cm_delta/operation"
+VERSION_READ = "cm_delta/version_read"
+METRICS = "cm_delta/metrics"
+
+_MOST_KEYS_COUNTED = 2000
+
+
+def data_version(table_id: str, version: int) -> dg.DataVersion:
+    """The data version of an asset: its table and the newest version that changed data, so that maintenance keeps it."""
+    return dg.DataVersion(f"{table_id}@{version}")
+
+
+def column_schema(schema: StructType) -> dg.TableSchema:
+    """Columns with types as Spark writes them, nullability and comments."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                name=field.name,
+                type=data_type_text(field.type),
+                description=field.metadata.get("comment"),
+                constraints=dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in schema.fields
+        ]
+    )
+
+
+def table_metadata(snapshot: Snapshot) -> dict[str, Any]:
+    """The standard keys of a table at one version."""
+    entries: dict[str, Any] = {
+        "dagster/table_name": snapshot.identifier,
+        "dagster/uri": snapshot.location,
+        "dagster/storage_kind": STORAGE_KIND,
+        "dagster/column_schema": column_schema(snapshot.schema),
+        TABLE_ID: snapshot.table_id,
+    }
+    if snapshot.num_rows is not None:
+        entries["dagster/row_count"] = snapshot.num_rows
+    return entries
+
+
+def write_metadata(
+    result: WriteResult, *, operation: str, part: PartitionSlice | None, duration_seconds: float
+) -> dict[str, Any]:
+    """Everything about one write: the table after it, the partition, the commit and what it cost."""
+    entries = table_metadata(result.snapshot)
+    rows = None if part is None else partition_row_count(result.snapshot, part)
+    if rows is not None:
+        entries["dagster/partition_row_count"] = rows
+    return {
+        **entries,
+        COMMIT_VERSION: result.version,
+        OPERATION: operation,
+        METRICS: dg.MetadataValue.json(dict(result.metrics)),
+        "cm_delta/outcome": result.outcome.value,
+        "cm_delta/output_rows": result.num_output_rows,
+        "cm_delta/added_files": result.num_added_files,
+        "cm_delta/removed_files": result.num_removed_files,
+        "cm_delta/added_bytes": result.added_bytes,
+        "cm_delta/removed_bytes": result.removed_bytes,
+        "cm_delta/conflict_retries": result.retries,
+        "cm_delta/duration_seconds": round(duration_seconds, 3),
+    }
+
+
+def partition_row_count(snapshot: Snapshot, part: PartitionSlice) -> int | None:
+    """Rows of the slice; None unless the log alone tells, that is for tables partitioned by the columns that decide."""
+    if not partition_only(part.predicate, snapshot.partition_columns):
+        return None
+    return logical_row_count(snapshot.matching_files(part.predicate))
+
+
+def rows_by_key(snapshot: Snapshot, part: PartitionSlice) -> Mapping[str, int]:
+    """Rows of each partition key of the slice, 0 for empty ones; nothing where the log alone does not tell."""
+    columns = tuple(part.columns.values())
+    if len(part.keys) > _MOST_KEYS_COUNTED or not partition_only(part.predicate, snapshot.partition_columns):
+        return {}
+    files = snapshot.matching_files(part.predicate)
+    names = [f"value_{position}" for position in range(len(columns))]
+    texts = pa.table([partition_column(files, column) for column in columns], names=names)
+    counts = dict.fromkeys(part.keys, 0)
+    for row in texts.group_by(names).aggregate([]).to_pylist():
+        fields = {column: snapshot.schema.field(column) for column in columns}
+        values = {
+            column: parse_partition_value(row[name], field.type)
+            for name, (column, field) in zip(names, fields.items(), strict=True)
+            if field is not None
+        }
+        key = part.key_of(values)
+        if key is None:
+            continue
+        mask = None
+        for name in names:
+            same = pc.equal(texts[name], row[name]) if row[name] is not None else pc.is_null(texts[name])
+            mask = same if mask is None else pc.and_(mask, same)
+        rows = logical_row_count(files.filter(mask))
+        if rows is None:
+            return {}
+        counts[key] += rows
+    return counts
