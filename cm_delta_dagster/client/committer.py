@@ -175,7 +175,7 @@ class TableCommitter:
                 )
         rebased = advance(base, winners, published_version=taken.winners.published_version)
         if any(winner.protocol is not None for winner in winners):
-            check_writable(rebased.protocol, rebased.identifier)
+            check_writable(rebased.protocol, rebased.identifier, metadata=rebased.metadata)
         return rebased
 
     def _read_winners(self, base: Snapshot, ratified: RatifiedCommits) -> tuple[CommitActions, ...]:

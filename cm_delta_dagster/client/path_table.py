@@ -38,7 +38,7 @@ def load_path_snapshot(stores: StoreRegistry, location: str, *, version: int | N
             f"The table at {root} is catalog-managed: its files do not say which commits are ratified. Open it by its name "
             "through the catalog that manages it."
         )
-    check_readable(loaded.state.protocol, root)
+    check_readable(loaded.state.protocol, root, metadata=loaded.state.metadata)
     return Snapshot(
         identifier=root,
         table_id=loaded.state.metadata.id,

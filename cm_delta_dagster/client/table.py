@@ -134,7 +134,7 @@ class Table:
         except ObjectNotFoundError:
             return self._load(ratified, ratified.latest_version)
         snapshot = advance(cached, commits, published_version=ratified.published_version)
-        if any(commit.protocol is not None for commit in commits):
+        if any(commit.protocol is not None or commit.metadata is not None for commit in commits):
             self._check(snapshot)
         return snapshot
 
@@ -182,7 +182,7 @@ class Table:
         )
 
     def _check(self, snapshot: Snapshot) -> None:
-        check_readable(snapshot.protocol, snapshot.identifier)
+        check_readable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
         if not is_catalog_managed(snapshot.protocol):
             raise NotCatalogManagedError(
                 f"The catalog manages {self.identifier}, but its log at {self.location} does not list the feature catalogManaged. "

@@ -29,7 +29,12 @@ from cm_delta_dagster.protocol.conflicts import IsolationLevel, PendingCommit, R
 from cm_delta_dagster.protocol.path_encoding import file_keys
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import parse_schema
-from cm_delta_dagster.protocol.table_features import check_writable, is_catalog_managed
+from cm_delta_dagster.protocol.table_features import (
+    check_metadata_supported,
+    check_protocol_change,
+    check_writable,
+    is_catalog_managed,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,7 @@ class Transaction:
         parameters: Mapping[str, str] | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> None:
-        check_writable(snapshot.protocol, snapshot.identifier)
+        check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
         self.snapshot = snapshot
         self.operation = operation
         self.parameters = dict(parameters or {})
@@ -113,7 +118,7 @@ class Transaction:
             raise IllegalCommitError(
                 f"The protocol of {self.snapshot.identifier} would lose catalogManaged; a listed feature stays (TF-14)."
             )
-        check_writable(protocol, self.snapshot.identifier)
+        check_protocol_change(self.snapshot.protocol, protocol)
         self._protocol = protocol
 
     def set_transaction(self, transaction: SetTransaction) -> None:
@@ -194,7 +199,17 @@ class Transaction:
         actions += self._removes
         actions += self._adds
         check_commit(actions)
+        self._check_metadata()
         return actions
+
+    def _check_metadata(self) -> None:
+        """New metadata and the protocol it lands under must fit each other and this client (TF-12, PROT-7)."""
+        if self._metadata is None and self._protocol is None:
+            return
+        protocol = self._protocol or self.snapshot.protocol
+        metadata = self._metadata or self.snapshot.metadata
+        check_metadata_supported(protocol, metadata)
+        check_writable(protocol, self.snapshot.identifier, metadata=metadata)
 
     def commit(self) -> Committed:
         """Make this the next version of the table.

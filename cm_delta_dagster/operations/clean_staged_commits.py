@@ -101,7 +101,7 @@ def _with_published_copy(table: Table, names: tuple[str, ...]) -> tuple[str, ...
     if not published:
         return ()
     oldest = min(published)
-    staged = ((name, parse_log_file(name)) for name in names)
+    staged = ((name, parse_log_file(f"{log_files.STAGED_COMMITS_DIRECTORY}/{name}")) for name in names)
     return tuple(
         name
         for name, file in staged

@@ -66,7 +66,7 @@ def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
             f"Versions {start} to {end} of {table.identifier} cannot be compacted: {error} Log cleanup has removed it; "
             "compact a range of commits that are still there."
         ) from error
-    data = compact(commits)
+    data = compact(commits, location=table.location)
     name = log_files.compaction_file_name(start, end)
     location = f"{log_files.log_directory(table.location)}/{name}"
     try:

@@ -1,0 +1,25 @@
+"""Dagster: resources, IO manager, sensors, maintenance. The top floor; everything below knows nothing of it."""
+
+from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
+from cm_delta_dagster.orchestration.maintenance import (
+    MaintenancePolicy,
+    MaintenanceTask,
+    build_maintenance_jobs,
+    build_maintenance_schedules,
+)
+from cm_delta_dagster.orchestration.resources import CatalogResource, SparkResource
+from cm_delta_dagster.orchestration.sensors import FirstTick, ratified_commit_sensor
+from cm_delta_dagster.orchestration.write_contract import WriteMode
+
+__all__ = [
+    "CatalogManagedDeltaIOManager",
+    "CatalogResource",
+    "FirstTick",
+    "MaintenancePolicy",
+    "MaintenanceTask",
+    "SparkResource",
+    "WriteMode",
+    "build_maintenance_jobs",
+    "build_maintenance_schedules",
+    "ratified_commit_sensor",
+]

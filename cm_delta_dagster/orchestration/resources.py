@@ -8,16 +8,17 @@ import os
 import threading
 import typing
 from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.catalog.sql.catalog import SqlCatalog
+from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.spark.java import ensure_java
-from cm_delta_dagster.storage.registry import open_stores
+from cm_delta_dagster.storage.stores import Stores, scheme_of
 
 
 @typing.runtime_checkable
@@ -25,10 +26,10 @@ class HasSparkSession(typing.Protocol):
     """Anything that has a session: our resource, ``PySparkResource`` and ``LazyPySparkResource`` of dagster-pyspark, yours."""
 
     @property
-    def spark_session(self) -> typing.Any: ...
+    def spark_session(self) -> Any: ...
 
 
-class CatalogResource(dg.ConfigurableResource[DeltaClient]):
+class CatalogResource(dg.ConfigurableResource[Any]):
     """The catalog that owns the tables, opened on first use and once in each process.
 
     At the end of the run the client is closed, after the checksums and checkpoints under way have been written.
@@ -42,7 +43,7 @@ class CatalogResource(dg.ConfigurableResource[DeltaClient]):
 
     _client: DeltaClient | None = PrivateAttr(default=None)
     _process: int | None = PrivateAttr(default=None)
-    _lock: typing.Any = PrivateAttr(default_factory=threading.Lock)
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
     @property
     def client(self) -> DeltaClient:
@@ -66,11 +67,11 @@ class CatalogResource(dg.ConfigurableResource[DeltaClient]):
         self.close()
 
     def _open(self) -> DeltaClient:
-        catalog = SqlCatalog(self.url, warehouse=self.warehouse)
-        return DeltaClient(catalog, stores=open_stores(self.storage_options))
+        options = {scheme_of(self.warehouse): self.storage_options} if self.storage_options else None
+        return DeltaClient(SqlCatalog(self.url, warehouse=self.warehouse), stores=Stores(storage_options=options))
 
 
-class SparkResource(dg.ConfigurableResource[SparkSession]):
+class SparkResource(dg.ConfigurableResource[Any]):
     """A Spark session, started on first use: classic (``master``) or Spark Connect (``remote``).
 
     A session that already runs in the process is taken as it is: settings that can change are applied, and a warning names
@@ -89,7 +90,7 @@ class SparkResource(dg.ConfigurableResource[SparkSession]):
 
     _session: SparkSession | None = PrivateAttr(default=None)
     _started_here: bool = PrivateAttr(default=False)
-    _lock: typing.Any = PrivateAttr(default_factory=threading.Lock)
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
     @property
     def spark_session(self) -> SparkSession:

@@ -29,7 +29,8 @@ def logical_file_keys(files: pa.Table, location: str) -> pa.Array:
     vectors = dv_ids(files)
     if vectors.null_count == len(vectors):
         return paths
-    return pc.binary_join_element_wise(paths, pc.fill_null(vectors, ""), "\n")
+    # A file without a vector has the same key whether or not its neighbours have one.
+    return pc.coalesce(pc.binary_join_element_wise(paths, vectors, "\n"), paths)
 
 
 @dataclass(frozen=True, slots=True)

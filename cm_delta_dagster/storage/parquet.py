@@ -56,6 +56,9 @@ def _open(data: bytes) -> pq.ParquetFile:
 
 
 def _may_hold_values(metadata: pq.FileMetaData, column: int) -> bool:
+    # Lists and maps may be empty instead of null, and the footer does not tell which.
+    if metadata.schema.column(column).max_repetition_level:
+        return True
     for group in range(metadata.num_row_groups):
         chunk = metadata.row_group(group).column(column)
         statistics = chunk.statistics

@@ -97,6 +97,10 @@ class Lake:
         )
         self._numbers = itertools.count()
 
+    def reopened(self) -> DeltaClient:
+        """Another client of the same catalog and files, with nothing in memory; it needs no closing."""
+        return DeltaClient(self.catalog, stores=Stores(stores={"memory": self.store}), now_ms=self.clock)
+
     def new_table(self, name: str = "t", **arguments: Any) -> Table:
         """``main.test.<name>``, partitioned by day; arguments as of ``create_table``."""
         return create_table(

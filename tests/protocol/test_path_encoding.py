@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError
@@ -25,12 +25,14 @@ segments = texts.map(lambda text: text.replace("/", "_")).filter(lambda text: te
 relative_paths = st.lists(segments, min_size=1, max_size=4).map("/".join)
 
 
+@settings(deadline=None)
 @given(texts)
 def test_decoding_undoes_encoding(text: str) -> None:
     """PATH-1, PATH-2, PATH-4."""
     assert decode_path(encode_path(text)) == text
 
 
+@settings(deadline=None)
 @given(texts)
 def test_an_encoded_path_is_plain_ascii_without_forbidden_characters(text: str) -> None:
     """PATH-2."""
@@ -40,12 +42,14 @@ def test_an_encoded_path_is_plain_ascii_without_forbidden_characters(text: str) 
     assert not re.search(r"%(?![0-9A-F]{2})", encoded)
 
 
+@settings(deadline=None)
 @given(relative_paths)
 def test_a_file_is_found_again_under_its_own_name(relative: str) -> None:
     """PATH-4."""
     assert resolve_path("s3://bucket/t/", encode_path(relative)) == f"s3://bucket/t/{relative}"
 
 
+@settings(deadline=None)
 @given(relative_paths)
 def test_a_partition_value_of_any_kind_gives_a_path_that_comes_back(value: str) -> None:
     """PART-9, PATH-4."""
@@ -156,6 +160,7 @@ def test_other_locations_keep_their_host_and_case() -> None:
     assert normalise_location("memory://n/") == "memory://n"
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(relative_paths.map(encode_path), relative_paths.map(lambda p: "file:/t/" + quote(p)))))
 def test_keys_of_many_paths_are_those_of_each(paths: list[str]) -> None:
     """REC-14, PATH-3."""

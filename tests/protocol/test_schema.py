@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError
@@ -128,6 +128,7 @@ def only_type(type_value: object) -> DataType:
     return parse_schema(column(type_value)).fields[0].type
 
 
+@settings(deadline=None)
 @given(schemas)
 def test_parsing_what_was_written_gives_an_equal_schema_on_one_line(schema: StructType) -> None:
     """SCHEMA-10, SCHEMA-7, META-3."""
@@ -279,6 +280,7 @@ def without_metadata(data_type: DataType) -> DataType:
             return data_type
 
 
+@settings(deadline=None)
 @given(arrow_schemas)
 def test_arrow_and_back_gives_the_same_types(schema: StructType) -> None:
     """PQ-1, SCHEMA-10."""

@@ -1,7 +1,7 @@
 """Which offered columns fit a table, and what the table becomes."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import SchemaMismatchError
@@ -162,6 +162,7 @@ def test_offered_columns_that_differ_only_in_case_are_refused(mode: SchemaMode) 
 column_sets = st.lists(st.sampled_from("abcdef"), unique=True).map(lambda names: struct(**dict.fromkeys(names, LONG)))
 
 
+@settings(deadline=None)
 @given(column_sets, column_sets)
 def test_after_merging_the_same_rows_fit_strictly(table: StructType, offered: StructType) -> None:
     """SCHEVO-3: merging is enough, changes nothing that was there, and does nothing the second time."""

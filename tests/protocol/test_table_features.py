@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, InvalidArgumentError, UnsupportedFeatureError
@@ -355,6 +355,7 @@ old_protocols = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(old_protocols, st.sets(st.sampled_from(addable)), st.sets(st.sampled_from(addable)))
 def test_adding_features_gives_a_valid_protocol_that_loses_nothing(
     before: Protocol, first: set[str], second: set[str]

@@ -1,7 +1,7 @@
 """Typed table properties and the rules for user-set ones."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -44,6 +44,7 @@ def test_intervals_without_a_fixed_length_are_refused(text: str) -> None:
         parse_interval_ms(text)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([("day", DAY), ("hour", DAY // 24), ("second", 1000)]), st.booleans())
 def test_any_number_of_a_unit_is_that_many_times_its_length(n: int, unit: tuple[str, int], plural: bool) -> None:
     """CLEAN-1."""

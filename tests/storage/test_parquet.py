@@ -45,6 +45,13 @@ def test_columns_without_a_value_are_known_from_the_footer() -> None:
     assert "add.path" in paths and "add.empty" not in paths
 
 
+def test_an_empty_map_is_not_taken_for_an_absent_one() -> None:
+    """CKPT-12, FILE-1."""
+    table = pa.table({"m": pa.array([[]], pa.map_(pa.string(), pa.string()))})
+    data = encode_parquet(table)
+    assert decode_parquet(data, columns=populated_columns(data)).equals(table)
+
+
 def test_int96_timestamps_far_from_today_are_read() -> None:
     """CKPT-11."""
     sink = io.BytesIO()

@@ -1,0 +1,58 @@
+"""DELETE FROM ... WHERE (heading "DML": DML-1 to DML-3). Room: operations. Copy-on-write, one commit."""
+
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.removal import plan_removal
+from cm_delta_dagster.operations.row_commit import (
+    TargetShape,
+    WriteResult,
+    as_predicate,
+    begin,
+    check_not_append_only,
+    json_text,
+    size_of,
+)
+from cm_delta_dagster.protocol.predicates import Predicate, to_sql
+from cm_delta_dagster.protocol.table_features import check_writable
+
+
+def delete(
+    table: Table, *, spark: SparkSession, where: Predicate | str, context: CommitContext = NO_CONTEXT
+) -> WriteResult:
+    """Remove the rows for which ``where`` is true; rows for which it is NULL stay.
+
+    Files whose partition values prove that all rows go are removed without being read; a delete that finds no row commits
+    nothing.
+
+    Raises:
+        InvalidArgumentError: ``where`` is no condition over the table's columns.
+        IllegalCommitError: the table is append-only.
+        CommitConflictError: a concurrent commit changed rows that this delete looked at.
+    """
+    snapshot = table.snapshot()
+    predicate = as_predicate(where, snapshot.schema)
+    if predicate is None:
+        raise InvalidArgumentError("A delete needs a condition. To delete every row, write TRUE.")
+    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_not_append_only(snapshot, "a delete")
+    shape = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
+    parameters = {"predicate": json_text([to_sql(predicate)])}
+    with begin(
+        table, snapshot, shape=shape, operation="DELETE", parameters=parameters, idempotency=None, context=context
+    ) as commit:
+        commit.transaction.read(predicate)
+        removal = plan_removal(table, snapshot, spark, predicate)
+        copied = commit.write(removal.stays) if removal.stays is not None else None
+        metrics = {
+            "numRemovedFiles": removal.removed.num_rows,
+            "numRemovedBytes": size_of(removal.removed),
+            "numAddedFiles": len(copied.adds) if copied is not None else 0,
+            "numAddedBytes": copied.size_bytes if copied is not None else 0,
+            "numCopiedRows": copied.num_rows if copied is not None else 0,
+        }
+        if removal.num_removed_rows is not None:
+            metrics["numDeletedRows"] = removal.num_removed_rows
+        return commit.finish(removal.removed, metrics)

@@ -1,0 +1,240 @@
+"""The IO manager: assets that return PySpark frames are tables of the catalog. Room: orchestration.
+
+Outputs are described by asset metadata (``write_contract``), partitions become predicates (``partitions``), one output becomes
+one commit (``output``), and what a run means for a table is in ``runs``.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+from pyspark.sql import DataFrame
+
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.read import read_snapshot
+from cm_delta_dagster.orchestration import metadata as facts
+from cm_delta_dagster.orchestration.output import OutputWrite, Written, check_frame, write_output
+from cm_delta_dagster.orchestration.partitions import partition_slice
+from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession
+from cm_delta_dagster.orchestration.runs import WriteOrigin, pin_version, pinned_version, run_tags
+from cm_delta_dagster.orchestration.write_contract import (
+    ReadContract,
+    TableNames,
+    own_run_tags,
+    parse_read_contract,
+    parse_write_contract,
+)
+from cm_delta_dagster.protocol.predicate_text import parse_predicate
+from cm_delta_dagster.protocol.predicates import Predicate, conjunction
+
+
+class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
+    """Stores PySpark frames in catalog-managed Delta tables and reads them back.
+
+    Args:
+        catalog: the catalog; ``spark``: anything with a ``spark_session``, e.g. ``SparkResource`` or ``LazyPySparkResource``.
+        default_catalog: first part of a table's name, unless the asset's metadata says otherwise.
+        default_schema: second part, for assets whose key has a single part.
+    """
+
+    catalog: dg.ResourceDependency[CatalogResource]
+    spark: dg.ResourceDependency[Any]
+    default_catalog: str = Field(default="main", description="Catalog of tables whose asset does not name one.")
+    default_schema: str = Field(default="default", description="Schema of tables whose asset key has one part.")
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Write one output as one commit, and report what was committed."""
+        if obj is None:
+            context.log.info("The output %s is None, so nothing was written.", context.name)
+            return
+        write = self._output_write(context)
+        frame = check_frame(obj, name=write.origin.name)
+        started = time.monotonic()
+        written = write_output(self.catalog.client, frame=frame, write=write)
+        pin_version(write.origin.step_context, written.table, written.result.version)
+        self._report(context, write, written, time.monotonic() - started)
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """A frame of the rows that the input asks for; a :class:`Snapshot` where the parameter is annotated so.
+
+        Raises:
+            TableNotFoundError: the upstream asset was never materialized.
+            VersionNotFoundError: the asked version or time cannot be read.
+        """
+        wanted = _wanted_type(context)
+        contract = self._read_contract(context)
+        step = _input_step(context)
+        table = self.catalog.client.table(contract.identifier)
+        snapshot = _snapshot(table, contract, step)
+        _report_read(context, snapshot)
+        if wanted is Snapshot:
+            return snapshot
+        return read_snapshot(
+            snapshot,
+            spark=self._session(),
+            store=table.store,
+            columns=contract.columns,
+            where=_where(context, contract, snapshot),
+        )
+
+    def _session(self) -> Any:
+        if not isinstance(self.spark, HasSparkSession):
+            raise InvalidArgumentError(
+                f"The resource 'spark' of the Delta IO manager is a {type(self.spark).__name__} without a spark_session. Give it "
+                "cm_delta_dagster's SparkResource, dagster-pyspark's LazyPySparkResource, or anything with that property."
+            )
+        return self.spark.spark_session
+
+    @property
+    def _names(self) -> TableNames:
+        return TableNames(catalog=self.default_catalog, schema=self.default_schema)
+
+    def _output_write(self, context: dg.OutputContext) -> OutputWrite:
+        step = _output_step(context)
+        asset_key = context.asset_key if context.has_asset_key else None
+        definition = _output_partitions(context)
+        keys = tuple(str(key) for key in context.asset_partition_keys) if definition is not None else ()
+        contract = parse_write_contract(
+            definition=context.definition_metadata,
+            run=own_run_tags(run_tags(step)),
+            output=context.output_metadata,
+            asset_path=() if asset_key is None else asset_key.path,
+            partitioned=definition is not None,
+            names=self._names,
+        )
+        origin = WriteOrigin(
+            name=asset_key.to_user_string() if asset_key is not None else _op_output_name(context),
+            partition_keys=keys,
+            asset_key=asset_key,
+            step_key=None if step is None else context.step_key,
+            step_context=step,
+        )
+        return OutputWrite(contract=contract, origin=origin, definition=definition, keys=keys)
+
+    def _read_contract(self, context: dg.InputContext) -> ReadContract:
+        upstream = context.upstream_output
+        return parse_read_contract(
+            upstream={} if upstream is None else upstream.definition_metadata,
+            own=context.definition_metadata,
+            asset_path=context.asset_key.path if context.has_asset_key else (),
+            names=self._names,
+        )
+
+    def _report(self, context: dg.OutputContext, write: OutputWrite, written: Written, seconds: float) -> None:
+        result = written.result
+        operation = write.contract.mode.value
+        context.add_output_metadata(
+            facts.write_metadata(result, operation=operation, part=written.part, duration_seconds=seconds)
+        )
+        context.log.info(
+            "%s is at version %d (%s, %s, %d rows written, %d lost races).",
+            written.table.identifier,
+            result.version,
+            operation,
+            result.outcome.value,
+            result.num_output_rows,
+            result.retries,
+        )
+        step, asset_key = write.origin.step_context, write.origin.asset_key
+        if step is None or asset_key is None:
+            return
+        if not step.has_data_version(asset_key):
+            step.set_data_version(asset_key, facts.data_version(result.table_id, result.data_version))
+        if written.part is not None and len(written.part.keys) > 1:
+            for key, rows in facts.rows_by_key(result.snapshot, written.part).items():
+                step.add_asset_metadata({"dagster/partition_row_count": rows}, asset_key=asset_key, partition_key=key)
+
+
+def _output_step(context: dg.OutputContext) -> Any:
+    """Dagster's context of the step; None under ``build_output_context``."""
+    try:
+        return context.step_context
+    except dg.DagsterInvariantViolationError:
+        return None
+
+
+def _input_step(context: dg.InputContext) -> Any:
+    try:
+        return context.step_context
+    except dg.DagsterInvariantViolationError:
+        return None
+
+
+def _output_partitions(context: dg.OutputContext) -> dg.PartitionsDefinition[Any] | None:
+    """The partitions of the asset, if it has any. Raises InvalidArgumentError if it has, but the run has no partition."""
+    try:
+        definition = context.asset_partitions_def
+    except dg.DagsterInvariantViolationError:
+        definition = None
+    if definition is None and context.has_asset_partitions:
+        raise InvalidArgumentError(
+            f"The output {context.name} has a partition but no partitions definition. In a unit test, give build_output_context "
+            "the argument asset_partitions_def."
+        )
+    if definition is not None and not context.has_asset_partitions:
+        raise InvalidArgumentError(
+            f"The asset {context.asset_key.to_user_string()} is partitioned, but this run has no partition key, so it is not known "
+            "which rows may be replaced. Nothing was written. Launch the run for a partition."
+        )
+    return definition
+
+
+def _op_output_name(context: dg.OutputContext) -> str:
+    parts = ("op", context.job_name if _output_step(context) is not None else "", context.step_key, context.name)
+    return ":".join(part for part in (*parts, context.mapping_key or "") if part)
+
+
+def _wanted_type(context: dg.InputContext) -> type:
+    try:
+        wanted = context.dagster_type.typing_type
+    except dg.DagsterInvariantViolationError:
+        return DataFrame
+    if wanted is Snapshot:
+        return Snapshot
+    if wanted is Any or wanted is object or (isinstance(wanted, type) and issubclass(DataFrame, wanted)):
+        return DataFrame
+    if isinstance(wanted, type) and issubclass(wanted, DataFrame):
+        return DataFrame  # The classic and the Connect class; which one comes depends on the session.
+    raise InvalidArgumentError(
+        f"The input {context.name} is annotated {getattr(wanted, '__name__', wanted)}, which the Delta IO manager cannot load. "
+        "Annotate it pyspark.sql.DataFrame, or cm_delta_dagster's Snapshot for the log alone."
+    )
+
+
+def _snapshot(table: Table, contract: ReadContract, step: Any) -> Snapshot:
+    if contract.version is not None or contract.timestamp_ms is not None:
+        return table.snapshot(version=contract.version, timestamp_ms=contract.timestamp_ms)
+    pinned = pinned_version(step, table)
+    if pinned is not None:
+        return table.snapshot(version=pinned)
+    snapshot = table.snapshot()
+    held = pin_version(step, table, snapshot.version)
+    return snapshot if held == snapshot.version else table.snapshot(version=held)
+
+
+def _where(context: dg.InputContext, contract: ReadContract, snapshot: Snapshot) -> Predicate | None:
+    parts: list[Predicate] = []
+    if context.has_asset_partitions:
+        part = partition_slice(
+            context.asset_partitions_def,
+            keys=[str(key) for key in context.asset_partition_keys],
+            partition_expr=contract.partition_expr,
+            schema=snapshot.schema,
+        )
+        parts.append(part.predicate)
+    if contract.filter is not None:
+        parts.append(parse_predicate(contract.filter, snapshot.schema))
+    return conjunction(parts) if parts else None
+
+
+def _report_read(context: dg.InputContext, snapshot: Snapshot) -> None:
+    entries: Mapping[str, Any] = {facts.VERSION_READ: snapshot.version, facts.TABLE_ID: snapshot.table_id}
+    if context.has_asset_partitions and len(context.asset_partition_keys) != 1:
+        # Dagster attaches input metadata to exactly one partition, and fails for more.
+        context.log.info("Read version %d of %s.", snapshot.version, snapshot.identifier)
+        return
+    context.add_input_metadata(entries)

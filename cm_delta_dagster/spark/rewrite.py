@@ -1,0 +1,43 @@
+"""Copy-on-write: which files hold rows that go, and the rows that stay (protocol heading "DML", DML-2). Room: spark."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.protocol.path_encoding import file_keys
+from cm_delta_dagster.protocol.predicates import Predicate
+from cm_delta_dagster.protocol.schema import StructType
+from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.predicates import holds
+from cm_delta_dagster.spark.scan import FILE_COLUMN, spark_file_key
+
+
+def matches_by_file(frame: DataFrame, predicate: Predicate, schema: StructType) -> dict[str, int]:
+    """Rows that satisfy ``predicate`` by file key, for files that have any; one Spark job.
+
+    Args:
+        frame: of :func:`~cm_delta_dagster.spark.scan.scan_with_files`.
+    """
+    counted = frame.where(holds(predicate, schema)).groupBy(FILE_COLUMN).agg(F.count(F.lit(1)).alias("matches"))
+    with spark_errors("looking for the rows that change"):
+        return {spark_file_key(row[FILE_COLUMN]): int(row["matches"]) for row in counted.collect()}
+
+
+def rows_that_stay(frame: DataFrame, predicate: Predicate, schema: StructType) -> DataFrame:
+    """Rows for which ``predicate`` is false or NULL."""
+    return frame.where(~holds(predicate, schema))
+
+
+def files_named(files: pa.Table, location: str, keys: Mapping[str, int]) -> pa.Table:
+    """The rows of ``files`` whose key is among ``keys``."""
+    wanted = pa.array(list(keys), pa.string())
+    return files.filter(pc.is_in(file_keys(location, files["path"]), value_set=wanted))
+
+
+def count_rows(frame: DataFrame) -> int:
+    """Rows of ``frame``, by a Spark job; for files whose log entry does not tell."""
+    with spark_errors("counting rows"):
+        return int(frame.count())
