@@ -4,6 +4,7 @@ stage -> propose -> (lost the race: read the winners, check, rebase, stage anew)
 user's compute runs again on a rebase. A lost answer is never guessed: the catalog is asked for the version and its ``txnId``.
 """
 
+import json
 import logging
 import random
 import time
@@ -43,6 +44,9 @@ from cm_delta_dagster.protocol.table_features import check_writable
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
+
+CHANGED_PARTITIONS_TAG = "cm_delta/changed_partitions"
+"""Tag of the feed: JSON array with one object for each partition that the commit changed, partition column to text or null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +112,7 @@ class TableCommitter:
             operation=transaction.operation,
             data_change=transaction.data_change,
             metrics=dict(transaction.metrics),
-            tags=dict(transaction.context.tags),
+            tags=_feed_tags(transaction),
         )
         proposal = CommitProposal(
             version=version,
@@ -237,6 +241,15 @@ def advance(base: Snapshot, commits: Sequence[CommitActions], *, published_versi
 def changes_data(commit: CommitActions) -> bool:
     """Whether a commit changed rows or metadata, as :attr:`CommitSummary.data_change` has it."""
     return commit.metadata is not None or commit.has_data_change
+
+
+def _feed_tags(transaction: Transaction) -> dict[str, str]:
+    """Provenance for the catalog's feed and, where it is known and short, which partitions changed."""
+    tags = dict(transaction.context.tags)
+    partitions = transaction.changed_partitions()
+    if partitions is not None:
+        tags[CHANGED_PARTITIONS_TAG] = json.dumps([dict(values) for values in partitions])
+    return tags
 
 
 def _describe(commit: CommitActions) -> str:

@@ -37,6 +37,9 @@ from cm_delta_dagster.protocol.table_features import (
 )
 
 
+_MAX_PARTITIONS_IN_FEED = 1000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """A ratified transaction.
@@ -144,6 +147,21 @@ class Transaction:
         """Whether readers may see other rows or another schema afterwards."""
         changed = any(file.data_change for file in self._adds) or any(file.data_change for file in self._removes)
         return changed or self._metadata is not None
+
+    def changed_partitions(self) -> tuple[Mapping[str, str | None], ...] | None:
+        """Partition values of the files that change data, each once; None if they are unknown or too many to tell the feed."""
+        changed: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
+        if not self.snapshot.partition_columns or self._metadata is not None:
+            return None
+        for file in (*self._adds, *self._removes):
+            if not file.data_change:
+                continue
+            if file.partition_values is None:
+                return None
+            changed.setdefault(tuple(file.partition_values.items()), file.partition_values)
+            if len(changed) > _MAX_PARTITIONS_IN_FEED:
+                return None
+        return tuple(changed.values())
 
     @property
     def isolation(self) -> IsolationLevel:

@@ -15,6 +15,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.row_commit import rows_of_files, scan_files, scan_files_by_name
 from cm_delta_dagster.protocol.data_skipping import partition_matches_exactly
 from cm_delta_dagster.protocol.predicates import Predicate
+from cm_delta_dagster.protocol.statistics import logical_row_count
 from cm_delta_dagster.spark.rewrite import files_named, matches_by_file, rows_that_stay
 
 
@@ -40,7 +41,7 @@ def plan_removal(table: Table, snapshot: Snapshot, session: SparkSession, predic
         candidates, predicate, schema=snapshot.schema, partition_columns=snapshot.partition_columns
     )
     certain, mixed = candidates.filter(whole), candidates.filter(pc.invert(whole))
-    known = rows_of_files(table, snapshot, session, certain)
+    known = logical_row_count(certain)
     if not mixed.num_rows:
         return Removal(removed=certain, stays=None, num_removed_rows=known)
     matches = matches_by_file(
@@ -53,5 +54,7 @@ def plan_removal(table: Table, snapshot: Snapshot, session: SparkSession, predic
         rows = scan_files(table, snapshot, session, touched, snapshot.schema)
         stays = rows_that_stay(rows, predicate, snapshot.schema)
     return Removal(
-        removed=pa.concat_tables([certain, touched]), stays=stays, num_removed_rows=None if known is None else known + gone
+        removed=pa.concat_tables([certain, touched]),
+        stays=stays,
+        num_removed_rows=None if known is None else known + gone,
     )

@@ -181,7 +181,9 @@ def write_rows(table: Table, frame: DataFrame, shape: TargetShape, guard: Predic
     )
 
 
-def scan_files(table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType) -> DataFrame:
+def scan_files(
+    table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
+) -> DataFrame:
     """Rows of some of the table's files."""
     return scan(
         session,

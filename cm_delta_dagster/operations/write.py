@@ -49,7 +49,9 @@ def append(
     """
     check_frame(frame)
     if schema_mode is SchemaMode.OVERWRITE:
-        raise InvalidArgumentError("An append cannot replace the schema, because old rows stay. Use overwrite, or merge.")
+        raise InvalidArgumentError(
+            "An append cannot replace the schema, because old rows stay. Use overwrite, or merge."
+        )
     snapshot = table.snapshot()
     done = already_done(table, snapshot, idempotency)
     if done is not None:
@@ -57,7 +59,13 @@ def append(
     shape = target_shape(snapshot, frame, schema_mode)
     parameters = {"mode": "Append", "partitionBy": json_text(snapshot.partition_columns)}
     with begin(
-        table, snapshot, shape=shape, operation=OPERATION, parameters=parameters, idempotency=idempotency, context=context
+        table,
+        snapshot,
+        shape=shape,
+        operation=OPERATION,
+        parameters=parameters,
+        idempotency=idempotency,
+        context=context,
     ) as commit:
         written = commit.write(frame)
         metrics = {
@@ -109,7 +117,13 @@ def overwrite(
     if predicate is not None:
         parameters["predicate"] = to_sql(predicate)
     with begin(
-        table, snapshot, shape=shape, operation=OPERATION, parameters=parameters, idempotency=idempotency, context=context
+        table,
+        snapshot,
+        shape=shape,
+        operation=OPERATION,
+        parameters=parameters,
+        idempotency=idempotency,
+        context=context,
     ) as commit:
         if predicate is None:
             commit.transaction.read_whole_table()

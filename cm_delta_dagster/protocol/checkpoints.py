@@ -103,7 +103,9 @@ def build_checkpoint(
     is_v2_spec = supports(state.protocol, "v2Checkpoint") and str(properties.checkpoint_policy) == "v2"
     rows = _small_rows(state)
     if is_v2_spec:
-        rows.insert(0, _rows("checkpointMetadata", [{"version": state.version, "tags": None}], _CHECKPOINT_METADATA_TYPE))
+        rows.insert(
+            0, _rows("checkpointMetadata", [{"version": state.version, "tags": None}], _CHECKPOINT_METADATA_TYPE)
+        )
     files = pa.concat_tables(
         [
             _add_rows(state.files.adds, state.metadata, properties),
@@ -114,8 +116,10 @@ def build_checkpoint(
     if not is_v2_spec or files.num_rows <= max_inline:
         return CheckpointTables(top=_concat([*rows, files]))
     starts = range(0, files.num_rows, rows_per_sidecar)
+    # delta-spark looks for an `add` column in the top-level file even when all file actions are in sidecars.
     return CheckpointTables(
-        top=_concat(rows), sidecars=tuple(files.slice(start, rows_per_sidecar).combine_chunks() for start in starts)
+        top=_concat([*rows, files.slice(0, 0)]),
+        sidecars=tuple(files.slice(start, rows_per_sidecar).combine_chunks() for start in starts),
     )
 
 
@@ -279,15 +283,15 @@ def _concat(tables: Sequence[pa.Table]) -> pa.Table:
 def _add_rows(adds: pa.Table, metadata: Metadata, properties: TableProperties) -> pa.Table:
     files = adds.select(ADD_SCHEMA.names)
     schema = parse_schema(metadata.schema_string)
-    partitions = [
-        item for name in metadata.partition_columns if (item := schema.field(name)) is not None
-    ]
+    partitions = [item for name in metadata.partition_columns if (item := schema.field(name)) is not None]
     names = [physical_name(item) for item in partitions]
     has_stats = files["stats"].null_count < files.num_rows
     extra: dict[str, pa.Array] = {}
     if properties.write_stats_as_struct:
         if partitions:
-            columns = [partition_value_array(partition_column(files, physical_name(item)), item.type) for item in partitions]
+            columns = [
+                partition_value_array(partition_column(files, physical_name(item)), item.type) for item in partitions
+            ]
             extra["partitionValues_parsed"] = _struct_of_columns(names, columns)
         if has_stats:
             parsed = stats_struct(files["stats"], with_physical_names(schema), without=frozenset(names))
@@ -387,7 +391,8 @@ def _conform(values: pa.ChunkedArray | None, kind: pa.DataType, length: int) -> 
     chunks = []
     for chunk in values.chunks:
         children = [
-            _conform(_child(pa.chunked_array([chunk]), item.name), item.type, len(chunk)).combine_chunks() for item in kind
+            _conform(_child(pa.chunked_array([chunk]), item.name), item.type, len(chunk)).combine_chunks()
+            for item in kind
         ]
         chunks.append(pa.StructArray.from_arrays(children, fields=list(kind), mask=chunk.is_null()))
     return pa.chunked_array(chunks, kind)
@@ -406,8 +411,8 @@ def _protocol(value: Mapping[str, Any]) -> Protocol:
 def _metadata(value: Mapping[str, Any]) -> Metadata:
     table_format = value.get("format") or {}
     metadata = Metadata(
-        id=value["id"],
-        schema_string=value["schemaString"],
+        id=_required_text(value, "id"),
+        schema_string=_required_text(value, "schemaString"),
         partition_columns=tuple(value.get("partitionColumns") or ()),
         configuration=_mapping(value.get("configuration")),
         name=value.get("name"),
@@ -420,12 +425,16 @@ def _metadata(value: Mapping[str, Any]) -> Metadata:
 
 
 def _transaction(value: Mapping[str, Any]) -> SetTransaction:
-    return SetTransaction(app_id=value["appId"], version=int(value["version"]), last_updated=value.get("lastUpdated"))
+    return SetTransaction(
+        app_id=_required_text(value, "appId"), version=int(value["version"]), last_updated=value.get("lastUpdated")
+    )
 
 
 def _domain(value: Mapping[str, Any]) -> DomainMetadata:
     return DomainMetadata(
-        domain=value["domain"], configuration=value["configuration"], removed=bool(value.get("removed"))
+        domain=_required_text(value, "domain"),
+        configuration=_required_text(value, "configuration"),
+        removed=bool(value.get("removed")),
     )
 
 
@@ -437,11 +446,18 @@ def _checkpoint_metadata(value: Mapping[str, Any]) -> CheckpointMetadata:
 def _sidecar(value: Mapping[str, Any]) -> SidecarFile:
     tags = value.get("tags")
     return SidecarFile(
-        path=value["path"],
+        path=_required_text(value, "path"),
         size_in_bytes=int(value["sizeInBytes"]),
         modification_time=int(value["modificationTime"]),
         tags=None if tags is None else _mapping(tags),
     )
+
+
+def _required_text(value: Mapping[str, Any], name: str) -> str:
+    text = value[name]
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is {text!r}")
+    return text
 
 
 def _mapping(value: Mapping[str, str] | Sequence[tuple[str, str]] | None) -> dict[str, str]:

@@ -198,7 +198,9 @@ def decode(data: bytes) -> VersionChecksum | None:
 
 def _from_json(content: Mapping[str, Any]) -> VersionChecksum:
     # The two big actions are parsed as what they are: lines of a commit.
-    lines = "\n".join(json.dumps({name: content[field]}) for name, field in (("protocol", "protocol"), ("metaData", "metadata")))
+    lines = "\n".join(
+        json.dumps({name: content[field]}) for name, field in (("protocol", "protocol"), ("metaData", "metadata"))
+    )
     actions = action_json.decode_commit(lines.encode(), version=0)
     if actions.protocol is None or actions.metadata is None:
         raise ValueError("no protocol or no metadata")

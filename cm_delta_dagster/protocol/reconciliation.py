@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
-from cm_delta_dagster.protocol.checkpoints import CheckpointContent
+from cm_delta_dagster.protocol.checkpoint_content import CheckpointContent
 from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, REMOVE_SCHEMA, dv_ids
 from cm_delta_dagster.protocol.path_encoding import file_keys
 
@@ -72,7 +72,17 @@ class FileState:
             return self
         if self._base is not None and not self._is_reconciled and len(self._layers) + len(layers) <= _MAX_LAYERS:
             return FileState(location=self.location, _base=self._base, _layers=self._layers + layers)
-        return FileState(location=self.location, _base=self, _layers=layers)
+        return FileState(location=self.location, _base=self._detached(), _layers=layers)
+
+    def _detached(self) -> "FileState":
+        """The same state without what it was made of, so that a long line of refreshes does not keep every older one alive."""
+        if self._base is None or not self._is_reconciled:
+            return self
+        detached = FileState.of(*self._tables, location=self.location)
+        for name in ("_add_keys", "_remove_keys"):
+            if name in self.__dict__:
+                detached.__dict__[name] = self.__dict__[name]
+        return detached
 
     @property
     def _is_reconciled(self) -> bool:

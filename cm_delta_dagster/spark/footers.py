@@ -29,7 +29,9 @@ def read_footer(store: Store, file: ObjectStatus) -> pq.FileMetaData:
     tail = _tail(store, file, _TAIL_BYTES)
     length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES if len(tail) >= _TRAILER_BYTES else 0
     if tail[-4:] != _MAGIC or not _TRAILER_BYTES < length <= file.size:
-        raise StorageError(f"The data file {file.location} has no Parquet footer; it was cut short or is of another format.")
+        raise StorageError(
+            f"The data file {file.location} has no Parquet footer; it was cut short or is of another format."
+        )
     if length > len(tail):
         tail = _tail(store, file, length)
     # The footer names offsets of the whole file, but reading the metadata never follows them.

@@ -96,9 +96,7 @@ def _nested_nulls(column: Column, data_type: DataType, path: str) -> list[tuple[
             return []
 
 
-def _element_nulls(
-    elements: Column, element_type: DataType, nullable: bool, path: str
-) -> list[tuple[str, Column]]:
+def _element_nulls(elements: Column, element_type: DataType, nullable: bool, path: str) -> list[tuple[str, Column]]:
     found: list[tuple[str, Column]] = []
     if not nullable:
         found.append((path, _any_element(elements, Column.isNull)))

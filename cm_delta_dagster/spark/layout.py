@@ -93,9 +93,7 @@ def group_files(files: pa.Table, *, location: str, partition_fields: Sequence[St
             values = tuple(
                 _canonical(text.filter(mask), field) for text, field in zip(texts, partition_fields, strict=True)
             )
-        groups.append(
-            FileGroup(kind=kind, files=files.filter(mask), locations=locations.filter(mask), values=values)
-        )
+        groups.append(FileGroup(kind=kind, files=files.filter(mask), locations=locations.filter(mask), values=values))
     return groups
 
 
@@ -121,9 +119,7 @@ def _check_visible(locations: pa.Array) -> None:
         )
 
 
-def _agreeing_kinds(
-    paths: pa.Array, texts: Sequence[pa.Array], fields: Sequence[StructField]
-) -> pa.Array:
+def _agreeing_kinds(paths: pa.Array, texts: Sequence[pa.Array], fields: Sequence[StructField]) -> pa.Array:
     """Layout kind of each file: discovery only where every directory text equals the log's and is canonical."""
     directories = pc.dictionary_encode(pc.replace_substring_regex(paths, r"[^/]*$", ""))
     names = [field.name for field in fields]

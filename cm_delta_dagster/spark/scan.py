@@ -339,9 +339,6 @@ def _holds_exactly(store: Store, directory: str, live: Sequence[str]) -> bool:
     return visible == {normalise_location(name) for name in live}
 
 
-
-
-
 def _read_schema(schema: StructType) -> T.StructType:
     """The schema for Spark's reader, without the metadata that would make it fill in values of its own."""
     spark = to_spark(schema)

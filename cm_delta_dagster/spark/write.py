@@ -18,7 +18,15 @@ from cm_delta_dagster.protocol.actions import AddFile
 from cm_delta_dagster.protocol.partition_values import parse_partition_value
 from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION, encode_path, hive_unescape
 from cm_delta_dagster.protocol.predicates import Predicate
-from cm_delta_dagster.protocol.schema import TIMESTAMP, TIMESTAMP_NTZ, VOID, PrimitiveType, StructField, StructType, walk_types
+from cm_delta_dagster.protocol.schema import (
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    VOID,
+    PrimitiveType,
+    StructField,
+    StructType,
+    walk_types,
+)
 from cm_delta_dagster.protocol.statistics import StatisticsColumn, footer_statistics
 from cm_delta_dagster.spark.align import aligned_columns
 from cm_delta_dagster.spark.errors import spark_errors

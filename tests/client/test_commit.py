@@ -9,6 +9,7 @@ import pytest
 
 from cm_delta_dagster.catalog.catalog import Catalog, CommitOutcome, CommitProposal
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.committer import CHANGED_PARTITIONS_TAG
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.transaction import Committed, Transaction
@@ -331,3 +332,11 @@ def test_a_missing_staged_file_is_an_error_and_never_an_older_version(
     with pytest.raises(ObjectNotFoundError):
         store.read(staged.location)
     writer.background.close()
+
+
+def test_the_feed_tells_which_partitions_a_commit_changed(new_table: NewTable, client: DeltaClient) -> None:
+    table = new_table()
+    append(table, "2024-01-01")
+    overwrite_day(table, "2024-01-01").commit()
+    tags = [entry.summary.tags.get(CHANGED_PARTITIONS_TAG) for entry in client.catalog.feed(after=0, limit=10)]
+    assert tags == [None, '[{"day": "2024-01-01"}]', '[{"day": "2024-01-01"}]']

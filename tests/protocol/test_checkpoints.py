@@ -50,23 +50,43 @@ _VECTOR = DeletionVectorDescriptor(
 )
 _STATS = '{"numRecords":3,"tightBounds":true,"minValues":{"id":1},"maxValues":{"id":9},"nullCount":{"id":0}}'
 _FULL_ADD = AddFile(
-    path="p=2020-01-01/a%20b", partition_values={"p": "2020-01-01"}, size=10, modification_time=5, stats=_STATS,
-    tags={"k": "v"}, deletion_vector=_VECTOR, base_row_id=7, default_row_commit_version=1, clustering_provider="liquid",
-)  # fmt: skip
+    path="p=2020-01-01/a%20b",
+    partition_values={"p": "2020-01-01"},
+    size=10,
+    modification_time=5,
+    stats=_STATS,
+    tags={"k": "v"},
+    deletion_vector=_VECTOR,
+    base_row_id=7,
+    default_row_commit_version=1,
+    clustering_provider="liquid",
+)
 _PLAIN_ADD = AddFile(path="b", partition_values={"p": None}, size=1, modification_time=6)
 _FULL_REMOVE = RemoveFile(
-    path="c", deletion_timestamp=_NOW - _WEEK, extended_file_metadata=True, partition_values={"p": None}, size=3,
-    stats=_STATS, tags={"k": "v"}, deletion_vector=_VECTOR, base_row_id=1, default_row_commit_version=2,
-)  # fmt: skip
+    path="c",
+    deletion_timestamp=_NOW - _WEEK,
+    extended_file_metadata=True,
+    partition_values={"p": None},
+    size=3,
+    stats=_STATS,
+    tags={"k": "v"},
+    deletion_vector=_VECTOR,
+    base_row_id=1,
+    default_row_commit_version=2,
+)
 _STRUCT = {"delta.checkpoint.writeStatsAsStruct": "true"}
 _NO_JSON = {"delta.checkpoint.writeStatsAsJson": "false"}
 
 
 def _metadata(configuration: Mapping[str, str], policy: str) -> Metadata:
     return Metadata(
-        id="i", schema_string=_SCHEMA, partition_columns=("p",), created_time=4, description="d",
+        id="i",
+        schema_string=_SCHEMA,
+        partition_columns=("p",),
+        created_time=4,
+        description="d",
         configuration={"delta.checkpointPolicy": policy, **configuration},
-    )  # fmt: skip
+    )
 
 
 def _state(
@@ -96,9 +116,16 @@ def test_every_row_is_exactly_one_action_and_a_v2_checkpoint_begins_with_its_mar
     """CKPT-1, CKPT-2, CKPT-V2-3, CKPT-V2-4, V2ACT-3."""
     tables = build_checkpoint(_state(_FULL_ADD, _PLAIN_ADD, _FULL_REMOVE), now_ms=_NOW)
     assert _kinds(tables.top) == [
-        ("checkpointMetadata",), ("protocol",), ("metaData",), ("txn",), ("txn",), ("domainMetadata",), ("add",), ("add",),
+        ("checkpointMetadata",),
+        ("protocol",),
+        ("metaData",),
+        ("txn",),
+        ("txn",),
+        ("domainMetadata",),
+        ("add",),
+        ("add",),
         ("remove",),
-    ]  # fmt: skip
+    ]
     assert tables.num_actions == 9 and tables.sidecars == ()
     assert read_checkpoint(tables.top).checkpoint_metadata == CheckpointMetadata(version=4)
 
@@ -131,9 +158,18 @@ def test_columns_have_the_types_of_the_protocol() -> None:
     top = build_checkpoint(_state(_FULL_ADD, _FULL_REMOVE), now_ms=_NOW).top
     add, remove = top.schema.field("add").type, top.schema.field("remove").type
     assert [item.name for item in add] == [
-        "path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags", "deletionVector", "baseRowId",
-        "defaultRowCommitVersion", "clusteringProvider",
-    ]  # fmt: skip
+        "path",
+        "partitionValues",
+        "size",
+        "modificationTime",
+        "dataChange",
+        "stats",
+        "tags",
+        "deletionVector",
+        "baseRowId",
+        "defaultRowCommitVersion",
+        "clusteringProvider",
+    ]
     assert {item.name for item in remove}.isdisjoint({"stats", "tags"})
     assert add.field("deletionVector").type.field("offset").type == pa.int32()
     assert top.schema.field("protocol").type.field("minReaderVersion").type == pa.int32()
@@ -157,11 +193,16 @@ def test_parsed_columns_are_there_only_when_asked_for() -> None:
     only = _first_add(build_checkpoint(_state(_FULL_ADD, configuration={**_STRUCT, **_NO_JSON}), now_ms=_NOW).top)
     neither = _first_add(build_checkpoint(_state(_FULL_ADD, configuration=_NO_JSON), now_ms=_NOW).top)
     bare = _first_add(build_checkpoint(_state(_PLAIN_ADD, configuration=_STRUCT), now_ms=_NOW).top)
-    present = [{"stats", "stats_parsed", "partitionValues_parsed"} & set(row) for row in (default, both, only, neither, bare)]
+    present = [
+        {"stats", "stats_parsed", "partitionValues_parsed"} & set(row) for row in (default, both, only, neither, bare)
+    ]
     assert present == [
-        {"stats"}, {"stats", "stats_parsed", "partitionValues_parsed"}, {"stats_parsed", "partitionValues_parsed"}, set(),
+        {"stats"},
+        {"stats", "stats_parsed", "partitionValues_parsed"},
+        {"stats_parsed", "partitionValues_parsed"},
+        set(),
         {"partitionValues_parsed"},
-    ]  # fmt: skip
+    ]
     assert both["partitionValues_parsed"]["p"].isoformat() == "2020-01-01"
     assert both["stats_parsed"]["maxValues"] == {"id": 9}
 
@@ -179,10 +220,9 @@ def test_many_file_actions_go_to_sidecars_and_none_stay_behind() -> None:
     tables = build_checkpoint(_state(*adds, _FULL_REMOVE), now_ms=_NOW, max_inline=20, rows_per_sidecar=10)
     assert [table.num_rows for table in tables.sidecars] == [10, 10, 6]
     assert all(table.column_names == ["add", "remove"] for table in tables.sidecars)
-    assert {"add", "remove"}.isdisjoint(tables.top.column_names)
-    sidecars = [
-        checkpoints.sidecar_action(f"s{n}.parquet", size_in_bytes=n, modification_time=_NOW) for n in range(3)
-    ]
+    # The columns are there, for readers that ask for them by name, but hold nothing.
+    assert tables.top["add"].null_count == tables.top["remove"].null_count == tables.top.num_rows
+    sidecars = [checkpoints.sidecar_action(f"s{n}.parquet", size_in_bytes=n, modification_time=_NOW) for n in range(3)]
     content = read_checkpoint(checkpoints.with_sidecars(tables.top, sidecars))
     assert content.sidecars == tuple(sidecars) and content.adds.num_rows == content.removes.num_rows == 0
     parts = [read_checkpoint(table) for table in tables.sidecars]
@@ -242,7 +282,13 @@ def test_an_action_that_may_be_there_once_is_not_taken_twice(name: str) -> None:
 
 def test_rows_that_are_no_actions_are_a_corrupt_log() -> None:
     """CKPT-17."""
-    for rows in ({"protocol": [{"minWriterVersion": 2}]}, {"txn": [1]}, {"add": [{"path": None, "size": 1}]}, {"add": [{"path": [1]}]}):
+    for rows in (
+        {"protocol": [{"minWriterVersion": 2}]},
+        {"txn": [1]},
+        {"metaData": [{"id": "i", "schemaString": None}]},
+        {"add": [{"path": None, "size": 1}]},
+        {"add": [{"path": [1]}]},
+    ):
         with pytest.raises(CorruptLogError):
             read_checkpoint(pa.table(rows))
 
@@ -279,8 +325,8 @@ def test_parsed_columns_are_not_read_when_the_texts_are_there() -> None:
     """CKPT-12."""
     parsed = ["add.stats_parsed.numRecords", "add.partitionValues_parsed.p"]
     assert checkpoints.columns_to_read(["add.path", "add.stats", *parsed, "remove.path"]) == [
-        "add.path", "add.stats", "remove.path",
-    ]  # fmt: skip
+        "add.path",
+        "add.stats",
+        "remove.path",
+    ]
     assert checkpoints.columns_to_read(["add.path", *parsed]) == ["add.path", "add.stats_parsed.numRecords"]
-
-

@@ -58,16 +58,24 @@ def _vector(cardinality: int) -> DeletionVectorDescriptor:
 
 def _add(path: str, size: int, cardinality: int = 0, *, data_change: bool = True) -> AddFile:
     return AddFile(
-        path=path, partition_values={}, size=size, modification_time=0, data_change=data_change,
+        path=path,
+        partition_values={},
+        size=size,
+        modification_time=0,
+        data_change=data_change,
         deletion_vector=_vector(cardinality) if cardinality else None,
-    )  # fmt: skip
+    )
 
 
 def _remove(add: AddFile) -> RemoveFile:
     return RemoveFile(
-        path=add.path, deletion_timestamp=1, extended_file_metadata=True, partition_values={}, size=add.size,
+        path=add.path,
+        deletion_timestamp=1,
+        extended_file_metadata=True,
+        partition_values={},
+        size=add.size,
         deletion_vector=add.deletion_vector,
-    )  # fmt: skip
+    )
 
 
 def _advance(before: VersionChecksum, *actions: Action) -> VersionChecksum | None:
@@ -77,10 +85,15 @@ def _advance(before: VersionChecksum, *actions: Action) -> VersionChecksum | Non
 def test_a_checksum_from_scratch_counts_and_sums_what_is_live() -> None:
     """CRC-2, CRC-3, CRC-4, CRC-6, CRC-7, ruling X11."""
     state = _state(
-        _add("a", 8191), _add("b", 8192, 9), _add("c", 10**12, 10), RemoveFile(path="d", deletion_timestamp=1),
-        SetTransaction(app_id="z", version=1), SetTransaction(app_id="app", version=2, last_updated=3),
-        DomainMetadata(domain="live", configuration="{}"), DomainMetadata(domain="gone", configuration="", removed=True),
-    )  # fmt: skip
+        _add("a", 8191),
+        _add("b", 8192, 9),
+        _add("c", 10**12, 10),
+        RemoveFile(path="d", deletion_timestamp=1),
+        SetTransaction(app_id="z", version=1),
+        SetTransaction(app_id="app", version=2, last_updated=3),
+        DomainMetadata(domain="live", configuration="{}"),
+        DomainMetadata(domain="gone", configuration="", removed=True),
+    )
     value = build_checksum(state, txn_id="t", in_commit_timestamp=7)
     assert (value.table_size_bytes, value.num_files) == (8191 + 8192 + 10**12, 3)
     assert (value.num_deleted_records, value.num_deletion_vectors) == (19, 2)
@@ -154,7 +167,12 @@ def test_a_new_deletion_vector_on_a_file_is_counted_once() -> None:
     before = build_checksum(_state(_add("a", 5, 3)), txn_id=None, in_commit_timestamp=None)
     after = _advance(before, _remove(_add("a", 5, 3)), _add("a", 5, 7, data_change=False))
     assert after is not None
-    assert (after.num_files, after.table_size_bytes, after.num_deleted_records, after.num_deletion_vectors) == (1, 5, 7, 1)
+    assert (after.num_files, after.table_size_bytes, after.num_deleted_records, after.num_deletion_vectors) == (
+        1,
+        5,
+        7,
+        1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +199,9 @@ def test_the_timestamp_is_there_exactly_when_the_feature_is_enabled() -> None:
 
 
 def _full() -> VersionChecksum:
-    state = _state(_add("a", 5, 3), SetTransaction(app_id="ä", version=1), DomainMetadata(domain="d", configuration="{}"))
+    state = _state(
+        _add("a", 5, 3), SetTransaction(app_id="ä", version=1), DomainMetadata(domain="d", configuration="{}")
+    )
     return build_checksum(state, txn_id="t", in_commit_timestamp=1)
 
 

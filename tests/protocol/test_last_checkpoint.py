@@ -122,7 +122,9 @@ def test_whatever_is_broken_is_no_hint(data: bytes) -> None:
     assert last_checkpoint.decode(data) is None
 
 
-@given(st.integers(0, 2**62), st.integers(0, 2**62), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=12))
+@given(
+    st.integers(0, 2**62), st.integers(0, 2**62), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=12)
+)
 def test_any_changed_byte_of_a_value_breaks_the_checksum(version: int, size: int, tags: dict[str, str]) -> None:
     """LASTCP-6, LASTCP-7."""
     tags = {key: value for key, value in tags.items() if (key + value).isprintable()}

@@ -66,13 +66,17 @@ def test_only_the_newest_small_actions_stay_and_provenance_goes() -> None:
     compacted = compact(
         [
             _commit(
-                1, CommitInfo(operation="WRITE"), Protocol(min_reader_version=1, min_writer_version=2), old,
-                DomainMetadata(domain="d", configuration="1"), AddCdcFile(path="c", partition_values={}, size=1),
+                1,
+                CommitInfo(operation="WRITE"),
+                Protocol(min_reader_version=1, min_writer_version=2),
+                old,
+                DomainMetadata(domain="d", configuration="1"),
+                AddCdcFile(path="c", partition_values={}, size=1),
             ),
             _commit(2, CommitInfo(operation="WRITE"), new, DomainMetadata(domain="d", configuration="", removed=True)),
         ],
         location=_LOCATION,
-    )  # fmt: skip
+    )
     decoded = decode_commit(compacted, version=2)
     assert decoded.commit_info is None and decoded.cdc == ()
     assert decoded.metadata == new and decoded.protocol == Protocol(min_reader_version=1, min_writer_version=2)
@@ -81,9 +85,7 @@ def test_only_the_newest_small_actions_stay_and_provenance_goes() -> None:
 
 def test_two_spellings_of_a_path_are_one_file() -> None:
     """LC-2, REC-14."""
-    compacted = compact(
-        [_commit(1, _add("a%20b")), _commit(2, _remove("file:/data/t/a%20b"))], location=_LOCATION
-    )
+    compacted = compact([_commit(1, _add("a%20b")), _commit(2, _remove("file:/data/t/a%20b"))], location=_LOCATION)
     assert _files(decode_commit(compacted, version=2)) == ([], ["file:/data/t/a%20b"])
 
 
@@ -107,9 +109,12 @@ def test_a_range_with_a_gap_or_of_one_commit_is_refused(versions: list[int]) -> 
 def test_replaying_a_compaction_gives_the_state_of_its_commits(steps: list[dict[str, int]]) -> None:
     """LC-5, REC-13."""
     start = _commit(
-        0, Protocol(min_reader_version=1, min_writer_version=2),
-        Metadata(id="i", schema_string='{"type":"struct","fields":[]}'), _add("a"), _add("x"),
-    )  # fmt: skip
+        0,
+        Protocol(min_reader_version=1, min_writer_version=2),
+        Metadata(id="i", schema_string='{"type":"struct","fields":[]}'),
+        _add("a"),
+        _add("x"),
+    )
     commits = [
         _commit(version, *(_add(path, size) if size else _remove(path) for path, size in step.items()))
         for version, step in enumerate(steps, start=1)

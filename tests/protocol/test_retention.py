@@ -72,9 +72,19 @@ def test_files_of_deletion_vectors_stay() -> None:
 def test_hidden_files_are_left_alone_but_not_partitions_and_change_data() -> None:
     """VAC-3."""
     names = (
-        "_delta_log/00000000000000000000.json", ".hidden", "_other/f", "p=1/_tmp/f", "p=1/.part.crc", "_p=1/f", ".q=2/f",
-        "_r=3/f", "_change_data/cdc", "_p=1/_hidden", "_p=1/_change_data/f", "x_y/f",
-    )  # fmt: skip
+        "_delta_log/00000000000000000000.json",
+        ".hidden",
+        "_other/f",
+        "p=1/_tmp/f",
+        "p=1/.part.crc",
+        "_p=1/f",
+        ".q=2/f",
+        "_r=3/f",
+        "_change_data/cdc",
+        "_p=1/_hidden",
+        "_p=1/_change_data/f",
+        "x_y/f",
+    )
     plan = _vacuum(dict.fromkeys(names, 30 * _DAY), partition_columns=("_p", ".q", "plain"))
     assert plan.paths == (".q=2/f", "_change_data/cdc", "_p=1/_change_data/f", "_p=1/f", "x_y/f")
 
@@ -98,7 +108,12 @@ def _v(version: int) -> str:
 
 
 def _cleanup(
-    names: list[str], timestamps: dict[int, int], *, staged: tuple[str, ...] = (), published: int = 99, unusable: str = ""
+    names: list[str],
+    timestamps: dict[int, int],
+    *,
+    staged: tuple[str, ...] = (),
+    published: int = 99,
+    unusable: str = "",
 ) -> retention.LogCleanupPlan:
     return retention.log_cleanup_plan(
         names,
@@ -128,21 +143,35 @@ def test_everything_before_the_newest_old_checkpoint_goes_and_its_own_commit_sta
     v2 = f"{_v(3)}.checkpoint.{_UUID}.parquet"
     late = f"{_v(6)}.checkpoint.parquet"
     names = [
-        *_commits(7), *(f"{_v(version)}.crc" for version in range(8)), f"{_v(1)}.checkpoint.parquet",
-        f"{_v(2)}.checkpoint.{_UUID}.json", v2, late, f"{_v(0)}.{_v(2)}.compacted.json", f"{_v(3)}.{_v(5)}.compacted.json",
-        f"{_v(4)}.{_v(5)}.compacted.json", "_last_checkpoint", "something.txt",
-    ]  # fmt: skip
-    staged = tuple(f"{_v(version)}.{_UUID}.json" for version in (0, 3, 4)) + ("junk",)
+        *_commits(7),
+        *(f"{_v(version)}.crc" for version in range(8)),
+        f"{_v(1)}.checkpoint.parquet",
+        f"{_v(2)}.checkpoint.{_UUID}.json",
+        v2,
+        late,
+        f"{_v(0)}.{_v(2)}.compacted.json",
+        f"{_v(3)}.{_v(5)}.compacted.json",
+        f"{_v(4)}.{_v(5)}.compacted.json",
+        "_last_checkpoint",
+        "something.txt",
+    ]
+    staged = (*(f"{_v(version)}.{_UUID}.json" for version in (0, 3, 4)), "junk")
     plan = _cleanup(names, {version: _LIMIT - 5 + version for version in range(8)}, staged=staged)
     # Version 5 has exactly the cut-off time; 6 and 7 are younger, so the checkpoint of 3 is the one to keep.
     assert plan.cut_off_version == 3
     assert plan.cut_off_checkpoint == (v2,)
     assert plan.log_names == (
-        f"{_v(0)}.{_v(2)}.compacted.json", f"{_v(0)}.crc", f"{_v(0)}.json",
-        f"{_v(1)}.crc", f"{_v(1)}.json", f"{_v(1)}.checkpoint.parquet",
-        f"{_v(2)}.crc", f"{_v(2)}.json", f"{_v(2)}.checkpoint.{_UUID}.json",
+        f"{_v(0)}.{_v(2)}.compacted.json",
+        f"{_v(0)}.crc",
+        f"{_v(0)}.json",
+        f"{_v(1)}.crc",
+        f"{_v(1)}.json",
+        f"{_v(1)}.checkpoint.parquet",
+        f"{_v(2)}.crc",
+        f"{_v(2)}.json",
+        f"{_v(2)}.checkpoint.{_UUID}.json",
         f"{_v(3)}.{_v(5)}.compacted.json",
-    )  # fmt: skip
+    )
     assert plan.staged_names == staged[:2]
     assert plan.kept_checkpoints == (v2, late)
 
@@ -164,7 +193,9 @@ def test_a_checkpoint_exactly_at_the_cut_off_commit_counts() -> None:
         ([], {0: 0}),
     ],
 )
-def test_without_a_checkpoint_at_or_before_the_cut_off_nothing_goes(names: list[str], timestamps: dict[int, int]) -> None:
+def test_without_a_checkpoint_at_or_before_the_cut_off_nothing_goes(
+    names: list[str], timestamps: dict[int, int]
+) -> None:
     """CLEAN-3, CLEAN-4."""
     staged = (f"{_v(0)}.{_UUID}.json",)
     assert _cleanup(names, timestamps, staged=staged) == retention.LogCleanupPlan()

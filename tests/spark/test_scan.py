@@ -111,9 +111,7 @@ VALUES: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_partition_values_of_every_type_round_trip(
-    spark: SparkSession, tmp_path: Path, kind: str, ansi: str
-) -> None:
+def test_partition_values_of_every_type_round_trip(spark: SparkSession, tmp_path: Path, kind: str, ansi: str) -> None:
     """PART-1 to PART-6, PATH-4, NTZ-3: through directories, and through the log alone."""
     files = Files(spark, tmp_path, f"id long, p {kind}", "p")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
@@ -150,12 +148,16 @@ def test_the_log_decides_about_values_not_the_directories(spark: SparkSession, t
     files.place("p=a/q=01/spelling.parquet", one, p="a", q="01")
     files.place("p=__HIVE_DEFAULT_PARTITION__/q=1/null.parquet", one, p=None, q="1")
     files.place("p=/q=1/empty.parquet", one, p="", q="1")
-    files.place("p=a/q=2/inside.parquet", pa.table({"id": [1], "p": ["no"], "q": pa.array([9], pa.int32())}), p="a", q="2")
+    files.place(
+        "p=a/q=2/inside.parquet", pa.table({"id": [1], "p": ["no"], "q": pa.array([9], pa.int32())}), p="a", q="2"
+    )
     outside = tmp_path / "elsewhere" / "p=z" / "q=7"
     outside.mkdir(parents=True)
     pq.write_table(one, outside / "far.parquet")
     files.adds.append(
-        AddFile(path=f"file://{outside}/far.parquet", partition_values={"p": "a", "q": "3"}, size=1, modification_time=0)
+        AddFile(
+            path=f"file://{outside}/far.parquet", partition_values={"p": "a", "q": "3"}, size=1, modification_time=0
+        )
     )
     expected = 6 * [("a", 1)] + 2 * [(None, 1)] + [("a", 2), ("a", 3)]
     assert sorted(files.rows(columns=["p", "q"]), key=str) == sorted(expected, key=str)
@@ -171,7 +173,11 @@ def test_many_partition_values_without_directories_come_from_the_log(spark: Spar
 
 def test_a_foreign_file_in_a_live_directory_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
     """LOG-19: the live set decides, whatever lies beside it."""
-    files = Files(spark, tmp_path, "id long", )
+    files = Files(
+        spark,
+        tmp_path,
+        "id long",
+    )
     adds = files.write_frame(spark.range(100).repartition(10))
     assert len(adds) == 10
     assert len(files.rows()) == 100

@@ -86,7 +86,9 @@ def test_empty_tasks_add_no_file(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_timestamps_are_int64_microseconds_in_utc(spark: SparkSession, tmp_path: Path) -> None:
     """PQ-1, NTZ-2."""
-    frame = spark.sql("SELECT timestamp'1500-01-01 00:00:00Z' t, timestamp_ntz'2020-01-01 00:00:00.000001' n").coalesce(1)
+    frame = spark.sql("SELECT timestamp'1500-01-01 00:00:00Z' t, timestamp_ntz'2020-01-01 00:00:00.000001' n").coalesce(
+        1
+    )
     (add,) = write(frame, tmp_path).adds
     schema = pq.read_metadata(tmp_path / decode_path(add.path)).schema
     assert [schema.column(i).physical_type for i in range(2)] == ["INT64", "INT64"]
@@ -241,7 +243,9 @@ def test_null_in_a_required_nested_place_fails(
     """SCHEMA-9: nested fields too; a null parent breaks nothing."""
     schema = from_spark(spark.sql(f"SELECT 1L id, {good} v").schema)
     schema = StructType((schema.fields[0], StructField("v", schema.fields[1].type, True)))
-    written = write(spark.sql(f"SELECT 1L id, {good} v UNION ALL SELECT 2L, cast(null as {kind})"), tmp_path, schema=schema)
+    written = write(
+        spark.sql(f"SELECT 1L id, {good} v UNION ALL SELECT 2L, cast(null as {kind})"), tmp_path, schema=schema
+    )
     assert written.num_rows == 2
     with pytest.raises(InvalidDataError, match="NOT NULL"):
         write(spark.sql(f"SELECT 1L id, {bad} v"), tmp_path, schema=schema)

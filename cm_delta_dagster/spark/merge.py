@@ -1,0 +1,258 @@
+"""Plans of a merge by key (heading "DML": DML-4, DML-5). Room: spark. DataFrames in, DataFrames and facts out.
+
+Source and target are joined under positional column names, so that neither names with dots nor a source that was computed from
+the target itself can be mistaken for one another. NULL keys match nothing.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.errors import InvalidDataError
+from cm_delta_dagster.protocol.predicates import Comparison, ComparisonOperator, Predicate, conjunction, quote_column
+from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType, StructType
+from cm_delta_dagster.spark.align import align
+from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.predicates import holds
+from cm_delta_dagster.spark.scan import FILE_COLUMN, spark_file_key
+from cm_delta_dagster.spark.schema import from_spark, quoted
+
+_EPOCH_DAY = dt.date(1970, 1, 1)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSource:
+    """The rows of the source in the table's types, and which columns it has.
+
+    Attributes:
+        frame: columns ``offered`` in that order, under the table's names.
+        offered: the columns of the table that the source has.
+        keys: names of the key columns as in the table.
+        schema: schema of the table after the merge.
+    """
+
+    frame: DataFrame
+    offered: StructType
+    keys: tuple[str, ...]
+    schema: StructType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """What one pass over the source told.
+
+    Attributes:
+        duplicate: text of a key that several rows have, or None.
+        outside: text of the keys of a row that lies outside of the declared slice, or None.
+        key_range: predicate that every target row with a key of the source satisfies.
+    """
+
+    num_rows: int
+    duplicate: str | None
+    outside: str | None
+    key_range: Predicate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """Rows of one or more target files that the merge concerns."""
+
+    matched: int = 0
+    unmatched: int = 0
+
+
+def merge_source(frame: DataFrame, schema: StructType, keys: Sequence[str]) -> MergeSource:
+    """The source brought into the table's types; ``keys`` are names of the table's columns."""
+    given = from_spark(frame.schema)
+    offered = StructType(tuple(item for item in schema.fields if given.field(item.name) is not None))
+    return MergeSource(frame=align(frame, offered), offered=offered, keys=tuple(keys), schema=schema)
+
+
+def source_facts(source: MergeSource, within: Predicate | None) -> SourceFacts:
+    """Count rows, find duplicate keys, rows outside of ``within`` and the range of each key; one Spark job."""
+    keys = [F.col(quoted(name)) for name in source.keys]
+    complete = reduce(and_, [key.isNotNull() for key in keys])
+    text = F.concat_ws(", ", *[F.concat(F.lit(f"{n} = "), _shown(k)) for n, k in zip(source.keys, keys, strict=True)])
+    aggregates = [F.count(F.lit(1)).alias("n")]
+    if within is not None:
+        aggregates.append(F.max(F.when(~holds(within, source.schema), text)).alias("outside"))
+    groups = source.frame.groupBy(*[key.alias(f"k{i}") for i, key in enumerate(keys)]).agg(
+        *aggregates, F.max(F.when(complete, text)).alias("key")
+    )
+    bounds = [_bounds(f"k{i}", _type_of(source, name)) for i, name in enumerate(source.keys)]
+    totals = groups.agg(
+        F.sum("n").alias("rows"),
+        F.max(F.when(F.col("n") > 1, F.col("key"))).alias("duplicate"),
+        *([F.max("outside").alias("outside")] if within is not None else []),
+        *[column for pair in bounds for column in pair],
+    )
+    with spark_errors("looking at the source of a merge"):
+        (row,) = totals.collect()
+    return SourceFacts(
+        num_rows=int(row["rows"] or 0),
+        duplicate=row["duplicate"],
+        outside=row["outside"] if within is not None else None,
+        key_range=_key_range(source, row),
+    )
+
+
+def check_unique(facts: SourceFacts) -> None:
+    """Raises InvalidDataError if several rows of the source have one key (DML-5)."""
+    if facts.duplicate is not None:
+        raise InvalidDataError(
+            f"Several rows of the source have the key {facts.duplicate}; which of them should win is not known. Nothing was "
+            "committed. Make the keys unique, e.g. keep the newest row of each key."
+        )
+
+
+def find_hits(target: DataFrame, source: MergeSource, within: Predicate | None) -> dict[str, Hits]:
+    """Rows of each target file that have a partner in the source, by file key; one Spark job.
+
+    Args:
+        target: of :func:`~cm_delta_dagster.spark.scan.scan_with_files`.
+    """
+    return _hits(_in_scope(target, source, within), source, how="inner")
+
+
+def find_scope(target: DataFrame, source: MergeSource, within: Predicate | None) -> dict[str, Hits]:
+    """As :func:`find_hits`, for every file that has a row inside of ``within``; rows without a partner are counted too."""
+    return _hits(_in_scope(target, source, within).where("scope"), source, how="left")
+
+
+def _in_scope(target: DataFrame, source: MergeSource, within: Predicate | None) -> DataFrame:
+    scope = F.lit(True) if within is None else holds(within, source.schema)
+    keys = [F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(source.keys)]
+    return target.select(*keys, scope.alias("scope"), F.col(FILE_COLUMN))
+
+
+def _hits(target: DataFrame, source: MergeSource, *, how: str) -> dict[str, Hits]:
+    wanted = source.frame.select(
+        *[F.col(quoted(name)).alias(f"s{i}") for i, name in enumerate(source.keys)], F.lit(True).alias("found")
+    )
+    partner = reduce(and_, [F.col(f"t{i}") == F.col(f"s{i}") for i in range(len(source.keys))]) & F.col("scope")
+    counted = (
+        target.join(wanted, partner, how)
+        .groupBy(FILE_COLUMN)
+        .agg(F.count("found").alias("matched"), F.count(F.lit(1)).alias("rows"))
+    )
+    with spark_errors("looking for the rows that a merge changes"):
+        found = counted.collect()
+    return {
+        spark_file_key(row[FILE_COLUMN]): Hits(matched=int(row["matched"]), unmatched=int(row["rows"] - row["matched"]))
+        for row in found
+    }
+
+
+def upserted(target: DataFrame, source: MergeSource, within: Predicate | None) -> DataFrame:
+    """Target rows with the source's values where the key matches, and the source's other rows."""
+    return _joined(target, source, within, how="full_outer")
+
+
+def updated(target: DataFrame, source: MergeSource, within: Predicate | None) -> DataFrame:
+    """Target rows with the source's values where the key matches."""
+    return _joined(target, source, within, how="left")
+
+
+def replaced(target: DataFrame, source: MergeSource, within: Predicate | None) -> DataFrame:
+    """As :func:`upserted`, less the target rows inside of ``within`` that have no partner."""
+    return _joined(target, source, within, how="full_outer", drop_unmatched=True)
+
+
+def new_rows(target: DataFrame, source: MergeSource, within: Predicate | None) -> DataFrame:
+    """Rows of the source whose key no target row has."""
+    scope = F.lit(True) if within is None else holds(within, source.schema)
+    known = target.where(scope).select(*[F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(source.keys)])
+    named = source.frame.toDF(*[f"s{i}" for i in range(len(source.offered.fields))])
+    places = {item.name: i for i, item in enumerate(source.offered.fields)}
+    partner = reduce(and_, [F.col(f"s{places[name]}") == F.col(f"t{i}") for i, name in enumerate(source.keys)])
+    return named.join(known, partner, "left_anti").toDF(*source.offered.names)
+
+
+def _joined(
+    target: DataFrame, source: MergeSource, within: Predicate | None, *, how: str, drop_unmatched: bool = False
+) -> DataFrame:
+    fields = source.schema.fields
+    scope = F.lit(True) if within is None else holds(within, source.schema)
+    left = target.select(
+        *[F.col(quoted(item.name)).alias(f"t{i}") for i, item in enumerate(fields)], scope.alias("scope")
+    )
+    places = {item.name: i for i, item in enumerate(source.offered.fields)}
+    right = source.frame.toDF(*[f"s{i}" for i in range(len(places))]).withColumn("found", F.lit(True))
+    positions = {item.name: i for i, item in enumerate(fields)}
+    partner = reduce(and_, [F.col(f"t{positions[name]}") == F.col(f"s{places[name]}") for name in source.keys])
+    joined = left.join(right, partner & F.col("scope"), how)
+    if drop_unmatched:
+        # Scope is NULL only for rows of the source alone.
+        joined = joined.where(F.col("found").isNotNull() | ~F.coalesce(F.col("scope"), F.lit(True)))
+    found = F.col("found").isNotNull()
+    columns: list[Column] = []
+    for i, item in enumerate(fields):
+        # A column that the source does not have keeps its value in rows that are updated.
+        value = F.col(f"t{i}")
+        if item.name in places:
+            value = F.when(found, F.col(f"s{places[item.name]}")).otherwise(value)
+        columns.append(value.alias(item.name))
+    return joined.select(*columns)
+
+
+def _shown(key: Column) -> Column:
+    return F.coalesce(key.cast("string"), F.lit("NULL"))
+
+
+def _type_of(source: MergeSource, name: str) -> DataType:
+    field = source.schema.field(name)
+    assert field is not None
+    return field.type
+
+
+def _bounds(name: str, data_type: DataType) -> tuple[Column, ...]:
+    """Least and greatest value of a key among complete keys, in a form that travels without a time zone."""
+    value = F.col(name)
+    if isinstance(data_type, DecimalType) or data_type in map(
+        PrimitiveType, ("byte", "short", "integer", "long", "string")
+    ):
+        form = value
+    elif data_type == PrimitiveType("date"):
+        form = F.unix_date(value)
+    elif data_type == PrimitiveType("timestamp"):
+        form = F.unix_micros(value)
+    elif data_type == PrimitiveType("timestamp_ntz"):
+        form = value.cast("string")
+    else:
+        return ()
+    complete = F.when(F.col("key").isNotNull(), form)
+    return F.min(complete).alias(f"min_{name}"), F.max(complete).alias(f"max_{name}")
+
+
+def _key_range(source: MergeSource, row: Row) -> Predicate:
+    parts: list[Predicate] = []
+    values: Mapping[str, Any] = row.asDict()
+    for i, name in enumerate(source.keys):
+        least, greatest = values.get(f"min_k{i}"), values.get(f"max_k{i}")
+        if least is None or greatest is None:
+            continue
+        try:
+            low, high = (_value(bound, _type_of(source, name)) for bound in (least, greatest))
+        except (ValueError, OverflowError):
+            continue  # Beyond what Python's dates can hold: this key limits nothing.
+        column = quote_column((name,))
+        parts.append(Comparison(column, ComparisonOperator.GE, low))
+        parts.append(Comparison(column, ComparisonOperator.LE, high))
+    return conjunction(parts)
+
+
+def _value(bound: Any, data_type: DataType) -> Any:
+    if data_type == PrimitiveType("date"):
+        return _EPOCH_DAY + dt.timedelta(days=bound)
+    if data_type == PrimitiveType("timestamp"):
+        return _EPOCH + dt.timedelta(microseconds=bound)
+    if data_type == PrimitiveType("timestamp_ntz"):
+        return dt.datetime.fromisoformat(bound)
+    return bound
