@@ -1,7 +1,7 @@
 """Delta tables whose commits a catalog ratifies, for PySpark and Dagster. This module is the public surface.
 
-``connect`` is the way in for scripts and notebooks; ``cm_delta_dagster.orchestration`` holds what Dagster needs. Names are
-looked up when they are first used: importing a single room of the package loads neither Spark nor Dagster.
+``connect`` is the way in for scripts and notebooks; ``cm_delta_dagster.orchestration`` holds what Dagster needs. Names
+are looked up when they are first used: importing a single room of the package loads neither Spark nor Dagster.
 """
 
 import importlib
@@ -31,8 +31,8 @@ if typing.TYPE_CHECKING:
         VersionNotFoundError,
     )
     from cm_delta_dagster.operations.merge import MergeMode
+    from cm_delta_dagster.operations.row_commit import WriteOutcome, WriteResult
     from cm_delta_dagster.operations.vacuum import RetentionCheck
-    from cm_delta_dagster.operations.write import WriteOutcome, WriteResult
     from cm_delta_dagster.protocol.schema_evolution import SchemaMode
     from cm_delta_dagster.storage.stores import Stores
 
@@ -86,8 +86,8 @@ _HOMES = {
     "SqlCatalog": "cm_delta_dagster.catalog.sql",
     "Stores": "cm_delta_dagster.storage.stores",
     "TableIdentifier": "cm_delta_dagster.catalog.catalog",
-    "WriteOutcome": "cm_delta_dagster.operations.write",
-    "WriteResult": "cm_delta_dagster.operations.write",
+    "WriteOutcome": "cm_delta_dagster.operations.row_commit",
+    "WriteResult": "cm_delta_dagster.operations.row_commit",
     "connect": "cm_delta_dagster.connection",
 }
 

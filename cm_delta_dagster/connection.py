@@ -38,9 +38,9 @@ from cm_delta_dagster.operations.merge import MergeMode, merge
 from cm_delta_dagster.operations.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
 from cm_delta_dagster.operations.publish import PublishResult, publish
 from cm_delta_dagster.operations.read import read
+from cm_delta_dagster.operations.row_commit import WriteResult, as_predicate
 from cm_delta_dagster.operations.vacuum import RetentionCheck, VacuumPlan, VacuumResult, plan_vacuum, vacuum
-from cm_delta_dagster.operations.write import WriteResult, append, overwrite
-from cm_delta_dagster.protocol.predicate_text import parse_predicate
+from cm_delta_dagster.operations.write import append, overwrite
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import StructType, from_arrow_schema
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
@@ -197,11 +197,11 @@ class Connection:
         self._set_rule(scope, kind, reason, allowed=True)
 
     def deny(self, scope: str, kind: MaintenanceKind | str, reason: str = "") -> None:
-        """Deny a kind of maintenance; arguments and errors as in :meth:`allow`. The rule of the longest scope decides."""
+        """Deny a kind of maintenance; arguments and errors as in :meth:`allow`. The longest scope decides."""
         self._set_rule(scope, kind, reason, allowed=False)
 
     def policy(self) -> tuple[MaintenanceRule, ...]:
-        """Every rule. Without one, checkpoint, log compaction and checksum are allowed and everything else is denied."""
+        """Every rule. Without one, checkpoint, log compaction and checksum are allowed, everything else is denied."""
         return self.client.catalog.maintenance_rules()
 
     def close(self) -> None:
@@ -262,7 +262,7 @@ class DeltaTable:
     def files(self, where: Predicate | str | None = None) -> pa.Table:
         """Live data files at the latest version, one row each; with ``where``, those that may hold a matching row."""
         snapshot = self.snapshot()
-        return snapshot.matching_files(_predicate(where, snapshot))
+        return snapshot.matching_files(as_predicate(where, snapshot.schema))
 
     def to_df(
         self,
@@ -466,10 +466,6 @@ def _schema(schema: StructType | T.StructType | pa.Schema) -> StructType:
         f"A {type(schema).__name__} is no schema. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, or "
         "a cm_delta_dagster.StructType."
     )
-
-
-def _predicate(where: Predicate | str | None, snapshot: Snapshot) -> Predicate | None:
-    return parse_predicate(where, snapshot.schema) if isinstance(where, str) else where
 
 
 def _kind(kind: MaintenanceKind | str) -> MaintenanceKind:

@@ -23,7 +23,7 @@ from cm_delta_dagster.protocol.log_segment import (
     build_log_segment,
 )
 from cm_delta_dagster.protocol.reconciliation import TableState, replay, state_from_checkpoint
-from cm_delta_dagster.storage.parquet import decode_parquet
+from cm_delta_dagster.storage.parquet import decode_parquet, populated_columns
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
@@ -172,4 +172,5 @@ def _read_checkpoint_file(store: Store, location: str) -> CheckpointContent:
     data = store.read(location)
     if location.endswith(".json"):
         return checkpoints.read_checkpoint_json(data)
-    return checkpoints.read_checkpoint(decode_parquet(data))
+    # Parsed statistics and partition values repeat what the text columns say; they are read only where the text is missing.
+    return checkpoints.read_checkpoint(decode_parquet(data, checkpoints.columns_to_read(populated_columns(data))))

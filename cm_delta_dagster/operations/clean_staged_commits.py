@@ -11,7 +11,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance import maintenance_claim, require_permission
 from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.log_files import CommitFile, StagedCommitFile, parse_log_file
+from cm_delta_dagster.protocol.log_files import CommitFile, parse_log_file
 from cm_delta_dagster.protocol.retention import orphaned_staged_commits
 from cm_delta_dagster.protocol.table_features import check_writable
 
@@ -101,9 +101,6 @@ def _with_published_copy(table: Table, names: tuple[str, ...]) -> tuple[str, ...
     if not published:
         return ()
     oldest = min(published)
-    staged = ((name, parse_log_file(f"{log_files.STAGED_COMMITS_DIRECTORY}/{name}")) for name in names)
-    return tuple(
-        name
-        for name, file in staged
-        if isinstance(file, StagedCommitFile) and (file.version in published or file.version < oldest)
-    )
+    # Names of staged commits begin with their version (CM-3); others are not among them.
+    versions = {name: int(name.partition(".")[0]) for name in names}
+    return tuple(name for name, version in versions.items() if version in published or version < oldest)

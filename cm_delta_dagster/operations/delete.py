@@ -24,8 +24,8 @@ def delete(
 ) -> WriteResult:
     """Remove the rows for which ``where`` is true; rows for which it is NULL stay.
 
-    Files whose partition values prove that all rows go are removed without being read; a delete that finds no row commits
-    nothing.
+    Files whose partition values prove that all rows go are removed without being read; a delete that finds no row
+    commits nothing.
 
     Raises:
         InvalidArgumentError: ``where`` is no condition over the table's columns.

@@ -1,7 +1,7 @@
 """Merge by key: upsert, insert, update, replace a slice (heading "DML": DML-4, DML-5). Room: operations. One commit.
 
-Copy-on-write: target files with a matching row are rewritten, the others are not touched. The source is evaluated once and
-kept while the merge runs.
+Copy-on-write: target files with a matching row are rewritten, the others are not touched. The source is evaluated once
+and kept while the merge runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +82,8 @@ def merge(
     Args:
         frame: at most one row for each key. Columns it lacks keep their value in updated rows and are NULL in new ones.
         keys: names of the key columns, ignoring case.
-        within: slice of the table that the merge is about; rows of the table outside are neither looked at nor changed, and rows
+        within: slice of the table that the merge is about; rows of the table outside are neither looked at nor changed,
+        and rows
             of ``frame`` outside are an error. Merges of disjoint partitions do not conflict when they say so.
         schema_mode: STRICT, or MERGE to add columns to the table.
         idempotency: the merge happens once for this application and version (TXN-4).
@@ -269,7 +270,8 @@ def _key_names(keys: Sequence[str], table: StructType, offered: StructType) -> t
 def _check_inside(facts: SourceFacts, scope: Predicate | None) -> None:
     if facts.outside is not None and scope is not None:
         raise PartitionMismatchError(
-            f"The row with the key {facts.outside} lies outside of {to_sql(scope)}, the slice that this merge declared. Nothing was "
+            f"The row with the key {facts.outside} lies outside of {to_sql(scope)}, the slice that this merge "
+            f"declared. Nothing was "
             "committed. Leave such rows out, or widen the slice."
         )
 

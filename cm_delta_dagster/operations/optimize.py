@@ -28,10 +28,10 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
 )
 from cm_delta_dagster.operations.maintenance import maintenance_claim, require_permission
+from cm_delta_dagster.operations.row_commit import as_predicate
 from cm_delta_dagster.protocol.actions import AddFile
 from cm_delta_dagster.protocol.file_actions import adds_to_table, partition_column, removes_of
 from cm_delta_dagster.protocol.partition_values import parse_partition_value
-from cm_delta_dagster.protocol.predicate_text import parse_predicate
 from cm_delta_dagster.protocol.predicates import Predicate, columns_of, partition_only, to_sql
 from cm_delta_dagster.protocol.statistics import num_records, statistics_columns
 from cm_delta_dagster.protocol.table_features import check_writable
@@ -249,9 +249,9 @@ def _deleted_rows(files: pa.Table) -> pa.Array:
 
 
 def _partition_predicate(snapshot: Snapshot, where: Predicate | str | None) -> Predicate | None:
-    if where is None:
+    predicate = as_predicate(where, snapshot.schema)
+    if predicate is None:
         return None
-    predicate = parse_predicate(where, snapshot.schema) if isinstance(where, str) else where
     if not partition_only(predicate, snapshot.partition_columns):
         columns = ", ".join(snapshot.partition_columns) or "none: the table is not partitioned"
         raise InvalidArgumentError(

@@ -1,7 +1,8 @@
-"""Taking the rows that satisfy a predicate out of a table, copy-on-write (heading "DML", DML-2, DML-3). Room: operations.
+"""Taking the rows that satisfy a predicate out of a table, copy-on-write (heading "DML", DML-2, DML-3). Room:
+operations.
 
-Shared by DELETE and by the overwrite of a slice. Files whose partition values prove that every row goes are removed without a
-look into them; only files that hold rows of both kinds are rewritten.
+Shared by DELETE and by the overwrite of a slice. Files whose partition values prove that every row goes are removed
+without a look into them; only files that hold rows of both kinds are rewritten.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """What every verb that writes rows shares: schema changes, idempotency, the commit and its result. Room: operations.
 
-Nothing here decides which rows change. New files exist before the commit and are deleted again only after an answer that proves
-that no commit names them.
+Nothing here decides which rows change. New files exist before the commit and are deleted again only after an answer
+that proves that no commit names them.
 """
 
 import json
@@ -65,7 +65,8 @@ class WriteResult:
     """What a write did.
 
     Attributes:
-        version: the version committed; for ALREADY_COMMITTED the one that did the work where it can still be told, else,
+        version: the version committed; for ALREADY_COMMITTED the one that did the work where it can still be told,
+        else,
             as for NOTHING_TO_DO, the version that was looked at.
         data_version: newest version at or before ``snapshot.version`` that changed data.
         num_output_rows: rows in the files that were added, rewritten ones included.
@@ -107,7 +108,8 @@ def check_not_append_only(snapshot: Snapshot, doing: str) -> None:
     """Raises IllegalCommitError for a table that keeps every row (APPEND-2); nothing has been written then."""
     if snapshot.properties.append_only:
         raise IllegalCommitError(
-            f"Table {snapshot.identifier} is append-only (delta.appendOnly=true) and {doing} removes rows; nothing was written. "
+            f"Table {snapshot.identifier} is append-only (delta.appendOnly=true) and {doing} removes rows; nothing was "
+            f"written. "
             "Append instead, or unset the property first."
         )
 
@@ -165,7 +167,8 @@ def _relaxed(data_type: DataType) -> DataType:
 
 
 def write_rows(table: Table, frame: DataFrame, shape: TargetShape, guard: Predicate | None = None) -> WrittenFiles:
-    """Data files for ``frame`` in the shape of the table. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
+    """Data files for ``frame`` in the shape of the table. Raises as
+    :func:`~cm_delta_dagster.spark.write.write_files`."""
     properties = TableProperties(shape.metadata.configuration)
     partition_columns = shape.metadata.partition_columns
     return write_files(
@@ -219,8 +222,8 @@ def rows_of_files(table: Table, snapshot: Snapshot, session: SparkSession, files
 class RowCommit:
     """A transaction of one verb with the files it has written so far.
 
-    Leaving the ``with`` block by an exception deletes those files, unless the commit had begun: then only an answer that proves
-    that nothing was committed makes them garbage.
+    Leaving the ``with`` block by an exception deletes those files, unless the commit had begun: then only an answer
+    that proves that nothing was committed makes them garbage.
     """
 
     table: Table
@@ -253,7 +256,8 @@ class RowCommit:
         """Commit the written files and the removal of ``removed``, or nothing if nothing changes.
 
         Raises:
-            CommitConflictError, CommitRejectedError, CommitRetriesExceededError, CommitStateUnknownError: as ``commit``.
+            CommitConflictError, CommitRejectedError, CommitRetriesExceededError, CommitStateUnknownError: as
+            ``commit``.
         """
         self._fill(removed, metrics)
         if self.transaction.is_empty:

@@ -88,7 +88,8 @@ def overwrite(
     """Replace all rows, or exactly the rows that satisfy ``where``, by the rows of ``frame``, in one commit (DML-7).
 
     Args:
-        where: the slice that is replaced; an empty frame clears it. A condition on partition columns alone removes whole
+        where: the slice that is replaced; an empty frame clears it. A condition on partition columns alone removes
+        whole
             files and reads nothing; another one rewrites the files that hold rows of both kinds. NULL does not satisfy.
         schema_mode: OVERWRITE replaces the schema too, only without ``where``.
         idempotency: the write happens once for this application and version (TXN-4).
@@ -101,7 +102,8 @@ def overwrite(
     check_frame(frame)
     if schema_mode is SchemaMode.OVERWRITE and where is not None:
         raise InvalidArgumentError(
-            "The schema can be replaced only together with all rows; a slice leaves old rows. Leave out `where`, or merge the schema."
+            "The schema can be replaced only together with all rows; a slice leaves old rows. Leave out `where`, or "
+            "merge the schema."
         )
     snapshot = table.snapshot()
     done = already_done(table, snapshot, idempotency)

@@ -159,7 +159,7 @@ def _dispatch(
         case WriteMode.MERGE:
             return merge(
                 table,
-                frame=_inside(frame, offered, within),
+                frame=frame,
                 keys=contract.merge_keys,
                 mode=contract.merge_mode,
                 within=within,

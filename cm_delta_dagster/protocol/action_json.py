@@ -69,9 +69,18 @@ def encode_commit(actions: Sequence[Action]) -> bytes:
 
 
 def encode_action(action: Action) -> str:
-    """One line: the action wrapped in an object whose only key is its name."""
+    """One line: the action wrapped in an object whose only key is its name.
+
+    Raises:
+        IllegalCommitError: a value has no form in JSON and UTF-8, such as NaN or a lone surrogate.
+    """
     name, fields = _to_json(action)
-    return json.dumps({name: fields}, ensure_ascii=False, separators=(",", ":"))
+    try:
+        line = json.dumps({name: fields}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        line.encode()
+    except (TypeError, ValueError) as error:
+        raise IllegalCommitError(f"The action {name} cannot be written as JSON ({error}). Nothing was written.") from error
+    return line
 
 
 def _to_json(action: Action) -> tuple[str, dict[str, Any]]:
@@ -201,6 +210,17 @@ _INFO_FIELDS = {
     "engineInfo": "engine_info",
     "txnId": "txn_id",
 }
+
+_INFO_TYPES: Mapping[str, type] = {
+    "inCommitTimestamp": int,
+    "timestamp": int,
+    "operationParameters": dict,
+    "readVersion": int,
+    "isBlindAppend": bool,
+    "operationMetrics": dict,
+    "tags": dict,
+}
+"""All other fields of ``_INFO_FIELDS`` are strings."""
 
 
 def _commit_info_to_json(info: CommitInfo) -> dict[str, Any]:
@@ -370,11 +390,14 @@ def _metadata_from_json(row: Mapping[str, Any]) -> Metadata:
 
 
 def _commit_info_from_json(row: Mapping[str, Any]) -> CommitInfo:
-    known: dict[str, Any] = {attribute: row.get(name) for name, attribute in _INFO_FIELDS.items()}
-    known["operation_parameters"] = _texts(row.get("operationParameters")) or {}
-    known["operation_metrics"] = _texts(row.get("operationMetrics"))
-    known["tags"] = _texts(row.get("tags"))
-    extra = {name: value for name, value in row.items() if name not in _INFO_FIELDS}
+    """Any object is a legal commitInfo (CINFO-1): a known name with a value of another type stays in ``extra``."""
+    known: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for name, value in row.items():
+        if name not in _INFO_FIELDS or (value is not None and type(value) is not _INFO_TYPES.get(name, str)):
+            extra[name] = value
+        elif value is not None:
+            known[_INFO_FIELDS[name]] = _texts(value) if isinstance(value, Mapping) else value
     return CommitInfo(**known, extra=extra)
 
 

@@ -91,44 +91,51 @@ def _undeclared_keys(table: pa.Table, keys: _Keys) -> _Keys:
 
 
 def _extract(table: pa.Table, action: str, schema: pa.Schema) -> pa.Table:
-    rows = table.column(action)
-    rows = rows.filter(pc.is_valid(rows)).combine_chunks()
-    if isinstance(rows, pa.ChunkedArray):
-        rows = pa.concat_arrays(rows.chunks)
+    """The rows of one action, chunk by chunk: where a chunk holds nothing else, its columns are taken over uncopied."""
+    batches = []
+    for chunk in table.column(action).chunks:
+        rows = chunk.filter(chunk.is_valid()) if chunk.null_count else chunk
+        if len(rows):
+            batches.append(_batch(rows, schema))
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def _batch(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field in schema:
         values = pc.struct_field(rows, field.name)
         if field.name in _MAPS:
             values = struct_to_map(values, drop_null_entries=field.name == "tags")
-        elif pa.types.is_struct(field.type):
-            values = values.cast(field.type) if values.type != field.type else values
+        elif values.type != field.type:
+            values = values.cast(field.type)
         columns.append(values)
-    if len(rows) and columns[0].null_count:
+    if columns[0].null_count:
         raise ValueError("a file action without path")
-    return pa.table(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def struct_to_map(values: pa.StructArray, *, drop_null_entries: bool) -> pa.MapArray:
     """A struct of strings as ``map<string, string>``; null stays null."""
     names = [field.name for field in values.type]
     count, width = len(values), len(names)
+    if values.null_count == count:
+        return pa.nulls(count, STRING_MAP)
     valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
     if not names:
         offsets = pa.array(np.zeros(count + 1, dtype=np.int32))
         return _map(offsets, pa.array([], pa.string()), pa.array([], pa.string()), valid)
     columns = pa.concat_arrays([pc.struct_field(values, name).cast(pa.string()) for name in names])
-    items = columns.take(pa.array(np.arange(count * width).reshape(width, count).T.ravel()))
+    items = columns if width == 1 else columns.take(pa.array(np.arange(count * width).reshape(width, count).T.ravel()))
     keep = np.repeat(valid, width)
     if drop_null_entries:
         keep &= pc.is_valid(items).to_numpy(zero_copy_only=False)
     keys = pa.DictionaryArray.from_arrays(np.tile(np.arange(width, dtype=np.int32), count), pa.array(names)).cast(pa.string())
     offsets = np.concatenate([[0], np.cumsum(keep.reshape(count, width).sum(axis=1))]).astype(np.int32)
-    mask = pa.array(keep)
-    return _map(pa.array(offsets), keys.filter(mask), items.filter(mask), valid)
+    if not keep.all():
+        mask = pa.array(keep)
+        keys, items = keys.filter(mask), items.filter(mask)
+    return _map(pa.array(offsets), keys, items, valid)
 
 
 def _map(offsets: pa.Array, keys: pa.Array, items: pa.Array, valid: np.ndarray) -> pa.MapArray:
-    result = pa.MapArray.from_arrays(offsets, keys, items)
-    if valid.all():
-        return result.cast(STRING_MAP)
-    return pc.if_else(pa.array(valid), result.cast(STRING_MAP), pa.scalar(None, STRING_MAP))
+    return pa.MapArray.from_arrays(offsets, keys, items, mask=None if valid.all() else pa.array(~valid)).cast(STRING_MAP)

@@ -1,7 +1,8 @@
-"""``stats_parsed`` of checkpoints (protocol "Checkpoint Schema"): statistics as a struct of native types. Room: protocol.
+"""``stats_parsed`` of checkpoints (protocol "Checkpoint Schema"): statistics as a struct of native types. Room:
+protocol.
 
-Both directions are columnar: a table may have millions of files. Which columns have statistics is taken from the statistics
-themselves; collecting them and concluding from them is done elsewhere.
+Both directions are columnar: a table may have millions of files. Which columns have statistics is taken from the
+statistics themselves; collecting them and concluding from them is done elsewhere.
 """
 
 import json
@@ -27,7 +28,8 @@ def physical_name(item: StructField) -> str:
 
 
 def stats_struct(stats: pa.ChunkedArray | pa.Array, schema: StructType, *, without: frozenset[str]) -> pa.Array | None:
-    """The ``stats_parsed`` column for a column of ``stats`` texts; None if no file has any statistics (CKPT-10, CKPT-11).
+    """The ``stats_parsed`` column for a column of ``stats`` texts; None if no file has any statistics (CKPT-10,
+    CKPT-11).
 
     Columns without a single value are left out. ``schema`` has physical names; ``without`` are the partition columns.
     """

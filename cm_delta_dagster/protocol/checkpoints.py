@@ -1,7 +1,8 @@
 """Checkpoints (protocol "Checkpoints", "V2 Spec", "V1 Spec"): a table state as rows, and back. Room: protocol.
 
-Each row is one action: one struct column per kind of action, exactly one of them not null (CKPT-2). Bytes, file names and the
-order in which files are written belong to others; multi-part checkpoints are read, one part at a time, and never written.
+Each row is one action: one struct column per kind of action, exactly one of them not null (CKPT-2). Bytes, file
+names and the order in which files are written belong to others; multi-part checkpoints are read, one part at a
+time, and never written.
 """
 
 import json
@@ -167,7 +168,8 @@ def read_checkpoint(top: pa.Table) -> CheckpointContent:
     """Understand the rows of one checkpoint file of any kind: classic, part, V2 top level or sidecar.
 
     Raises:
-        CorruptLogError: several protocols, metadata or checkpointMetadata, file actions beside sidecars, a missing field.
+        CorruptLogError: several protocols, metadata or checkpointMetadata, file actions beside sidecars, a missing
+        field.
     """
     try:
         protocols = _values(top, "protocol")
@@ -209,7 +211,8 @@ def read_checkpoint_json(data: bytes) -> CheckpointContent:
                 sidecars.append(_sidecar(action["sidecar"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptLogError(
-            f"A JSON checkpoint holds a line that is no action ({type(error).__name__}: {error}). Write a new checkpoint."
+            f"A JSON checkpoint holds a line that is no action ({type(error).__name__}: {error}). Write a new "
+            f"checkpoint."
         ) from error
     content = CheckpointContent(
         adds=actions.adds,
@@ -352,7 +355,8 @@ def _only(values: Sequence[_T], kind: str) -> _T | None:
 def _refuse_mixture(content: CheckpointContent) -> None:
     if content.sidecars and (content.adds.num_rows or content.removes.num_rows):
         raise CorruptLogError(
-            "A V2 checkpoint has file actions both beside and in its sidecars, so that neither list can be taken as complete. "
+            "A V2 checkpoint has file actions both beside and in its sidecars, so that neither list can be taken "
+            "as complete. "
             "It was written by a faulty client; write a new checkpoint."
         )
 

@@ -1,7 +1,7 @@
 """Version checksums (protocol "Version Checksum File"): counts and sums over a state. Room: protocol.
 
-Built from a state, or advanced from the checksum before by one commit without a look at the table's files. ``allFiles`` is never
-written: it would make every commit as expensive as the table is large.
+Built from a state, or advanced from the checksum before by one commit without a look at the table's files.
+``allFiles`` is never written: it would make every commit as expensive as the table is large.
 """
 
 import json
@@ -35,7 +35,8 @@ DEFAULT_BOUNDARIES: tuple[int, ...] = (
     *(size * _MIB for size in range(2048, 4096, 256)),
     *(2**power * _GIB for power in range(2, 9)),
 )
-"""Lower ends of the bins of ``fileSizeHistogram``. The protocol leaves them to the writer; these are delta-spark's (CRC-5)."""
+"""Lower ends of the bins of ``fileSizeHistogram``. The protocol leaves them to the writer; these are delta-spark's
+(CRC-5)."""
 
 DELETED_RECORD_BOUNDARIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 2_147_483_647)
 """Lower ends of the ten bins of ``deletedRecordCountsHistogramOpt`` (CRC-6)."""
@@ -115,8 +116,8 @@ def advance_checksum(
     ``commit`` must be legal: what it removes was live, and what it adds with ``dataChange`` true was not.
 
     Returns:
-        None where the commit alone does not tell: a removed file without a trusted size, or an added one that may already
-        be in the table (FILE-4). Then the checksum has to be built from the state.
+        None where the commit alone does not tell: a removed file without a trusted size, or an added one that may
+        already be in the table (FILE-4). Then the checksum has to be built from the state.
     """
     adds, removes = commit.adds, commit.removes
     if _may_repeat_files(adds, removes, location) or not _sizes_are_known(removes):
@@ -319,7 +320,8 @@ def _advance_domains(
 
 
 def _may_repeat_files(adds: pa.Table, removes: pa.Table, location: str) -> bool:
-    """Whether an add without data change may refresh a file that is in the table (FILE-4) and must not be counted twice."""
+    """Whether an add without data change may refresh a file that is in the table (FILE-4) and must not be counted
+    twice."""
     refreshing = adds.filter(pc.invert(adds["dataChange"]))
     if not refreshing.num_rows:
         return False

@@ -68,7 +68,8 @@ def canonical_form(json_text: str) -> str:
         document.pop("checksum", None)
     entries: list[tuple[str, str]] = []
     _flatten(document, (), entries)
-    # The document sorts by the path alone; the reference sorts by `path=value`, which differs for arrays of 11 elements.
+    # The document sorts by the path alone; the reference sorts by `path=value`, which differs for arrays of 11
+    # elements.
     entries.sort(key=lambda entry: entry[0].encode())
     return ",".join(f"{path}={value}" if path else value for path, value in entries)
 
@@ -181,7 +182,8 @@ def _scalar(value: Any) -> str:
 
 
 def _encode_string(text: str) -> str:
-    # urllib.parse.quote is not used: what it leaves alone has changed between Python versions, and the checksum must not.
+    # urllib.parse.quote is not used: what it leaves alone has changed between Python versions, and the checksum
+    # must not.
     encoded = "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode())
     return f'"{encoded}"'
 

@@ -49,7 +49,8 @@ def _check_range(versions: Sequence[int]) -> None:
     if len(versions) >= 2 and list(versions) == list(range(versions[0], versions[0] + len(versions))):
         return
     raise IllegalCommitError(
-        f"Versions {list(versions)} cannot be compacted into one file: it must cover two or more versions without a gap. "
+        f"Versions {list(versions)} cannot be compacted into one file: it must cover two or more versions without "
+        f"a gap. "
         "Pass every commit of the range once."
     )
 

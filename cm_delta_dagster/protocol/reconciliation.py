@@ -206,8 +206,14 @@ def state_from_checkpoint(contents: Sequence[CheckpointContent], *, version: int
     """The state that the parts of one checkpoint, its sidecars included, hold together.
 
     Raises:
-        CorruptLogError: the parts hold no protocol or no metadata.
+        CorruptLogError: the parts hold no protocol or no metadata, or are of another version (CKPT-V2-3).
     """
+    for content in contents:
+        if content.checkpoint_metadata is not None and content.checkpoint_metadata.version != version:
+            raise CorruptLogError(
+                f"The checkpoint of version {version} of {location} says that it is one of version "
+                f"{content.checkpoint_metadata.version}; it is not used."
+            )
     adds = pa.concat_tables([ADD_SCHEMA.empty_table(), *(content.adds for content in contents)])
     removes = pa.concat_tables([REMOVE_SCHEMA.empty_table(), *(content.removes for content in contents)])
     small = [

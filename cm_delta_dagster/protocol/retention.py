@@ -1,7 +1,7 @@
 """What vacuum and metadata cleanup may delete (protocol "Metadata Cleanup", "VACUUM"). Room: protocol.
 
-Pure functions that build frozen plans; a plan is the dry run. Listing, reading and deleting is done by others, and so is asking
-the catalog for permission and checking that the client supports the table's writer features (VPC-2).
+Pure functions that build frozen plans; a plan is the dry run. Listing, reading and deleting is done by others, and
+so is asking the catalog for permission and checking that the client supports the table's writer features (VPC-2).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -47,8 +47,8 @@ class VacuumPlan:
 class LogCleanupPlan:
     """Files of the log to delete.
 
-    Invariants: nothing of version ``cut_off_version`` or later is in ``log_names`` but compactions, which are never needed;
-    ``log_names`` ascend by version, so that an interrupted run leaves a readable tail (CLEAN-11).
+    Invariants: nothing of version ``cut_off_version`` or later is in ``log_names`` but compactions, which are never
+    needed; ``log_names`` ascend by version, so that an interrupted run leaves a readable tail (CLEAN-11).
 
     Attributes:
         cut_off_version: version of the checkpoint that becomes the oldest; None = nothing may be deleted (CLEAN-4).
@@ -167,7 +167,8 @@ def sidecar_cleanup_plan(
 
     Args:
         sidecars: name and modification time (epoch milliseconds) of all files in ``_sidecars``.
-        referenced: paths in the ``sidecar`` actions of every remaining checkpoint; None if one of them could not be read, and
+        referenced: paths in the ``sidecar`` actions of every remaining checkpoint; None if one of them could not be
+        read, and
             then nothing is deleted (CLEAN-11).
     """
     if referenced is None:
@@ -192,8 +193,9 @@ def orphaned_staged_commits(
     Args:
         staged: name and modification time (epoch milliseconds) of all files in ``_staged_commits``.
         ratified_names: names of every staged file that the catalog serves.
-        published_version: newest version in ``_delta_log``; a file of a later version may still be proposed or ratified.
-        safety_age_ms: younger files are kept, as a reader or publisher may hold an older answer of the catalog.
+        published_version: newest version in ``_delta_log``; a file of a later version may still be proposed or
+        ratified. safety_age_ms: younger files are kept, as a reader or publisher may hold an older answer of the
+        catalog.
     """
     kept = frozenset(ratified_names)
     return tuple(
@@ -209,7 +211,8 @@ def orphaned_staged_commits(
 
 
 def _listed_keys(location: str, paths: pa.ChunkedArray) -> pa.Array:
-    """Keys of listed files, comparable with ``file_keys``: listed paths are decoded, those of the log are encoded (VAC-7)."""
+    """Keys of listed files, comparable with ``file_keys``: listed paths are decoded, those of the log are encoded
+    (VAC-7)."""
     prefix = normalise_location(location) + "/"
     array = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
     return pc.binary_join_element_wise(pa.scalar(prefix), array.cast(pa.string()), pa.scalar(""))

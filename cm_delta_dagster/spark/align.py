@@ -1,7 +1,7 @@
 """Bringing a DataFrame into the shape of the table (protocol heading "Schema enforcement", SCHEVO-2). Room: spark.
 
-Which shapes may be brought together is decided before, in :mod:`cm_delta_dagster.protocol.schema_evolution`; here the columns
-are found by name, put in order and cast.
+Which shapes may be brought together is decided before, in :mod:`cm_delta_dagster.protocol.schema_evolution`; here the
+columns are found by name, put in order and cast.
 """
 
 from pyspark.sql import Column, DataFrame

@@ -24,8 +24,8 @@ def deletion_words(store: Store, *, location: str, files: pa.Table) -> list[pa.A
     """The deleted positions of each file of ``files``, which all have a deletion vector, as 64-bit words.
 
     Raises:
-        CorruptLogError: a deletion vector contradicts its descriptor or names a row that the file does not have (DV-27).
-        ObjectNotFoundError: the file of a deletion vector is gone.
+        CorruptLogError: a deletion vector contradicts its descriptor or names a row that the file does not have
+        (DV-27). ObjectNotFoundError: the file of a deletion vector is gone.
     """
     descriptors = [_descriptor(value) for value in files["deletionVector"].to_pylist()]
     places = [dv_location(location, descriptor) for descriptor in descriptors]
@@ -69,6 +69,7 @@ def _check_range(bitmap: BitMap64, stats: str | None, path: str) -> None:
         rows = None
     if isinstance(rows, int) and len(bitmap) and bitmap.max() >= rows:
         raise CorruptLogError(
-            f"The deletion vector of {path!r} deletes row {bitmap.max()}, and the file has {rows} rows. It belongs to another file; "
+            f"The deletion vector of {path!r} deletes row {bitmap.max()}, and the file has {rows} rows. It belongs to "
+            f"another file; "
             "restore the deletion vector or an older version of the table."
         )

@@ -87,7 +87,8 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
         return InvalidArgumentError(f"Spark does not accept the query while {doing}: {cause}")
     if _MISSING.search(text):
         return ObjectNotFoundError(
-            f"A file is missing while {doing}: {cause} It is part of the table's version; restore it, or read a version that "
+            f"A file is missing while {doing}: {cause} It is part of the table's version; restore it, or read a "
+            f"version that "
             "does not need it."
         )
     if _STORAGE.search(cause):

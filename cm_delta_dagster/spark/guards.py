@@ -1,7 +1,7 @@
 """Row rules that are enforced inside the job that writes the rows: NOT NULL and the declared predicate. Room: spark.
 
-A rule becomes a condition; one written column is wrapped so that computing it raises where a condition holds. Without a rule
-to check nothing is wrapped.
+A rule becomes a condition; one written column is wrapped so that computing it raises where a condition holds. Without a
+rule to check nothing is wrapped.
 """
 
 from collections.abc import Callable, Iterator
@@ -69,7 +69,8 @@ def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[_Rule]:
         conditions += _nested_nulls(column, item.type, item.name)
         for path, broken in conditions:
             text = (
-                f"Column {path!r} is NOT NULL in the table and a row holds NULL there; nothing was committed. Fill the value or "
+                f"Column {path!r} is NOT NULL in the table and a row holds NULL there; nothing was committed. Fill the "
+                f"value or "
                 "drop the row. The row has "
             )
             yield _Rule(broken, _message(Violation.NOT_NULL, text, shown, schema))

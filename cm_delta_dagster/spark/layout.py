@@ -1,8 +1,9 @@
 """How the files of a scan are handed to Spark (LOG-11, PART-8). Room: spark.
 
-The log alone decides partition values. Spark's own discovery of partitions from directory names is fast, so it is used for the
-files whose directories say exactly what the log says; that is proven here, directory by directory and without an object per
-file. All other files are read without discovery and get their values from the log. No Spark in this module.
+The log alone decides partition values. Spark's own discovery of partitions from directory names is fast, so it is used
+for the files whose directories say exactly what the log says; that is proven here, directory by directory and without
+an object per file. All other files are read without discovery and get their values from the log. No Spark in this
+module.
 """
 
 import re
@@ -23,7 +24,8 @@ from cm_delta_dagster.spark.partition_text import canonical_pattern
 TRANSACTION_COLUMN = "delta.txn"
 """Hidden partition column that Spark discovers in ``delta.txn=<hex>`` directories."""
 
-# Spark's listing silently leaves these out, even when they are named explicitly (HadoopFSUtils.shouldFilterOutPathName).
+# Spark's listing silently leaves these out, even when they are named explicitly
+# (HadoopFSUtils.shouldFilterOutPathName).
 _HIDDEN_NAME = r"(^|/)(\.[^/]*|_[^/=]*|[^/]*\._COPYING_)$"
 _SPECIAL_PATH = r"%|^[A-Za-z][A-Za-z0-9+.\-]*:/|^/|(^|/)\.{0,2}(/|$)"
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/|/")
@@ -114,7 +116,8 @@ def _check_visible(locations: pa.Array) -> None:
     if pc.any(hidden).as_py():
         name = locations.filter(hidden)[0].as_py()
         raise UnsupportedFeatureError(
-            f"The data file {name} has a name that Spark takes for hidden and would leave out without a word; nothing is read. "
+            f"The data file {name} has a name that Spark takes for hidden and would leave out without a word; nothing "
+            f"is read. "
             "Rewrite the table with a client that names data files without a leading '.' or '_'."
         )
 

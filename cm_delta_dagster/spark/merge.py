@@ -1,7 +1,7 @@
 """Plans of a merge by key (heading "DML": DML-4, DML-5). Room: spark. DataFrames in, DataFrames and facts out.
 
-Source and target are joined under positional column names, so that neither names with dots nor a source that was computed from
-the target itself can be mistaken for one another. NULL keys match nothing.
+Source and target are joined under positional column names, so that neither names with dots nor a source that was
+computed from the target itself can be mistaken for one another. NULL keys match nothing.
 """
 
 import datetime as dt
@@ -107,7 +107,8 @@ def check_unique(facts: SourceFacts) -> None:
     """Raises InvalidDataError if several rows of the source have one key (DML-5)."""
     if facts.duplicate is not None:
         raise InvalidDataError(
-            f"Several rows of the source have the key {facts.duplicate}; which of them should win is not known. Nothing was "
+            f"Several rows of the source have the key {facts.duplicate}; which of them should win is not known. "
+            f"Nothing was "
             "committed. Make the keys unique, e.g. keep the newest row of each key."
         )
 
@@ -122,7 +123,8 @@ def find_hits(target: DataFrame, source: MergeSource, within: Predicate | None) 
 
 
 def find_scope(target: DataFrame, source: MergeSource, within: Predicate | None) -> dict[str, Hits]:
-    """As :func:`find_hits`, for every file that has a row inside of ``within``; rows without a partner are counted too."""
+    """As :func:`find_hits`, for every file that has a row inside of ``within``; rows without a partner are counted
+    too."""
     return _hits(_in_scope(target, source, within).where("scope"), source, how="left")
 
 

@@ -1,7 +1,8 @@
 """Partition values between Delta's text form and Spark columns (protocol heading "Partition Value Serialization").
 
-Room: spark. Nothing here depends on the session's time zone or on its ANSI setting. Texts are cast back only in the canonical
-form that :data:`CANONICAL` describes; other legal spellings are first rewritten by ``protocol.partition_values``.
+Room: spark. Nothing here depends on the session's time zone or on its ANSI setting. Texts are cast back only in the
+canonical form that :data:`CANONICAL` describes; other legal spellings are first rewritten by
+``protocol.partition_values``.
 """
 
 from collections.abc import Mapping
@@ -66,14 +67,16 @@ def _text_sql(field: StructField) -> str:
         return _decimal_sql(column, field.type.scale)
     if field.type == BINARY or not isinstance(field.type, PrimitiveType) or canonical_pattern(field.type) is None:
         raise UnsupportedFeatureError(
-            f"Column {field.name!r} of type {data_type_text(field.type)} cannot be written as a partition column: its values have no "
+            f"Column {field.name!r} of type {data_type_text(field.type)} cannot be written as a partition column: its "
+            f"values have no "
             "safe directory name. Partition by a column of a simple type, e.g. a string or a date."
         )
     match field.type.name:
         case "string":
             message = violation_text(
                 Violation.PARTITION_VALUE,
-                f"Partition column {field.name!r} holds the text {HIVE_DEFAULT_PARTITION!r}, which stands for NULL in directory "
+                f"Partition column {field.name!r} holds the text {HIVE_DEFAULT_PARTITION!r}, which stands for NULL in "
+                f"directory "
                 "names and cannot be stored. Replace that value.",
             )
             refused = f"{column} = '{HIVE_DEFAULT_PARTITION}'"
@@ -85,7 +88,8 @@ def _text_sql(field: StructField) -> str:
 
 
 def _timestamp_sql(column: str) -> str:
-    """ISO-8601 in UTC with microseconds, by arithmetic on the instant: Spark's formatter would use the session's zone."""
+    """ISO-8601 in UTC with microseconds, by arithmetic on the instant: Spark's formatter would use the session's
+    zone."""
     micros = f"unix_micros({column})"
     rest = f"pmod({micros}, {_DAY_MICROS}L)"
     day = f"date_add(DATE'1970-01-01', CAST(({micros} - {rest}) div {_DAY_MICROS}L AS INT))"

@@ -1,4 +1,5 @@
-"""Predicates as Spark columns. Room: spark. The SQL text itself is made by :mod:`cm_delta_dagster.protocol.predicates`."""
+"""Predicates as Spark columns. Room: spark. The SQL text itself is made by
+:mod:`cm_delta_dagster.protocol.predicates`."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -16,8 +17,9 @@ def to_column(predicate: Predicate, schema: StructType) -> Column:
     """
     for column in sorted(columns_of(predicate)):
         if schema.field(column_path(column)[0]) is None:
+            names = ", ".join(schema.names)
             raise InvalidArgumentError(
-                f"The condition names column {column!r}, which the table does not have; its columns are {', '.join(schema.names)}."
+                f"The condition names column {column!r}, which the table does not have; its columns are {names}."
             )
     return F.expr(to_sql(predicate))
 

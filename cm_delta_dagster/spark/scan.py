@@ -1,7 +1,7 @@
 """Reading a set of data files as a DataFrame (protocol headings "Data Files", "Deletion Vectors"). Room: spark.
 
-Rows come from Spark's own Parquet reader. The files read are exactly the files given: a directory is handed over whole only if
-its listing proves that nothing else lies in it. This module knows neither the log nor the catalog.
+Rows come from Spark's own Parquet reader. The files read are exactly the files given: a directory is handed over whole
+only if its listing proves that nothing else lies in it. This module knows neither the log nor the catalog.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,12 +114,14 @@ def scan_with_files(
     partition_columns: Sequence[str],
     files: pa.Table,
 ) -> DataFrame:
-    """As :func:`scan`, and :data:`FILE_COLUMN` last; :func:`spark_file_key` makes its values comparable with file keys."""
+    """As :func:`scan`, and :data:`FILE_COLUMN` last; :func:`spark_file_key` makes its values comparable with file
+    keys."""
     return _scan(session, store, location, schema, partition_columns, files, with_files=True)
 
 
 def spark_file_key(spelled: str) -> str:
-    """Normalised key, as of ``path_encoding.file_keys``, of a file location as Spark's ``_metadata.file_path`` spells it."""
+    """Normalised key, as of ``path_encoding.file_keys``, of a file location as Spark's ``_metadata.file_path`` spells
+    it."""
     return normalise_location(unquote(spelled))
 
 
@@ -178,7 +180,8 @@ def _empty(source: _Source) -> DataFrame:
 
 
 def _parts(source: _Source, files: pa.Table) -> Iterator[DataFrame]:
-    """One DataFrame for each group of files; files with a deletion vector stand apart so that the others pay nothing."""
+    """One DataFrame for each group of files; files with a deletion vector stand apart so that the others pay
+    nothing."""
     has_vector = pc.is_valid(files["deletionVector"])
     plain = files.filter(pc.invert(has_vector))
     for group in group_files(plain, location=source.location, partition_fields=source.partitions):
@@ -224,7 +227,8 @@ def _joined_group(source: _Source, group: FileGroup, words: DataFrame | None) ->
 
 _UNMATCHED = violation_text(
     Violation.ENGINE,
-    "Spark spells the location of a data file in an unexpected way, so the values that the log has for it were not found. Nothing "
+    "Spark spells the location of a data file in an unexpected way, so the values that the log has for it were not "
+    "found. Nothing "
     "was read. Rename the table's directory to plain letters, or report this.",
 )
 

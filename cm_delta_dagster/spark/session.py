@@ -33,7 +33,8 @@ def check_frame(frame: Any) -> DataFrame:
         return frame
     given = f"{type(frame).__module__}.{type(frame).__qualname__}"
     raise InvalidArgumentError(
-        f"Rows must come as a pyspark.sql.DataFrame; a {given} was given. Convert it first, e.g. spark.createDataFrame(...)."
+        f"Rows must come as a pyspark.sql.DataFrame; a {given} was given. Convert it first, e.g. "
+        f"spark.createDataFrame(...)."
     )
 
 

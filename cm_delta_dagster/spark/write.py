@@ -1,7 +1,8 @@
 """Writing a DataFrame as data files of a table (protocol headings "Data Files", "Add File"). Room: spark.
 
-Spark's own Parquet writer writes into a fresh directory of the table; the files found there become add actions. Nothing refers
-to them until a commit does. This module knows neither the log nor the catalog, and runs no Spark job besides the write.
+Spark's own Parquet writer writes into a fresh directory of the table; the files found there become add actions. Nothing
+refers to them until a commit does. This module knows neither the log nor the catalog, and runs no Spark job besides the
+write.
 """
 
 import logging
@@ -40,7 +41,8 @@ from cm_delta_dagster.storage.store import ObjectStatus, Store
 _log = logging.getLogger(__name__)
 
 TRANSACTION_DIRECTORY = "delta.txn"
-"""Data files of one write live in ``delta.txn=<hex>`` of the table root: fresh, and a partition directory to Spark's reader."""
+"""Data files of one write live in ``delta.txn=<hex>`` of the table root: fresh, and a partition directory to Spark's
+reader."""
 
 _COMMITTER_OPTIONS: Mapping[str, str] = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
@@ -132,7 +134,8 @@ def _check_storable(schema: StructType, partition_columns: Sequence[str]) -> Non
     partitions = {name.lower() for name in partition_columns}
     if all(item.name.lower() in partitions or item.type == VOID for item in schema.fields):
         raise InvalidArgumentError(
-            "A data file needs at least one column besides the partition columns, and void columns are not stored. Add a column."
+            "A data file needs at least one column besides the partition columns, and void columns are not stored. Add "
+            "a column."
         )
 
 
@@ -156,7 +159,7 @@ def _prepared(
     checked = guarded(aligned, schema, guard=guard)
     if checked:
         # A select of its own: the conditions must see the original values of every column.
-        aligned = aligned.withColumns({name: column for name, column in checked.items()})
+        aligned = aligned.withColumns(checked)
     partitions = {name.lower() for name in partition_columns}
     if not partitions and not any(item.type == VOID for item in schema.fields):
         return aligned
@@ -228,7 +231,8 @@ def _drop_empty(store: Store, status: ObjectStatus) -> None:
 def _partition_values(
     relative: str, schema: StructType, partition_columns: Sequence[str], readable: set[tuple[str, str]]
 ) -> dict[str, str | None]:
-    """Values of one file by the names of its directories; each text is proven to be readable again before it is committed."""
+    """Values of one file by the names of its directories; each text is proven to be readable again before it is
+    committed."""
     segments = relative.split("/")[:-1]
     if len(segments) != len(partition_columns):
         raise EngineError(f"Spark wrote {relative!r}, which does not lie in one directory for each partition column.")
@@ -253,6 +257,7 @@ def _check_readable(name: str, text: str, schema: StructType) -> None:
         parse_partition_value(text, column.type)
     except (CorruptLogError, InvalidDataError, InvalidArgumentError, ValueError, OverflowError) as error:
         raise InvalidDataError(
-            f"Partition column {name!r} holds a value whose text {text!r} cannot be read back ({error}); nothing was committed. "
+            f"Partition column {name!r} holds a value whose text {text!r} cannot be read back ({error}); nothing was "
+            f"committed. "
             "Replace the value."
         ) from error

@@ -1,4 +1,4 @@
-"""Tables without rows: a real SQLite catalog, an in-memory store, a clock that the test moves, files that are only bytes."""
+"""Tables without rows: a real SQLite catalog, an in-memory store, a clock that the test moves, files of mere bytes."""
 
 import datetime
 import itertools

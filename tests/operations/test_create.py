@@ -25,6 +25,7 @@ from cm_delta_dagster.protocol.schema import ArrayType, PrimitiveType, StructFie
 from cm_delta_dagster.protocol.table_features import is_catalog_managed
 from tests.operations.lake import SCHEMA, Lake, broken_storage
 
+WITH_LIST = StructType((*SCHEMA.fields, StructField("tags", ArrayType(PrimitiveType("string")))))
 NAME = TableIdentifier("main", "test", "t")
 
 
@@ -61,7 +62,8 @@ def test_version_0_starts_with_the_commit_info_of_the_creation(lake: Lake) -> No
 
 
 def test_properties_of_the_user_stand_beside_those_every_table_has(lake: Lake) -> None:
-    table = lake.new_table(properties={"delta.appendOnly": "true", "owner": "us", "delta.feature.timestampNtz": "supported"})
+    properties = {"delta.appendOnly": "true", "owner": "us", "delta.feature.timestampNtz": "supported"}
+    table = lake.new_table(properties=properties)
     snapshot = table.snapshot()
     configuration = snapshot.metadata.configuration
     assert configuration["delta.appendOnly"] == "true"
@@ -92,12 +94,8 @@ def test_partition_columns_are_found_ignoring_case_and_kept_as_the_schema_spells
         ({"properties": {"delta.unheardOf": "1"}}, InvalidArgumentError),
         ({"properties": {"delta.enableInCommitTimestamps": "false"}}, InvalidArgumentError),
         ({"properties": {"delta.enableChangeDataFeed": "true"}}, UnsupportedFeatureError),
-        ({"schema": StructType((SCHEMA.fields[0], StructField("ID", PrimitiveType("long")), SCHEMA.fields[1]))}, CmDeltaError),
-        (
-            {"schema": StructType((StructField("tags", ArrayType(PrimitiveType("string"))), *SCHEMA.fields)),
-             "partition_columns": ("tags",)},
-            InvalidArgumentError,
-        ),
+        ({"schema": StructType((*SCHEMA.fields, StructField("ID", PrimitiveType("long"))))}, CmDeltaError),
+        ({"schema": WITH_LIST, "partition_columns": ("tags",)}, InvalidArgumentError),
     ],
 )
 def test_a_table_that_cannot_be_is_refused_before_anything_is_reserved(

@@ -157,7 +157,7 @@ def test_a_commit_made_after_the_plan_protects_its_files(lake: Lake, table: Tabl
 
     def answer(table_id: str, **bounds: int | None) -> object:
         asked.append(1)
-        # Twice for the snapshots of the plan, once for its walk over the history; the next question precedes the deletion.
+        # Two snapshots and one walk over the history make the plan; the next question precedes the deletion.
         if len(asked) == 4 and not done:
             done.append("x")
             lake.append(table, "back.parquet")

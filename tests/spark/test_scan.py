@@ -137,7 +137,8 @@ def moved_to_a_plain_directory(root: Path, add: AddFile) -> AddFile:
 
 
 def test_the_log_decides_about_values_not_the_directories(spark: SparkSession, tmp_path: Path) -> None:
-    """LOG-11, PART-8: misleading directories, absolute paths, null against empty, other spellings, values inside the file."""
+    """LOG-11, PART-8: misleading directories, absolute paths, null against empty, other spellings, values inside the
+    file."""
     files = Files(spark, tmp_path / "t", "id long, p string, q int", "p", "q")
     one = pa.table({"id": [1]})
     files.place("p=a/q=1/right.parquet", one, p="a", q="1")
