@@ -53,7 +53,11 @@ class TableBuilder:
 
     def rows(self, **arguments: Any) -> list[tuple[Any, ...]]:
         """Every row of the table, sorted; arguments as of ``read``."""
-        return rows_of(read(self.table, spark=self.spark, **arguments))
+        return rows_of(self.table_frame(**arguments))
+
+    def table_frame(self, **arguments: Any) -> DataFrame:
+        """The table as a DataFrame; arguments as of ``read``."""
+        return read(self.table, spark=self.spark, **arguments)
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:

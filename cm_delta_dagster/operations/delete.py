@@ -13,12 +13,14 @@ from cm_delta_dagster.operations.row_commit import (
     begin,
     check_not_append_only,
     json_text,
+    names_table,
     size_of,
 )
 from cm_delta_dagster.protocol.predicates import Predicate, to_sql
 from cm_delta_dagster.protocol.table_features import check_writable
 
 
+@names_table
 def delete(
     table: Table, *, spark: SparkSession, where: Predicate | str, context: CommitContext = NO_CONTEXT
 ) -> WriteResult:

@@ -24,6 +24,7 @@ from cm_delta_dagster.operations.row_commit import (
     begin,
     check_not_append_only,
     json_text,
+    names_table,
     rows_of_files,
     scan_files,
     scan_files_by_name,
@@ -49,7 +50,7 @@ from cm_delta_dagster.spark.merge import (
     upserted,
 )
 from cm_delta_dagster.spark.rewrite import count_rows, files_named
-from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
 
 
@@ -66,6 +67,7 @@ class MergeMode(StrEnum):
     """As UPSERT, and target rows inside of ``within`` that have no partner are deleted."""
 
 
+@names_table
 def merge(
     table: Table,
     *,
@@ -109,9 +111,10 @@ def merge(
         check_not_append_only(snapshot, f"a merge of mode {mode.value}")
     scope = as_predicate(within, snapshot.schema)
     scope = None if isinstance(scope, AlwaysTrue) else scope
-    names = _key_names(keys, snapshot.schema, from_spark(frame.schema))
+    names = _key_names(keys, snapshot.schema, schema_of(frame))
     shape = target_shape(snapshot, frame, schema_mode)
     with (
+        spark_errors(f"merging into {snapshot.identifier}"),
         begin(
             table,
             snapshot,
@@ -236,20 +239,26 @@ class _Merge:
 
 @contextmanager
 def _kept(source: MergeSource) -> Iterator[MergeSource]:
-    """Compute the source once for the several passes over it, and let it go afterwards."""
+    """Compute the source once for the several passes over it, and let it go afterwards, unless the caller keeps it."""
     with spark_errors("keeping the source of a merge"):
-        source.frame.persist()
+        level = source.frame.storageLevel
+        kept_by_caller = level.useMemory or level.useDisk
+        if not kept_by_caller:
+            source.frame.persist()
     try:
         yield source
     finally:
-        source.frame.unpersist()
+        if not kept_by_caller:
+            source.frame.unpersist()
 
 
 def _key_names(keys: Sequence[str], table: StructType, offered: StructType) -> tuple[str, ...]:
     """The keys in the table's spelling."""
     names: list[str] = []
     if not keys:
-        raise InvalidArgumentError("A merge needs at least one key column.")
+        raise InvalidArgumentError("A merge needs at least one key column; name those that tell rows apart.")
+    if isinstance(keys, str):
+        raise InvalidArgumentError(f"keys is the text {keys!r}; give a list of column names, e.g. [{keys!r}].")
     for key in keys:
         mine, theirs = table.field(key), offered.field(key)
         if mine is None or theirs is None:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.row_commit import as_predicate
+from cm_delta_dagster.operations.row_commit import as_predicate, names_table
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.predicates import to_column
@@ -20,6 +20,7 @@ from cm_delta_dagster.spark.schema import quoted
 from cm_delta_dagster.storage.store import Store
 
 
+@names_table
 def read(
     table: Table,
     *,
@@ -41,6 +42,8 @@ def read(
         InvalidArgumentError: an unknown column, or ``where`` is no condition.
         ObjectNotFoundError: a data file is missing; found here or when the rows are computed.
     """
+    if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+        raise InvalidArgumentError(f"version is {version!r}; give a whole number.")
     snapshot = table.snapshot(version=version, timestamp_ms=timestamp_ms)
     return read_snapshot(snapshot, spark=spark, store=table.store, columns=columns, where=where)
 
@@ -55,6 +58,8 @@ def read_snapshot(
 ) -> DataFrame:
     """:func:`read` for a snapshot in hand, whatever the table has become since."""
     schema = snapshot.schema
+    if isinstance(columns, str):
+        raise InvalidArgumentError(f"columns is the text {columns!r}; give a list of names, e.g. [{columns!r}].")
     fields = [(name, schema.field(name)) for name in columns or ()]
     unknown = [name for name, found in fields if found is None]
     if unknown:

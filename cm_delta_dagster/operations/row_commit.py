@@ -4,11 +4,13 @@ Nothing here decides which rows change. New files exist before the commit and ar
 that proves that no commit names them.
 """
 
+import functools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +22,14 @@ from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.errors import (
+    CmDeltaError,
     CommitConflictError,
     CommitRejectedError,
     CommitRetriesExceededError,
     IllegalCommitError,
     SchemaMismatchError,
+    StorageError,
+    UnsupportedFeatureError,
 )
 from cm_delta_dagster.protocol.actions import Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.file_actions import removes_of
@@ -37,6 +42,7 @@ from cm_delta_dagster.protocol.schema import (
     StructField,
     StructType,
     check_column_names,
+    data_type_text,
     schema_text,
     schema_to_json,
 )
@@ -46,8 +52,31 @@ from cm_delta_dagster.protocol.table_features import check_writable, required_fe
 from cm_delta_dagster.protocol.table_properties import TableProperties
 from cm_delta_dagster.spark.rewrite import count_rows
 from cm_delta_dagster.spark.scan import scan, scan_with_files
-from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.write import WrittenFiles, discard, write_files
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def names_table(
+    verb: Callable[Concatenate[Table, _Arguments], _Result],
+) -> Callable[Concatenate[Table, _Arguments], _Result]:
+    """Put the name of the table in front of an error of ``verb`` that does not tell it.
+
+    Rows and columns are checked where their table has no name; a run that writes several tables needs it.
+    """
+
+    @functools.wraps(verb)
+    def named(table: Table, *arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
+        try:
+            return verb(table, *arguments, **keywords)
+        except CmDeltaError as error:
+            if str(table.identifier) not in str(error):
+                error.args = (f"{table.identifier}: {error}",)
+            raise
+
+    return named
 
 
 class WriteOutcome(StrEnum):
@@ -118,12 +147,18 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
     """The table's shape after a write of ``frame``, checked against what this client can write.
 
     Raises:
-        SchemaMismatchError: the columns do not fit, or a partition column would be lost.
+        SchemaMismatchError: the columns do not fit, there are none, or a partition column would be lost.
         UnsupportedFeatureError: the table or a new column needs a feature that this client does not keep.
     """
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     present = snapshot.schema
-    schema = reconcile_schemas(present, from_spark(frame.schema), mode=mode)
+    offered = schema_of(frame)
+    if not offered.fields:
+        raise SchemaMismatchError(
+            f"The rows for {snapshot.identifier} have no columns; nothing was written. Select at least one of the "
+            f"table's columns: {', '.join(present.names)}."
+        )
+    schema = reconcile_schemas(present, offered, mode=mode)
     if mode is SchemaMode.OVERWRITE:
         schema = _overwriting(schema, snapshot)
     if schema == present:
@@ -131,7 +166,15 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
     check_column_names(schema)
     metadata = replace(snapshot.metadata, schema_string=schema_to_json(schema))
     protocol = with_features(snapshot.protocol, required_features(schema, metadata.configuration))
-    check_writable(protocol, snapshot.identifier, metadata=metadata)
+    try:
+        check_writable(protocol, snapshot.identifier, metadata=metadata)
+    except UnsupportedFeatureError as error:
+        changed = [item for item in schema.fields if present.field(item.name) != item]
+        columns = ", ".join(f"{item.name!r} ({data_type_text(item.type)})" for item in changed)
+        raise UnsupportedFeatureError(
+            f"With the new or changed columns {columns}, {snapshot.identifier} would need a feature that this client "
+            f"does not have; nothing was written. Leave them out or cast them, e.g. to a string. ({error})"
+        ) from error
     return TargetShape(schema=schema, metadata=metadata, protocol=protocol)
 
 
@@ -237,7 +280,10 @@ class RowCommit:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        not_committed = CommitConflictError | CommitRejectedError | CommitRetriesExceededError | IllegalCommitError
+        # A failure of storage while a proposal was open is a CommitStateUnknownError; a StorageError comes before one.
+        not_committed = (
+            CommitConflictError | CommitRejectedError | CommitRetriesExceededError | IllegalCommitError | StorageError
+        )
         if error is not None and (not self.committing or isinstance(error, not_committed)):
             self.discard()
 

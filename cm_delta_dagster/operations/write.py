@@ -4,7 +4,8 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempotency
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.removal import Removal, plan_removal
 from cm_delta_dagster.operations.row_commit import (
     WriteOutcome,
@@ -14,11 +15,13 @@ from cm_delta_dagster.operations.row_commit import (
     begin,
     check_not_append_only,
     json_text,
+    names_table,
     size_of,
     target_shape,
 )
 from cm_delta_dagster.protocol.predicates import AlwaysTrue, Predicate, to_sql
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
+from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
 
 __all__ = ["WriteOutcome", "WriteResult", "append", "overwrite"]
@@ -26,6 +29,7 @@ __all__ = ["WriteOutcome", "WriteResult", "append", "overwrite"]
 OPERATION = "WRITE"
 
 
+@names_table
 def append(
     table: Table,
     *,
@@ -57,6 +61,7 @@ def append(
     if done is not None:
         return done
     shape = target_shape(snapshot, frame, schema_mode)
+    _check_partition_columns(snapshot, frame)
     parameters = {"mode": "Append", "partitionBy": json_text(snapshot.partition_columns)}
     with begin(
         table,
@@ -76,6 +81,7 @@ def append(
         return commit.finish(snapshot.files.slice(0, 0), metrics)
 
 
+@names_table
 def overwrite(
     table: Table,
     *,
@@ -115,6 +121,7 @@ def overwrite(
     if snapshot.num_files:
         check_not_append_only(snapshot, "an overwrite")
     shape = target_shape(snapshot, frame, schema_mode)
+    _check_partition_columns(snapshot, frame)
     parameters = {"mode": "Overwrite", "partitionBy": json_text(snapshot.partition_columns)}
     if predicate is not None:
         parameters["predicate"] = to_sql(predicate)
@@ -144,3 +151,14 @@ def overwrite(
             "numRemovedBytes": size_of(removal.removed),
         }
         return commit.finish(removal.removed, metrics)
+
+
+def _check_partition_columns(snapshot: Snapshot, frame: DataFrame) -> None:
+    """Rows without a partition column would all go to the partition of NULL, which nobody means."""
+    offered = schema_of(frame)
+    missing = [name for name in snapshot.partition_columns if offered.field(name) is None]
+    if missing:
+        raise SchemaMismatchError(
+            f"The rows lack the partition column {missing[0]!r} of {snapshot.identifier}; they have the columns "
+            f"{', '.join(offered.names)}. Nothing was written. Add the column; for the partition of NULL, add it as NULL."
+        )

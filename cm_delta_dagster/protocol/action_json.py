@@ -1,7 +1,8 @@
 """Actions as JSON lines (protocol "Actions", "Delta log entries"). Room: protocol.
 
-A commit of a few files is parsed line by line; a large one goes through ``pyarrow.json``, so that its file actions become columns
-without a Python object each. Both give the same :class:`CommitActions` (a property test holds them together).
+A commit of a few files is parsed line by line; a large one goes through ``pyarrow.json``, so that its file actions
+become columns without a Python object each. Both give the same :class:`CommitActions` (a property test holds them
+together).
 """
 
 import json
@@ -36,7 +37,7 @@ LARGE_COMMIT_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitActions:
-    """One commit, parsed. ``adds`` and ``removes`` have the columns of ``file_actions.ADD_SCHEMA`` and ``REMOVE_SCHEMA``."""
+    """One commit, parsed. ``adds`` and ``removes`` have the columns of ``ADD_SCHEMA`` and ``REMOVE_SCHEMA``."""
 
     version: int
     commit_info: CommitInfo | None
@@ -79,7 +80,9 @@ def encode_action(action: Action) -> str:
         line = json.dumps({name: fields}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         line.encode()
     except (TypeError, ValueError) as error:
-        raise IllegalCommitError(f"The action {name} cannot be written as JSON ({error}). Nothing was written.") from error
+        raise IllegalCommitError(
+            f"The action {name} cannot be written as JSON ({error}). Nothing was written."
+        ) from error
     return line
 
 
@@ -244,7 +247,7 @@ def decode_commit(data: bytes, *, version: int) -> CommitActions:
 
 
 def decode_commit_info(data: bytes) -> CommitInfo | None:
-    """The ``commitInfo`` of the first line, without looking at the rest (ICT-12); None if the first line is another action."""
+    """The ``commitInfo`` of the first line, without looking at the rest (ICT-12); None if that is another action."""
     end = data.find(b"\n")
     try:
         first = json.loads(data if end < 0 else data[:end])
@@ -287,7 +290,9 @@ def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:
         try:
             action = json.loads(line)
         except ValueError as error:
-            raise CorruptLogError(f"Line {number} of version {version} is not JSON: {error}. The commit is damaged.") from None
+            raise CorruptLogError(
+                f"Line {number} of version {version} is not JSON: {error}. The commit is damaged."
+            ) from None
         if not isinstance(action, dict):
             raise CorruptLogError(f"Line {number} of version {version} is no action but {type(action).__name__}.")
         for name, fields in action.items():
@@ -303,7 +308,18 @@ def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:
 
 
 _KNOWN_ACTIONS = frozenset(
-    {"add", "remove", "metaData", "protocol", "txn", "cdc", "commitInfo", "domainMetadata", "checkpointMetadata", "sidecar"}
+    {
+        "add",
+        "remove",
+        "metaData",
+        "protocol",
+        "txn",
+        "cdc",
+        "commitInfo",
+        "domainMetadata",
+        "checkpointMetadata",
+        "sidecar",
+    }
 )
 
 
@@ -322,7 +338,9 @@ def _assemble(found: Mapping[str, Sequence[dict[str, Any]]], version: int) -> Co
             for row in found.get("txn", ())
         ),
         domains=tuple(
-            DomainMetadata(domain=row["domain"], configuration=row.get("configuration", ""), removed=bool(row.get("removed")))
+            DomainMetadata(
+                domain=row["domain"], configuration=row.get("configuration", ""), removed=bool(row.get("removed"))
+            )
             for row in found.get("domainMetadata", ())
         ),
         adds=_file_table(found.get("add", ()), ADD_SCHEMA),
@@ -337,7 +355,9 @@ def _assemble(found: Mapping[str, Sequence[dict[str, Any]]], version: int) -> Co
             for row in found.get("cdc", ())
         ),
         checkpoint_metadata=(
-            CheckpointMetadata(version=int(checkpoint[0]["version"]), tags=checkpoint[0].get("tags")) if checkpoint else None
+            CheckpointMetadata(version=int(checkpoint[0]["version"]), tags=checkpoint[0].get("tags"))
+            if checkpoint
+            else None
         ),
         sidecars=tuple(
             SidecarFile(
@@ -422,7 +442,8 @@ def check_commit(actions: Sequence[Action]) -> None:
         for key in _identities(action):
             if key in seen:
                 raise IllegalCommitError(
-                    f"The commit would hold two actions for {' '.join(key)}, which the protocol forbids. Nothing was written."
+                    f"The commit would hold two actions for {' '.join(key)}, which the protocol forbids. "
+                    "Nothing was written."
                 )
             seen.add(key)
     if sum(isinstance(action, CommitInfo) for action in actions) != 1 or not isinstance(actions[0], CommitInfo):

@@ -1,7 +1,8 @@
 """Many file actions at once: JSON lines into columns through ``pyarrow.json``. Room: protocol.
 
-``pyarrow.json`` has no map type, takes ISO dates in undeclared fields for timestamps and infers types block by block. So every known
-field is declared; the keys of ``partitionValues`` and ``tags`` are found by a first look and declared as strings, too.
+``pyarrow.json`` has no map type, takes ISO dates in undeclared fields for timestamps and infers types block by block.
+So every known field is declared; the keys of ``partitionValues`` and ``tags`` are found by a first look and declared
+as strings, too.
 """
 
 import io
@@ -129,7 +130,9 @@ def struct_to_map(values: pa.StructArray, *, drop_null_entries: bool) -> pa.MapA
     keep = np.repeat(valid, width)
     if drop_null_entries:
         keep &= pc.is_valid(items).to_numpy(zero_copy_only=False)
-    keys = pa.DictionaryArray.from_arrays(np.tile(np.arange(width, dtype=np.int32), count), pa.array(names)).cast(pa.string())
+    keys = pa.DictionaryArray.from_arrays(np.tile(np.arange(width, dtype=np.int32), count), pa.array(names)).cast(
+        pa.string()
+    )
     offsets = np.concatenate([[0], np.cumsum(keep.reshape(count, width).sum(axis=1))]).astype(np.int32)
     if not keep.all():
         mask = pa.array(keep)
@@ -138,4 +141,6 @@ def struct_to_map(values: pa.StructArray, *, drop_null_entries: bool) -> pa.MapA
 
 
 def _map(offsets: pa.Array, keys: pa.Array, items: pa.Array, valid: np.ndarray) -> pa.MapArray:
-    return pa.MapArray.from_arrays(offsets, keys, items, mask=None if valid.all() else pa.array(~valid)).cast(STRING_MAP)
+    return pa.MapArray.from_arrays(offsets, keys, items, mask=None if valid.all() else pa.array(~valid)).cast(
+        STRING_MAP
+    )

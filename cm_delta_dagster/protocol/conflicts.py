@@ -1,7 +1,7 @@
 """Conflict resolution (protocol "Commit protocol"; the rules of delta-spark, OCC-5 to OCC-14). Room: protocol.
 
-Pure: handed what a transaction read and wants to change, and one winning commit, it says whether both can stand. Read sets are
-predicates, so that writes to different partitions do not get in each other's way.
+Pure: handed what a transaction read and wants to change, and one winning commit, it says whether both can stand. Read
+sets are predicates, so that writes to different partitions do not get in each other's way.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class Conflict:
 
 
 def check_conflict(pending: PendingCommit, winner: CommitActions, *, location: str) -> Conflict | None:
-    """The first conflict between a transaction and a commit that won, or None if the transaction may be rebased on it."""
+    """The first conflict between a transaction and a commit that won, or None if it may be rebased on that."""
     for check in (_protocol, _metadata, _transactions, _domains, _deletes, _appends):
         conflict = check(pending, winner, location)
         if conflict is not None:
@@ -101,7 +101,9 @@ def _metadata(pending: PendingCommit, winner: CommitActions, location: str) -> C
     """OCC-7."""
     if winner.metadata is None:
         return None
-    return _conflict(ConflictKind.METADATA_CHANGED, winner, "It changed the table's schema, partitioning or properties.")
+    return _conflict(
+        ConflictKind.METADATA_CHANGED, winner, "It changed the table's schema, partitioning or properties."
+    )
 
 
 def _transactions(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
@@ -110,7 +112,9 @@ def _transactions(pending: PendingCommit, winner: CommitActions, location: str) 
     both = sorted(mine & {transaction.app_id for transaction in winner.transactions})
     if not both:
         return None
-    return _conflict(ConflictKind.CONCURRENT_TRANSACTION, winner, f"It recorded a txn of the same application {both[0]!r}.")
+    return _conflict(
+        ConflictKind.CONCURRENT_TRANSACTION, winner, f"It recorded a txn of the same application {both[0]!r}."
+    )
 
 
 def _domains(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
@@ -131,21 +135,31 @@ def _deletes(pending: PendingCommit, winner: CommitActions, location: str) -> Co
         hit = keys.filter(pc.is_in(keys, value_set=pa.array(sorted(pending.removed), pa.string())))
         if len(hit):
             return _conflict(
-                ConflictKind.CONCURRENT_DELETE_DELETE, winner, f"Both remove the file {hit[0].as_py()} ({len(hit)} in all)."
+                ConflictKind.CONCURRENT_DELETE_DELETE,
+                winner,
+                f"Both remove the file {hit[0].as_py()} ({len(hit)} in all).",
             )
     if not winner_changes_rows(winner):
         return None  # A rearrangement moved rows without changing them; what was read still holds (OCC-12).
     if pending.read_set.whole_table:
         return _conflict(ConflictKind.CONCURRENT_DELETE_READ, winner, "It removed files, and the whole table was read.")
-    unknown = winner.removes.column("partitionValues").null_count and pending.partition_columns
+    named = pc.and_(
+        pc.fill_null(winner.removes.column("extendedFileMetadata"), False),
+        pc.is_valid(winner.removes.column("partitionValues")),
+    )
+    unknown = pending.partition_columns and not pc.all(named).as_py()
     if unknown and pending.read_set.predicates:
-        # A remove without extended metadata does not say which partition it leaves (FILE-9): any predicate may have read it.
-        return _conflict(ConflictKind.CONCURRENT_DELETE_READ, winner, "It removed files of partitions that it does not name.")
+        # A remove without extended metadata does not say which partition it leaves (FILE-9): it may be any.
+        return _conflict(
+            ConflictKind.CONCURRENT_DELETE_READ, winner, "It removed files of partitions that it does not name."
+        )
     predicate = _first_match(pending, _as_adds(winner.removes))
     if predicate is None:
         return None
     return _conflict(
-        ConflictKind.CONCURRENT_DELETE_READ, winner, f"It removed files that may hold rows read here: {to_sql(predicate)}."
+        ConflictKind.CONCURRENT_DELETE_READ,
+        winner,
+        f"It removed files that may hold rows read here: {to_sql(predicate)}.",
     )
 
 
@@ -156,7 +170,10 @@ def _appends(pending: PendingCommit, winner: CommitActions, location: str) -> Co
     changing = winner.adds.filter(pc.fill_null(winner.adds.column("dataChange"), True))
     if not changing.num_rows:
         return None
-    blind = winner.commit_info is not None and winner.commit_info.is_blind_append is True
+    # Whoever removes files has read them, whatever the flag says.
+    blind = (
+        winner.commit_info is not None and winner.commit_info.is_blind_append is True and not winner.removes.num_rows
+    )
     if blind and pending.isolation is IsolationLevel.WRITE_SERIALIZABLE and not pending.metadata_changed:
         return None
     if not pending.data_change:
@@ -186,7 +203,7 @@ def _first_match(pending: PendingCommit, files: pa.Table) -> Predicate | None:
 
 
 def _as_adds(removes: pa.Table) -> pa.Table:
-    """Removed files in the form that data skipping takes; fields that a ``remove`` lacks are null, which excludes nothing."""
+    """Removed files as data skipping takes them; what a ``remove`` lacks is null, which excludes nothing."""
     columns = {name: removes.column(name) for name in ADD_SCHEMA.names if name in removes.schema.names}
     count = removes.num_rows
     for field in ADD_SCHEMA:

@@ -1,7 +1,8 @@
 """File actions as columns (protocol "Add File and Remove File"). Room: protocol.
 
-Tables of file actions have exactly the fields of a checkpoint's ``add`` and ``remove`` (CKPT-7), so that a state goes to and
-from a checkpoint without a Python object for each file. Only what a single transaction proposes is turned into values.
+Tables of file actions have exactly the fields of a checkpoint's ``add`` and ``remove`` (CKPT-7), so that a state goes
+to and from a checkpoint without a Python object for each file. Only what a single transaction proposes is turned into
+values.
 """
 
 from collections.abc import Iterable, Mapping

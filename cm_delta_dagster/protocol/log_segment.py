@@ -1,8 +1,8 @@
 """Which files make a version (protocol "Reading catalog-managed tables", LOG-4, CKPT-14, LC-7). Room: protocol.
 
-Handed the names in ``_delta_log`` and the catalog's ratified commits, it picks the newest complete checkpoint and the commits after
-it. The catalog's commit goes before a published one of the same version (CM-R4), nothing above the asked version is looked at
-(CM-R5), and a gap is an error (CM-R7).
+Handed the names in ``_delta_log`` and the catalog's ratified commits, it picks the newest complete checkpoint and the
+commits after it. The catalog's commit goes before a published one of the same version (CM-R4), nothing above the asked
+version is looked at (CM-R5), and a gap is an error (CM-R7).
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ class CheckpointSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSegment:
-    """Invariant: ``checkpoint`` (or nothing), then ``compactions`` and ``commits`` together cover every later version once."""
+    """Invariant: ``checkpoint`` (or nothing), then ``compactions`` and ``commits`` cover every later version once."""
 
     version: int
     checkpoint: CheckpointSource | None
@@ -113,8 +113,8 @@ def build_log_segment(
         base = "no checkpoint" if checkpoint is None else f"the checkpoint of version {checkpoint.version}"
         raise CorruptLogError(
             f"Version {version} of the table at {location} cannot be built: with {base} to start from, the commits of "
-            f"{_ranges(missing)} are missing from _delta_log and from the catalog. Restore them from a backup, or read a version "
-            "that is complete; no older version is shown in place of this one."
+            f"{_ranges(missing)} are missing from _delta_log and from the catalog. Restore them from a backup, or read "
+            "a version that is complete; no older version is shown in place of this one."
         )
     kept = tuple(commits[number] for number in sorted(commits) if number not in covered)
     return LogSegment(version=version, checkpoint=checkpoint, compactions=compactions, commits=kept)
@@ -149,7 +149,7 @@ def _checkpoints(parsed: Sequence[tuple[object, str]]) -> list[CheckpointSource]
 def _choose_compactions(
     parsed: Sequence[tuple[object, str]], *, first: int, version: int, staged: Iterable[int]
 ) -> tuple[CompactedCommits, ...]:
-    """Compactions that do not overlap, longest first at each start; none over a commit that the catalog names (CM-R4)."""
+    """Compactions that do not overlap, longest first at each start; none over a commit of the catalog (CM-R4)."""
     named = set(staged)
     usable = [
         CompactedCommits(start=file.start, version=file.end, location=path)

@@ -1,7 +1,8 @@
-"""Action reconciliation (protocol "Action Reconciliation"): commits on top of a base become a table state. Room: protocol.
+"""Action reconciliation (protocol "Action Reconciliation"): commits on a base become a table state. Room: protocol.
 
-The newest reference to a logical file, known by ``(path, dvId)``, decides whether it is live or a tombstone (REC-5). The state is
-columnar and layered: what a commit adds lies on top of the older columns until somebody looks at the whole.
+The newest reference to a logical file, known by ``(path, dvId)``, decides whether it is live or a tombstone (REC-5).
+The state is columnar and layered: what a commit adds lies on top of the older columns until somebody looks at the
+whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,8 +46,8 @@ class _Layer:
 class FileState:
     """Live files and tombstones.
 
-    Invariants: the two share no logical file (REC-7). Reconciliation happens on first sight of ``adds`` or ``removes`` and is
-    kept; until then an append costs nothing, whatever the size of the table.
+    Invariants: the two share no logical file (REC-7). Reconciliation happens on first sight of ``adds`` or ``removes``
+    and is kept; until then an append costs nothing, whatever the size of the table.
     """
 
     location: str
@@ -75,7 +76,7 @@ class FileState:
         return FileState(location=self.location, _base=self._detached(), _layers=layers)
 
     def _detached(self) -> "FileState":
-        """The same state without what it was made of, so that a long line of refreshes does not keep every older one alive."""
+        """The same state without what it was made of, so that refreshes do not keep every older one alive."""
         if self._base is None or not self._is_reconciled:
             return self
         detached = FileState.of(*self._tables, location=self.location)
@@ -119,7 +120,7 @@ class FileState:
 
     @property
     def num_files(self) -> int:
-        return self.adds.num_rows
+        return int(self.adds.num_rows)
 
     @property
     def size_bytes(self) -> int:
@@ -136,8 +137,8 @@ def _without(files: pa.Table, keys: pa.Array, touched: pa.Array) -> pa.Table:
 def _newest(layers: Sequence[_Layer], location: str) -> tuple[pa.Table, pa.Table, pa.Array]:
     """Of all file actions in ``layers``, oldest first: those that decide, and the keys of every file touched.
 
-    Within one commit the order means nothing (REC-6); a commit that adds and removes the same logical file is illegal, and if one
-    is met the file is taken as live, so that no row is lost.
+    Within one commit the order means nothing (REC-6); a commit that adds and removes the same logical file is illegal,
+    and if one is met the file is taken as live, so that no row is lost.
     """
     adds = pa.concat_tables([layer.adds for layer in layers])
     removes = pa.concat_tables([layer.removes for layer in layers])
@@ -190,7 +191,9 @@ def replay(base: TableState | None, commits: Iterable[CommitActions], *, locatio
         missing = " and ".join(
             name for name, value in (("protocol", protocol), ("metaData", metadata)) if value is None
         )
-        raise CorruptLogError(f"The log of {location} yields no {missing} action, which every table must have; it is incomplete.")
+        raise CorruptLogError(
+            f"The log of {location} yields no {missing} action, which every table must have; it is incomplete."
+        )
     files = FileState.empty(location) if base is None else base.files
     return TableState(
         version=ordered[-1].version if ordered else (-1 if base is None else base.version),

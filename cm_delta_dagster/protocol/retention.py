@@ -225,6 +225,8 @@ def _is_visible(paths: pa.ChunkedArray, partition_columns: Sequence[str]) -> pa.
     for start in exempt:
         # The exempt directory is spelt so that it no longer looks hidden; what lies below it is still looked at.
         shown = pc.replace_substring_regex(shown, rf"(^|/){_quoted(start)}", r"\1x")
+    # What a killed writer had not finished lies where Spark works before it moves its files to their place.
+    shown = pc.replace_substring_regex(shown, r"^(delta\.txn=[0-9a-f]+)/_temporary/[0-9]+/(_temporary/)?", r"\1/x/")
     return pc.invert(pc.match_substring_regex(shown, r"(^|/)[_.]"))
 
 

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from enum import StrEnum
 
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    NumberFormatException,
+    ParseException,
+    PySparkException,
+)
 
 from cm_delta_dagster.errors import (
     CmDeltaError,
@@ -39,6 +46,7 @@ _STORAGE = re.compile(
     r"No space left on device|Disk quota exceeded|Permission denied|AccessDenied|Mkdirs failed|File name too long"
     r"|java\.io\.\w*Exception|java\.nio\.file\.|org\.apache\.hadoop\.|software\.amazon\.|FAILED_READ_FILE"
 )
+_JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _MAX_CAUSE = 600
 
 
@@ -63,7 +71,8 @@ def spark_errors(doing: str) -> Iterator[None]:
         doing: what was going on, for the message, e.g. ``writing data files of s3://b/t``.
 
     Raises:
-        InvalidDataError: rows broke NOT NULL or have a partition value without a form.
+        InvalidDataError: rows broke NOT NULL, have a partition value without a form, or hold a value that cannot be
+            computed with, e.g. a text that is no number.
         PartitionMismatchError: rows lie outside of the declared predicate.
         InvalidArgumentError: Spark could not resolve or parse an expression.
         ObjectNotFoundError: a data file is gone; the message names it.
@@ -83,17 +92,22 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
     if mark is not None:
         return _violation(mark["kind"], mark["text"])
     cause = root_cause(text)
+    shown = _JAVA_CLASS.sub("", cause)
     if isinstance(error, AnalysisException | ParseException) and not _MISSING.search(text):
-        return InvalidArgumentError(f"Spark does not accept the query while {doing}: {cause}")
+        return InvalidArgumentError(f"Spark does not accept the query while {doing}: {shown}")
+    if isinstance(error, ArithmeticException | DateTimeException | NumberFormatException):
+        return InvalidDataError(
+            f"A value cannot be computed while {doing}: {shown} Nothing was committed. Correct the rows or the condition."
+        )
     if _MISSING.search(text):
         return ObjectNotFoundError(
-            f"A file is missing while {doing}: {cause} It is part of the table's version; restore it, or read a "
+            f"A file is missing while {doing}: {shown} It is part of the table's version; restore it, or read a "
             f"version that "
             "does not need it."
         )
     if _STORAGE.search(cause):
-        return StorageError(f"Storage failed while {doing}: {cause} Nothing was committed.")
-    return EngineError(f"Spark failed while {doing}: {cause} Nothing was committed.")
+        return StorageError(f"Storage failed while {doing}: {shown} Nothing was committed.")
+    return EngineError(f"Spark failed while {doing}: {shown} Nothing was committed.")
 
 
 def root_cause(text: str) -> str:

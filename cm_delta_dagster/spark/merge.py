@@ -16,13 +16,26 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.protocol.predicates import Comparison, ComparisonOperator, Predicate, conjunction, quote_column
-from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType, StructType
+from cm_delta_dagster.protocol.schema import (
+    BYTE,
+    DATE,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+    DecimalType,
+    StructType,
+)
 from cm_delta_dagster.spark.align import align
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.scan import FILE_COLUMN, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark, quoted
 
+_AS_THEY_ARE = (BYTE, SHORT, INTEGER, LONG, STRING)
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -217,15 +230,13 @@ def _type_of(source: MergeSource, name: str) -> DataType:
 def _bounds(name: str, data_type: DataType) -> tuple[Column, ...]:
     """Least and greatest value of a key among complete keys, in a form that travels without a time zone."""
     value = F.col(name)
-    if isinstance(data_type, DecimalType) or data_type in map(
-        PrimitiveType, ("byte", "short", "integer", "long", "string")
-    ):
+    if isinstance(data_type, DecimalType) or data_type in _AS_THEY_ARE:
         form = value
-    elif data_type == PrimitiveType("date"):
+    elif data_type == DATE:
         form = F.unix_date(value)
-    elif data_type == PrimitiveType("timestamp"):
+    elif data_type == TIMESTAMP:
         form = F.unix_micros(value)
-    elif data_type == PrimitiveType("timestamp_ntz"):
+    elif data_type == TIMESTAMP_NTZ:
         form = value.cast("string")
     else:
         return ()
@@ -251,10 +262,10 @@ def _key_range(source: MergeSource, row: Row) -> Predicate:
 
 
 def _value(bound: Any, data_type: DataType) -> Any:
-    if data_type == PrimitiveType("date"):
+    if data_type == DATE:
         return _EPOCH_DAY + dt.timedelta(days=bound)
-    if data_type == PrimitiveType("timestamp"):
+    if data_type == TIMESTAMP:
         return _EPOCH + dt.timedelta(microseconds=bound)
-    if data_type == PrimitiveType("timestamp_ntz"):
+    if data_type == TIMESTAMP_NTZ:
         return dt.datetime.fromisoformat(bound)
     return bound

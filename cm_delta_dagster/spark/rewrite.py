@@ -21,14 +21,15 @@ def matches_by_file(frame: DataFrame, predicate: Predicate, schema: StructType) 
     Args:
         frame: of :func:`~cm_delta_dagster.spark.scan.scan_with_files`.
     """
-    counted = frame.where(holds(predicate, schema)).groupBy(FILE_COLUMN).agg(F.count(F.lit(1)).alias("matches"))
     with spark_errors("looking for the rows that change"):
+        counted = frame.where(holds(predicate, schema)).groupBy(FILE_COLUMN).agg(F.count(F.lit(1)).alias("matches"))
         return {spark_file_key(row[FILE_COLUMN]): int(row["matches"]) for row in counted.collect()}
 
 
 def rows_that_stay(frame: DataFrame, predicate: Predicate, schema: StructType) -> DataFrame:
     """Rows for which ``predicate`` is false or NULL."""
-    return frame.where(~holds(predicate, schema))
+    with spark_errors("looking for the rows that stay"):
+        return frame.where(~holds(predicate, schema))
 
 
 def files_named(files: pa.Table, location: str, keys: Mapping[str, int]) -> pa.Table:

@@ -4,6 +4,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import CorruptLogError, SchemaMismatchError
@@ -17,6 +18,7 @@ from cm_delta_dagster.protocol.schema import (
     parse_schema,
     schema_to_json,
 )
+from cm_delta_dagster.spark.errors import spark_errors
 
 
 def to_spark(schema: StructType) -> T.StructType:
@@ -33,13 +35,26 @@ def from_spark(schema: T.StructType) -> StructType:
     return _from_json(schema.json())
 
 
+def schema_of(frame: DataFrame) -> StructType:
+    """The Delta form of the columns of ``frame``, which Spark Connect analyses only now.
+
+    Raises:
+        SchemaMismatchError: as :func:`from_spark`.
+        InvalidArgumentError: the frame names something that does not exist.
+    """
+    with spark_errors("looking at the columns of the rows"):
+        return from_spark(frame.schema)
+
+
 @lru_cache(maxsize=256)
 def _from_json(text: str) -> StructType:
     try:
         return parse_schema(json.dumps(_plain_strings(json.loads(text))))
     except CorruptLogError as error:
+        # What the parser advises is meant for the reader of a log.
+        fault = str(error).partition(" Read the table")[0]
         raise SchemaMismatchError(
-            f"The DataFrame has a column that a Delta table cannot hold: {error} Cast the column or leave it out."
+            f"The DataFrame has a column that a Delta table cannot hold: {fault} Nothing was written. Cast the column or leave it out."
         ) from error
 
 

@@ -40,12 +40,18 @@ class Clock:
 
 
 class Unreliable:
-    """Forwards every call to the real object, but raises where ``fails`` (method, first argument) says so."""
+    """Forwards every call to the real object, except as the test wants.
+
+    ``fails`` and ``fails_after`` (method, first argument) give an error to raise instead of the call, or in place of
+    its answer; they may also do something of their own in between. ``changes`` (method, answer) gives the answer to
+    return.
+    """
 
     def __init__(self, real: Any) -> None:
         self._real = real
         self.fails: Callable[[str, Any], Exception | None] = lambda method, argument: None
         self.fails_after: Callable[[str, Any], Exception | None] = lambda method, argument: None
+        self.changes: Callable[[str, Any], Any] = lambda method, answer: answer
         self.calls: list[tuple[str, Any]] = []
 
     def __getattr__(self, method: str) -> Any:
@@ -56,13 +62,14 @@ class Unreliable:
         def call(*arguments: Any, **named: Any) -> Any:
             first = arguments[0] if arguments else None
             self.calls.append((method, first))
-            for when, act in ((self.fails, None), (self.fails_after, target)):
-                error = when(method, first)
-                if error is not None:
-                    if act is not None:
-                        act(*arguments, **named)
-                    raise error
-            return target(*arguments, **named)
+            error = self.fails(method, first)
+            if error is not None:
+                raise error
+            answer = target(*arguments, **named)
+            error = self.fails_after(method, first)
+            if error is not None:
+                raise error
+            return self.changes(method, answer)
 
         return call
 
@@ -81,12 +88,12 @@ def broken_storage(method: str, part: str) -> Callable[[str, Any], Exception | N
 class Lake:
     """Catalog, store, clock and client, and short ways to grow a table's log."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, warehouse: str = "memory://lake/warehouse") -> None:
         self.clock = Clock()
         self.memory = MemoryStore(now_ms=self.clock)
         self.store = Unreliable(self.memory)
         self.sql_catalog = SqlCatalog(
-            f"sqlite:///{directory}/catalog.db", warehouse="memory://lake/warehouse", now_ms=self.clock
+            f"sqlite:///{directory}/catalog.db", warehouse=warehouse, now_ms=self.clock
         )
         self.catalog = Unreliable(self.sql_catalog)
         self.client = DeltaClient(

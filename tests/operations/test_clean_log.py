@@ -160,15 +160,12 @@ def test_a_staged_file_that_the_catalog_still_serves_is_kept(lake: Lake, table: 
     (name,) = (name for name in lake.files(table, STAGED) if name.startswith(f"{2:020d}"))
     checkpoint(table)
     lake.clock.pass_days(40)
-    real = lake.sql_catalog.get_ratified_commits
     commit = RatifiedCommit(
         version=2, file_name=name, file_size=1, file_modification_time=1, txn_id="t", in_commit_timestamp=1
     )
-
-    def answer(table_id: str, **bounds: int | None) -> object:
-        return replace(real(table_id, **bounds), commits=(commit,))
-
-    lake.sql_catalog.get_ratified_commits = answer  # type: ignore[method-assign,assignment]
+    lake.catalog.changes = lambda method, answer: (
+        replace(answer, commits=(commit,)) if method == "get_ratified_commits" else answer
+    )
     assert clean_log(table).oldest_version == 2
     assert lake.files(table, STAGED) == {name}
 

@@ -93,7 +93,6 @@ def test_a_negative_age_is_refused(lake: Lake, table: Table) -> None:
 
 def serve(lake: Lake, table: Table, file_name: str) -> None:
     """Let the catalog name a staged file although its version is published, as a catalog may."""
-    real = lake.sql_catalog.get_ratified_commits
     commit = RatifiedCommit(
         version=int(file_name[:20]),
         file_name=file_name,
@@ -102,8 +101,6 @@ def serve(lake: Lake, table: Table, file_name: str) -> None:
         txn_id="t",
         in_commit_timestamp=1,
     )
-
-    def answer(table_id: str, **bounds: int | None) -> object:
-        return replace(real(table_id, **bounds), commits=(commit,))
-
-    lake.sql_catalog.get_ratified_commits = answer  # type: ignore[method-assign,assignment]
+    lake.catalog.changes = lambda method, answer: (
+        replace(answer, commits=(commit,)) if method == "get_ratified_commits" else answer
+    )

@@ -167,14 +167,13 @@ def test_a_registration_whose_answer_stays_lost_is_reported_as_unknown(lake: Lak
 
 def test_a_log_at_the_reserved_location_is_never_overwritten(lake: Lake) -> None:
     """LOG-5"""
-    real = lake.sql_catalog.create_staging_table
 
-    def occupied(identifier: TableIdentifier) -> Any:
-        staging = real(identifier)
-        lake.memory.write(f"{staging.location}/_delta_log/00000000000000000000.json", b"theirs")
-        return staging
+    def occupied(method: str, answer: Any) -> Any:
+        if method == "create_staging_table":
+            lake.memory.write(f"{answer.location}/_delta_log/00000000000000000000.json", b"theirs")
+        return answer
 
-    lake.sql_catalog.create_staging_table = occupied  # type: ignore[method-assign]
+    lake.catalog.changes = occupied
     with pytest.raises(IllegalCommitError, match="already"):
         lake.new_table()
     (status,) = lake.memory.list_recursive("memory://lake/warehouse")

@@ -206,11 +206,19 @@ def test_the_source_is_evaluated_once(build: Callable[..., TableBuilder], spark:
         seen.add(1)
         return value
 
-    frame = spark.range(10).select(F.udf(note, "long").asNondeterministic()("id").alias("id"), F.rand().alias("v"))
+    frame = spark.range(10).select(F.udf(note, "long", useArrow=False).asNondeterministic()("id").alias("id"), F.rand().alias("v"))
     merge(builder.table, frame=frame, keys=["id"])
     assert seen.value == 10
-    assert not frame.is_cached
+    assert not frame.storageLevel.useMemory
     assert len(builder.rows()) == 20
+
+
+def test_a_source_that_the_caller_keeps_stays_kept(build: Callable[..., TableBuilder]) -> None:
+    builder = build("id long, v long")
+    frame = builder.frame((1, 1)).persist()
+    merge(builder.table, frame=frame, keys=["id"])
+    assert frame.storageLevel.useMemory
+    frame.unpersist()
 
 
 def test_a_repeated_merge_happens_once(build: Callable[..., TableBuilder]) -> None:

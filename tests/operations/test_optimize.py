@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import CommitConflictError, IllegalCommitError, InvalidArgumentError
 from cm_delta_dagster.operations.delete import delete
 from cm_delta_dagster.operations.history import history
@@ -18,8 +21,10 @@ from cm_delta_dagster.operations.read import read
 from cm_delta_dagster.protocol.actions import AddFile
 from cm_delta_dagster.protocol.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.file_actions import adds_to_table, removes_of, table_to_adds
+from cm_delta_dagster.storage.local_store import LocalStore
+from cm_delta_dagster.storage.stores import Stores
 from tests.builders import TableBuilder
-from tests.operations.lake import vector
+from tests.operations.lake import Unreliable, vector
 
 DAY = datetime.date(2026, 1, 1)
 
@@ -97,18 +102,28 @@ def test_no_bin_of_several_files_exceeds_the_target_and_every_small_file_is_cons
     assert len(flat) == len(set(flat))
 
 
-# --- with rows ----------------------------------------------------------------------------------------------------------
+# --- with rows
 
 
 @pytest.fixture
-def build(client: DeltaClient, spark: SparkSession) -> Iterator[Callable[..., TableBuilder]]:
+def store() -> Unreliable:
+    return Unreliable(LocalStore())
+
+
+@pytest.fixture
+def build(tmp_path: Path, store: Unreliable, spark: SparkSession) -> Iterator[Callable[..., TableBuilder]]:
+    """Makes tables that may be optimised, through a client of its own over ``store``."""
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/own.db", warehouse=f"file://{tmp_path}/own")
+    settings = ClientSettings(retry_initial_seconds=0.001)
+    client = DeltaClient(catalog, stores=Stores(stores={"file": store}), settings=settings)
     rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
-    client.catalog.set_maintenance_rule(rule)
+    catalog.set_maintenance_rule(rule)
 
     def make(columns: str = "id long, name string", **arguments: Any) -> TableBuilder:
         return TableBuilder(client, spark, columns, **arguments)
 
     yield make
+    client.close()
 
 
 def test_optimize_makes_one_file_of_many_and_changes_no_row(build: Callable[..., TableBuilder]) -> None:
@@ -257,24 +272,28 @@ def test_a_rewrite_that_would_change_the_content_is_never_committed(build: Calla
     assert data_files(lake) == files
 
 
-def test_appends_made_meanwhile_do_not_conflict(build: Callable[..., TableBuilder]) -> None:
+def test_appends_made_meanwhile_do_not_conflict(
+    build: Callable[..., TableBuilder], store: Unreliable
+) -> None:
     """OCC-12"""
     lake = build()
     lake.append((1, "a"))
     lake.append((2, "b"))
-    during_the_rewrite(lake, lambda: lake.append((3, "c")))
+    before_staging(store, lambda: lake.append((3, "c")))
     result = optimize(lake.table, spark=lake.spark)
     assert result.retries == 1
     assert [row[0] for row in lake.rows()] == [1, 2, 3]
     assert lake.table.snapshot().num_files == 2
 
 
-def test_of_optimize_and_a_change_of_the_same_files_one_succeeds(build: Callable[..., TableBuilder]) -> None:
+def test_of_optimize_and_a_change_of_the_same_files_one_succeeds(
+    build: Callable[..., TableBuilder], store: Unreliable
+) -> None:
     """OCC-10, OCC-12"""
     lake = build()
     lake.append((1, "a"))
     lake.append((2, "b"))
-    during_the_rewrite(lake, lambda: delete(lake.table, spark=lake.spark, where="id = 1"))
+    before_staging(store, lambda: delete(lake.table, spark=lake.spark, where="id = 1"))
     with pytest.raises(CommitConflictError):
         optimize(lake.table, spark=lake.spark)
     assert [row[0] for row in lake.rows()] == [2]
@@ -323,19 +342,12 @@ def data_files(lake: TableBuilder) -> set[str]:
     return {status.location for status in statuses if "/_delta_log/" not in status.location}
 
 
-def during_the_rewrite(lake: TableBuilder, act: Callable[[], object]) -> None:
+def before_staging(store: Unreliable, act: Callable[[], object]) -> None:
     """Have ``act`` done once, when the rewritten files are there and their commit is about to be staged."""
-    real = lake.table.store
-    done: list[int] = []
 
-    class Meanwhile:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(real, name)
+    def fails(method: str, location: object) -> None:
+        if method == "write_if_absent" and "_staged_commits" in str(location):
+            store.fails = lambda method, location: None
+            act()
 
-        def write_if_absent(self, location: str, data: bytes) -> None:
-            if "_staged_commits" in location and b'"OPTIMIZE"' in data and not done:
-                done.append(1)
-                act()
-            real.write_if_absent(location, data)
-
-    lake.table._committer._store = Meanwhile()  # type: ignore[attr-defined,assignment]
+    store.fails = fails

@@ -1,6 +1,5 @@
 """Reading tables: columns, conditions, versions."""
 
-from collections.abc import Callable
 
 import pytest
 from pyspark.sql import SparkSession

@@ -24,6 +24,13 @@ def table(lake: Lake) -> Table:
     return lake.new_table()
 
 
+def age(lake: Lake, table: Table, path: str) -> None:
+    """Make a file look old."""
+    now, lake.clock.now = lake.clock.now, 0
+    lake.put(table, path)
+    lake.clock.now = now
+
+
 def test_files_that_nothing_refers_to_are_deleted_once_they_are_old(lake: Lake, table: Table) -> None:
     """VAC-1, VAC-4"""
     lake.append(table, "live.parquet")
@@ -140,7 +147,7 @@ def test_a_commit_made_during_the_listing_protects_its_files(lake: Lake, table: 
         if method == "list_recursive" and not done:
             done.append(method)
             lake.append(table, "back.parquet")
-            lake.memory._objects[f"{table.location}/back.parquet"] = (b"x" * 100, 0)
+            age(lake, table, "back.parquet")
 
     lake.store.fails = overtake
     vacuum(table)
@@ -152,18 +159,17 @@ def test_a_commit_made_after_the_plan_protects_its_files(lake: Lake, table: Tabl
     lake.put(table, "gone.parquet")
     lake.clock.pass_days(8)
     done: list[str] = []
-    real = lake.sql_catalog.get_ratified_commits
     asked: list[int] = []
 
-    def answer(table_id: str, **bounds: int | None) -> object:
-        asked.append(1)
+    def overtake(method: str, argument: object) -> None:
+        if method == "get_ratified_commits":
+            asked.append(1)
         # Two snapshots and one walk over the history make the plan; the next question precedes the deletion.
         if len(asked) == 4 and not done:
             done.append("x")
             lake.append(table, "back.parquet")
-        return real(table_id, **bounds)
 
-    lake.sql_catalog.get_ratified_commits = answer  # type: ignore[method-assign,assignment]
+    lake.catalog.fails = overtake
     assert vacuum(table).num_files == 1
     assert done
     assert lake.data_files(table) == {"back.parquet"}
@@ -228,8 +234,7 @@ def test_a_file_that_cannot_be_deleted_is_reported_and_the_next_run_goes_on(lake
 
 def test_hadoops_checksum_files_go_with_their_files(tmp_path: Path) -> None:
     """On a local file system Spark leaves a hidden checksum beside each file."""
-    local = Lake(tmp_path)
-    local.catalog._real._warehouse = f"file://{tmp_path}/warehouse"
+    local = Lake(tmp_path, warehouse=f"file://{tmp_path}/warehouse")
     local.allow(MaintenanceKind.DATA_CLEANUP)
     table = local.new_table()
     root = Path(table.location.removeprefix("file://"))

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError
@@ -82,7 +82,12 @@ _INFO = st.builds(
 )
 _PROTOCOL = Protocol(min_reader_version=3, min_writer_version=7, reader_features=("a",), writer_features=("a", "b"))
 _METADATA = Metadata(
-    id="i", schema_string='{"type":"struct","fields":[]}', partition_columns=("p",), configuration={"k": "v"}, name="n", created_time=3
+    id="i",
+    schema_string='{"type":"struct","fields":[]}',
+    partition_columns=("p",),
+    configuration={"k": "v"},
+    name="n",
+    created_time=3,
 )
 _SMALL: tuple[Action, ...] = (
     _PROTOCOL,
@@ -122,8 +127,11 @@ def _comparable(actions: CommitActions) -> tuple[Any, ...]:
     )
 
 
+@settings(deadline=None)
 @given(_INFO, st.lists(_ADD, max_size=4), st.lists(_REMOVE, max_size=4))
-def test_a_commit_survives_the_way_into_json_and_back(info: CommitInfo, adds: list[AddFile], removes: list[RemoveFile]) -> None:
+def test_a_commit_survives_the_way_into_json_and_back(
+    info: CommitInfo, adds: list[AddFile], removes: list[RemoveFile]
+) -> None:
     """LOG-3, FILE-1, META-1, PROT-1, TXN-1, DOM-2, CDCA-1, CDCA-2, CINFO-1."""
     data = encode_commit([info, *_SMALL, *adds, *removes])
     decoded = decode_commit(data, version=4)
@@ -135,8 +143,11 @@ def test_a_commit_survives_the_way_into_json_and_back(info: CommitInfo, adds: li
     assert (decoded.domains, decoded.cdc) == (_SMALL[4:5], _SMALL[5:6])
 
 
+@settings(deadline=None)
 @given(st.lists(_ADD | _REMOVE, max_size=6), st.randoms())
-def test_the_parser_for_large_commits_agrees_with_the_one_for_small(files: list[AddFile | RemoveFile], random: Any) -> None:
+def test_the_parser_for_large_commits_agrees_with_the_one_for_small(
+    files: list[AddFile | RemoveFile], random: Any
+) -> None:
     """LOG-3, LOG-6: columns, keys that only some files have, texts that look like dates."""
     lines = [encode_action(action) for action in (*_SMALL, *files)]
     random.shuffle(lines)
@@ -149,7 +160,9 @@ def test_a_really_large_commit_keeps_texts_that_look_like_dates() -> None:
     adds = [
         AddFile(
             path=f"f{number}",
-            partition_values={"day": "2024-01-01", "late": "2024-01-01 00:00:00"} if number == 3000 else {"day": "2024-01-01"},
+            partition_values={"day": "2024-01-01", "late": "2024-01-01 00:00:00"}
+            if number == 3000
+            else {"day": "2024-01-01"},
             size=number,
             modification_time=0,
             stats='{"numRecords":1}' + " " * 60,
@@ -166,10 +179,15 @@ def test_a_really_large_commit_keeps_texts_that_look_like_dates() -> None:
 
 def test_a_large_commit_ignores_fields_that_nobody_knows() -> None:
     """LOG-6: even if their types differ from line to line."""
-    known = {"path": "x", "partitionValues": {"p": "1"}, "size": 1, "modificationTime": 1, "dataChange": True, "stats": " " * 200}
-    lines = [
-        _line("add", **known | {"path": f"f{n}", "new": n if n % 2 else {"a": ["b"]}}) for n in range(2000)
-    ]
+    known = {
+        "path": "x",
+        "partitionValues": {"p": "1"},
+        "size": 1,
+        "modificationTime": 1,
+        "dataChange": True,
+        "stats": " " * 200,
+    }
+    lines = [_line("add", **known | {"path": f"f{n}", "new": n if n % 2 else {"a": ["b"]}}) for n in range(2000)]
     data = b"".join([*lines, _line("future", x=[1, {}])])
     assert len(data) > LARGE_COMMIT_BYTES
     decoded = decode_commit(data, version=0)

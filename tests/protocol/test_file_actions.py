@@ -4,7 +4,7 @@ import dataclasses
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.protocol.actions import AddFile, DeletionVectorDescriptor, RemoveFile
@@ -66,6 +66,7 @@ def _add(path: str, **fields: object) -> AddFile:
     return dataclasses.replace(AddFile(path=path, partition_values={}, size=1, modification_time=2), **fields)
 
 
+@settings(deadline=None)
 @given(st.lists(ADDS, max_size=4))
 def test_adds_survive_the_way_into_columns_and_back(adds: list[AddFile]) -> None:
     """FILE-1, CKPT-3."""
@@ -74,6 +75,7 @@ def test_adds_survive_the_way_into_columns_and_back(adds: list[AddFile]) -> None
     assert table_to_adds(table) == adds
 
 
+@settings(deadline=None)
 @given(st.lists(REMOVES, max_size=4))
 def test_removes_survive_the_way_into_columns_and_back(removes: list[RemoveFile]) -> None:
     """FILE-1, CKPT-3."""
@@ -82,6 +84,7 @@ def test_removes_survive_the_way_into_columns_and_back(removes: list[RemoveFile]
     assert table_to_removes(table) == removes
 
 
+@settings(deadline=None)
 @given(st.lists(ADDS, max_size=4))
 def test_the_columns_know_the_same_vector_ids_as_the_values(adds: list[AddFile]) -> None:
     """REC-5, DV-13."""
@@ -94,10 +97,16 @@ def test_null_absent_and_empty_partition_values_are_null() -> None:
     values: list[dict[str, str | None]] = [{"p": "a"}, {"p": ""}, {"p": None}, {}, {"q": "x", "p": " "}]
     table = adds_to_table([_add(str(number), partition_values=value) for number, value in enumerate(values)])
     assert partition_column(table, "p").to_pylist() == ["a", None, None, None, " "]
-    assert partition_column(pa.concat_tables([table.slice(3), table.slice(0, 2)]), "p").to_pylist() == [None, " ", "a", None]
+    assert partition_column(pa.concat_tables([table.slice(3), table.slice(0, 2)]), "p").to_pylist() == [
+        None,
+        " ",
+        "a",
+        None,
+    ]
     assert partition_column(table.slice(0, 0), "p").to_pylist() == []
 
 
+@settings(deadline=None)
 @given(ADDS)
 def test_a_remove_says_all_that_the_add_says(add: AddFile) -> None:
     """FILE-8, FILE-9, FILE-10."""

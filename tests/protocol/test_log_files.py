@@ -52,7 +52,7 @@ def test_a_name_of_the_protocol_is_recognised(name: str, value: LogFile) -> None
         f"{_V7}.checkpoint.orc",
         f"{_V7}.checkpoint.2.3.parquet",
         f"{_V7}.checkpoint.not-a-uuid.parquet",
-        "٠" * 20 + ".json",
+        "\N{ARABIC-INDIC DIGIT ZERO}" * 20 + ".json",
         "_commits",
         "",
     ],

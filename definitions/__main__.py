@@ -1,0 +1,209 @@
+"""The demo without a UI: a year of flights, in few commits, with progress and a summary to check. ``python -m definitions``."""
+
+import os
+import shutil
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from cm_delta_dagster import Connection, connect
+from definitions.defs.automation import MAINTAINED, commit_sensor, policy
+from definitions.defs.flights import DAYS
+from definitions.definitions import defs as load_definitions
+from definitions.late_corrections import merge_corrections
+from resources.local import home
+from resources.raw_data import RawData
+
+QUARTERS = (("2013-01-01", "2013-03-31"), ("2013-04-01", "2013-06-30"), ("2013-07-01", "2013-09-30"), ("2013-10-01", "2013-12-31"))
+_STARTED = time.monotonic()
+
+
+def say(text: str = "") -> None:
+    """One line of progress, with the time since the start."""
+    print(f"[{time.monotonic() - _STARTED:6.1f} s] {text}" if text else "", flush=True)
+
+
+@contextmanager
+def step(title: str) -> Iterator[None]:
+    started = time.monotonic()
+    say(f"{title} ...")
+    yield
+    say(f"{title}: done in {time.monotonic() - started:.1f} s")
+
+
+class Demo:
+    """The headless run: what the daemon and the UI would do, one thing after the other, on the same instance."""
+
+    def __init__(self, instance: dg.DagsterInstance, lake: Connection) -> None:
+        self.instance = instance
+        self.lake = lake
+        self.definitions = load_definitions()
+        self.cursor: str | None = None
+        self.decisions: list[tuple[str, str, str, str]] = []
+
+    def materialize(self, *keys: str, days: tuple[str, str] | None = None) -> None:
+        """Materialize assets of the demo; ``days`` makes one run, and one commit a table, of that range."""
+        tags = {}
+        if days is not None:
+            tags = {"dagster/asset_partition_range_start": days[0], "dagster/asset_partition_range_end": days[1]}
+        selection = [dg.AssetKey(["nyc", key]) for key in keys]
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        result = job.execute_in_process(
+            asset_selection=selection, instance=self.instance, tags=tags, partition_key=None, raise_on_error=True
+        )
+        for event in result.get_asset_materialization_events():
+            found = event.materialization
+            if days is None or found.partition in (None, days[1]):
+                facts = {name: value.value for name, value in found.metadata.items()}
+                say(f"    {facts.get('dagster/table_name')} version {facts.get('cm_delta/commit_version')}: "
+                    f"{facts.get('dagster/row_count'):,} rows")  # fmt: skip
+
+    def tick(self) -> None:
+        """Let the sensor look, report what it found, and run what it asks for, as the daemon does."""
+        with dg.build_sensor_context(
+            instance=self.instance, cursor=self.cursor, resources=dict(self.definitions.resources or {})
+        ) as context:
+            result = commit_sensor.evaluate_tick(context)
+        for event in result.asset_events:
+            self.instance.report_runless_asset_event(event)
+            kind = type(event).__name__.removeprefix("Asset").lower()
+            say(f"    sensor: {event.asset_key.to_user_string()} -> {kind} at version "
+                f"{event.metadata['cm_delta/commit_version'].value}")  # fmt: skip
+        for request in result.run_requests or ():
+            say(f"    sensor: run of the report requested, run key {request.run_key}")
+            self.materialize("carrier_months")
+        if not result.asset_events and not result.run_requests:
+            say(f"    sensor: {result.skip_message}")
+        self.cursor = result.cursor or self.cursor
+
+    def maintain(self, table: str, **actions: str) -> None:
+        """One run of a table's maintenance job; tasks that are not named are skipped."""
+        from cm_delta_dagster.orchestration.maintenance import MaintenanceTask, job_name
+
+        config = {task.value: {"config": {"action": actions.get(task.value, "skip")}} for task in MaintenanceTask}
+        job = self.definitions.resolve_job_def(job_name(table))
+        job.execute_in_process(instance=self.instance, run_config={"ops": config})
+        records = self.instance.fetch_observations(MAINTAINED[table], limit=len(actions)).records
+        for record in reversed(records):
+            observation = record.asset_observation
+            if observation is not None:
+                facts = {name: value.value for name, value in observation.metadata.items()}
+                outcome = (table, str(facts["cm_delta/operation"]), str(facts["cm_delta/outcome"]), str(facts["cm_delta/result"]))
+                self.decisions.append(outcome)
+                say(f"    {outcome[1]} of {table}: {outcome[2]}. {outcome[3]}")
+
+    def files(self) -> dict[str, int]:
+        return {table: self.lake.table(table).snapshot().num_files for table in MAINTAINED}
+
+
+def table_of(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
+    """Text columns, numbers to the right."""
+    cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
+    numeric = [isinstance(rows[0][index], int) if rows else False for index in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        return "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+
+    return "\n".join([line(cells[0]), "  ".join("-" * width for width in widths), *(line(row) for row in cells[1:])])
+
+
+def raw_counts(raw: RawData) -> dict[str, int]:
+    """Lines of the raw CSV files without their headers."""
+    counts = {}
+    for name in ("flights", "weather", "planes", "airports", "airlines"):
+        with open(raw.path(name).removeprefix("file://"), "rb") as file:
+            counts[name] = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b"")) - 1
+    return counts
+
+
+def run(demo: Demo) -> None:
+    """The whole story."""
+    with step("Reference tables, merged by key"):
+        demo.materialize("airlines", "airports", "planes")
+    for first, last in QUARTERS:
+        with step(f"Flights, weather and both joined, {first} to {last}, one commit a table"):
+            demo.materialize("flights", "weather", "flights_enriched", days=(first, last))
+    with step("The sensor looks at what was ratified"):
+        demo.tick()
+    with step("Late corrections, merged by a script that knows nothing of Dagster"):
+        result = merge_corrections()
+        say(f"    main.nyc.flights version {result.version}: {result.metrics.get('numTargetRowsUpdated')} flights corrected, "
+            f"{result.metrics.get('numTargetRowsInserted')} added")  # fmt: skip
+    with step("The sensor notices the commit and has the report made anew"):
+        demo.tick()
+    with step("One day of flights is loaded again, as a person would in the UI: only that day is replaced"):
+        demo.materialize("flights", days=("2013-11-28", "2013-11-28"))
+
+
+def maintain(demo: Demo) -> tuple[dict[str, int], dict[str, int]]:
+    """Maintenance: denied by default, planned, allowed, done. Returns files before and after."""
+    before = demo.files()
+    with step("Maintenance without permission: the catalog denies it, nothing happens"):
+        demo.maintain("main.nyc.flights", compact="run", vacuum="run")
+    with step("The owner of the schema allows compaction, and clean-up of old files on one table"):
+        demo.lake.allow("main.nyc", "DATA_REORGANIZATION", "compaction of the demo's tables was approved")
+        demo.lake.allow("main.nyc.flights", "DATA_CLEANUP", "vacuum of flights was approved")
+    with step("A dry run, then compaction and clean-up"):
+        demo.maintain("main.nyc.flights", compact="plan", vacuum="plan")
+        for table in MAINTAINED:
+            demo.maintain(table, publish="run", checkpoint="run", compact="run", vacuum="run")
+    with step("The sensor sees compaction as an observation, not as new data"):
+        demo.tick()
+    return before, demo.files()
+
+
+def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
+    """Print what a person can check, and whether the tables hold exactly the rows of the raw files."""
+    raw = raw_counts(RawData(directory=str(home() / "raw")))
+    rows = []
+    for name in demo.lake.tables():
+        snapshot = demo.lake.table(name).snapshot()
+        rows.append((name, snapshot.num_rows or 0, snapshot.version, snapshot.data_version, snapshot.published_version, snapshot.num_files))
+    print(f"\n{table_of(rows, ('table', 'rows', 'version', 'data version', 'published', 'files'))}\n")
+    print(table_of([(table, before[table], after[table]) for table in MAINTAINED], ("compaction", "files before", "after")))
+    print(f"\n{table_of(demo.decisions, ('table', 'task', 'outcome', 'what the catalog and the task said'))}\n")
+    right = True
+    for name, expected in raw.items():
+        found = demo.lake.table(f"main.nyc.{name}").to_df().count()
+        wanted = expected + (1 if name == "flights" else 0)
+        right &= found == wanted
+        extra = " + 1 late flight" if name == "flights" else ""
+        print(f"{'ok ' if found == wanted else 'BAD'} main.nyc.{name}: {found:,} rows; the raw file has {expected:,}{extra}")
+    print(f"\nTables and catalog are in {home()}. To look around: DAGSTER_HOME={os.environ['DAGSTER_HOME']} dg dev")
+    return right
+
+
+def main() -> int:
+    warnings.filterwarnings("ignore")
+    os.environ.setdefault("DAGSTER_HOME", str(Path(".dagster").absolute()))
+    Path(os.environ["DAGSTER_HOME"]).mkdir(parents=True, exist_ok=True)
+    (Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml").touch()
+    if home().exists() and "--fresh" in sys.argv:
+        shutil.rmtree(home())
+    if (home() / "catalog.db").exists():
+        print(f"{home()} holds the tables of an earlier run. Give --fresh to begin anew, or look at them with dg dev.", file=sys.stderr)
+        return 2
+    home().mkdir(parents=True, exist_ok=True)
+    with (
+        dg.DagsterInstance.get() as instance,
+        connect(f"sqlite:///{home()}/catalog.db", warehouse=f"file://{home()}/warehouse") as lake,
+    ):
+        demo = Demo(instance, lake)
+        run(demo)
+        before, after = maintain(demo)
+        right = summary(demo, before, after)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

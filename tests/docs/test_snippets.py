@@ -1,0 +1,196 @@
+"""The documents keep their word: every Python block runs, every link leads somewhere.
+
+The blocks of one document share a namespace and a temporary working directory, as if they were typed one after the other. What
+they take for granted (a frame, a file) is the prelude below. Whatever a block defines for Dagster is used once: assets are
+materialised, jobs executed, sensors and schedules evaluated. Lines of shell blocks that begin with ``cm-delta`` run too.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.command_line import main
+from cm_delta_dagster.orchestration.write_contract import READ_KEYS, WRITE_KEYS
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")))
+ADDED_LATER = frozenset({"docs/images/asset-graph.png"})
+
+_FRAMES = """
+_orders = "order_id long, customer string, amount double, day date"
+_rows = [(1, "acme", 250.0, "2024-05-01"), (2, "blue", 20.0, "2024-05-01"), (3, "acme", 120.0, "2024-05-02")]
+
+
+def _frame(rows):
+    from datetime import date
+
+    return session.createDataFrame([(*row[:3], date.fromisoformat(row[3])) for row in rows], _orders).coalesce(1)
+
+
+frame = _frame(_rows)
+corrections = _frame([(2, "blue", 25.0, "2024-05-01"), (4, "cyan", 70.0, "2024-05-02")])
+one_day = _frame([(1, "acme", 240.0, "2024-05-01"), (5, "dawn", 15.0, "2024-05-01")])
+"""
+
+_CSV = """
+from pathlib import Path
+
+_lines = ["order_id,customer,amount,day", *(",".join(str(value) for value in row) for row in _rows)]
+Path("orders.csv").write_text("\\n".join(_lines) + "\\n")
+"""
+
+PRELUDES = {
+    "README.md": _FRAMES + _CSV,
+    "docs/library.md": _FRAMES + "frame_with_channel = frame.selectExpr('*', \"'web' AS channel\")\n",
+    "docs/assets.md": _FRAMES + _CSV,
+    "docs/maintenance.md": _FRAMES,
+}
+"""What the blocks of a document find besides the Spark session ``session``."""
+
+_BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@dataclass(kw_only=True)
+class Reader:
+    """Somebody who types the blocks of one document, one after the other."""
+
+    document: str
+    namespace: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch
+    instance: dg.DagsterInstance = field(default_factory=dg.DagsterInstance.ephemeral)
+    assets: list[dg.AssetsDefinition] = field(default_factory=list)
+    used: list[object] = field(default_factory=list)
+
+    def type_everything(self) -> None:
+        text = (ROOT / self.document).read_text()
+        for block in _BLOCK.finditer(text):
+            line = text.count("\n", 0, block.start()) + 1
+            if block[1] == "bash":
+                self._shell(block[2])
+            else:
+                self._python(block[2], line=line)
+                self._use_definitions()
+
+    def _python(self, code: str, *, line: int) -> None:
+        # Empty lines in front, so that a traceback shows the line of the document.
+        exec(compile("\n" * line + code, str(ROOT / self.document), "exec", dont_inherit=True), self.namespace)
+
+    def _shell(self, code: str) -> None:
+        for line in code.splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["export"]:
+                name, _, value = words[1].partition("=")
+                self.monkeypatch.setenv(name, value)
+            elif words[:1] == ["cm-delta"]:
+                answer = CliRunner().invoke(main, words[1:])
+                assert answer.exit_code == 0, f"{line}: {answer.output}"
+
+    def _use_definitions(self) -> None:
+        for value in list(_flat(self.namespace.values())):
+            if any(value is known for known in self.used):
+                continue
+            self.used.append(value)
+            match value:
+                case dg.AssetsDefinition():
+                    self.assets.append(value)
+                    self._materialize(value)
+                case dg.SensorDefinition():
+                    context = dg.build_sensor_context(instance=self.instance, resources=self._resources())
+                    assert value.evaluate_tick(context) is not None
+                case dg.ScheduleDefinition():
+                    context = dg.build_schedule_context(instance=self.instance, resources=self._resources())
+                    assert value.evaluate_tick(context) is not None
+                case dg.JobDefinition():
+                    assert value.execute_in_process(instance=self.instance, resources=self._resources()).success
+
+    def _materialize(self, asset: dg.AssetsDefinition) -> None:
+        result = dg.materialize(
+            self.assets,
+            selection=[asset],
+            resources=self._resources(),
+            instance=self.instance,
+            partition_key=_some_key(asset.partitions_def, self.instance),
+        )
+        assert result.success
+
+    def _resources(self) -> dict[str, Any]:
+        return dict(self.namespace.get("resources") or self.namespace["defs"].resources)
+
+
+def _flat(values: Any) -> Iterator[object]:
+    for value in values:
+        if type(value) in (list, tuple):  # Definitions is a tuple that refuses to be iterated.
+            yield from _flat(value)
+        elif isinstance(value, dg.AssetsDefinition | dg.SensorDefinition | dg.ScheduleDefinition | dg.JobDefinition):
+            yield value
+
+
+def _some_key(definition: dg.PartitionsDefinition[Any] | None, instance: dg.DagsterInstance) -> str | None:
+    if definition is None:
+        return None
+    parts = [part.partitions_def for part in getattr(definition, "partitions_defs", ())] or [definition]
+    for part in parts:
+        if isinstance(part, dg.DynamicPartitionsDefinition) and not instance.get_dynamic_partitions(part.name):
+            instance.add_dynamic_partitions(part.name, ["acme"])
+    return definition.get_partition_keys(dynamic_partitions_store=instance)[0]
+
+
+@pytest.fixture
+def working_directory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of its own, for Python and for the JVM, which resolves the paths of files that Spark reads."""
+    monkeypatch.chdir(tmp_path)
+    jvm = spark._jvm.org.apache.hadoop.fs
+    files = jvm.FileSystem.get(spark._jsc.hadoopConfiguration())
+    before = files.getWorkingDirectory()
+    files.setWorkingDirectory(jvm.Path(tmp_path.as_uri()))
+    yield tmp_path
+    files.setWorkingDirectory(before)
+
+
+@pytest.fixture
+def reader_of(spark: SparkSession, working_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def reader(document: str) -> Reader:
+        namespace: dict[str, Any] = {"__name__": f"snippets of {document}", "session": spark}
+        exec(PRELUDES.get(document, ""), namespace)
+        return Reader(document=document, namespace=namespace, monkeypatch=monkeypatch)
+
+    return reader
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_block_of_a_document_runs(document: str, reader_of: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    reader_of(document).type_everything()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_relative_link_leads_to_a_file(document: str) -> None:
+    path = ROOT / document
+    targets = [target for target in _LINK.findall(path.read_text()) if not re.match(r"[a-z]+:", target)]
+    for target in targets:
+        name, _, anchor = target.partition("#")
+        found = (path.parent / name).resolve() if name else path
+        if found.relative_to(ROOT).as_posix() in ADDED_LATER:
+            continue
+        assert found.exists(), f"{document} links to {target}"
+        if anchor:
+            assert anchor in _anchors(found.read_text()), f"{document} links to {target}"
+
+
+def _anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_reference_of_assets_names_every_metadata_key() -> None:
+    text = (ROOT / "docs/assets.md").read_text()
+    missing = [key for key in sorted(WRITE_KEYS | READ_KEYS) if f"`{key}`" not in text]
+    assert missing == []

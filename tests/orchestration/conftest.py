@@ -1,0 +1,73 @@
+"""A Dagster world on one machine: an instance, a catalog in SQLite, local files, the shared Spark session."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.operations.read import read
+from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource
+
+
+class RunningSpark(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """The session of the test run; any object with ``spark_session`` will do."""
+
+    @property
+    def spark_session(self) -> SparkSession:
+        session = SparkSession.getActiveSession()
+        assert session is not None
+        return session
+
+
+@dataclass
+class World:
+    """What a test acts on."""
+
+    spark: SparkSession
+    instance: dg.DagsterInstance
+    client: DeltaClient
+    catalog: CatalogResource
+    resources: dict[str, Any] = field(default_factory=dict)
+
+    def materialize(self, *assets: Any, raises: bool = True, **arguments: Any) -> dg.ExecuteInProcessResult:
+        return dg.materialize(
+            list(assets), instance=self.instance, resources=self.resources, raise_on_error=raises, **arguments
+        )
+
+    def frame(self, rows: list[tuple[Any, ...]], columns: str) -> DataFrame:
+        return self.spark.createDataFrame(rows, columns).coalesce(1)
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        found = read(self.client.table(table), spark=self.spark).collect()
+        return sorted((tuple(row) for row in found), key=str)
+
+    def version(self, table: str) -> int:
+        return self.client.table(table).snapshot().version
+
+    def events(self, key: str) -> list[dg.AssetMaterialization]:
+        """Materializations of an asset, oldest first."""
+        found = self.instance.fetch_materializations(dg.AssetKey.from_user_string(key), limit=1000, ascending=True)
+        return [record.asset_materialization for record in found.records if record.asset_materialization is not None]
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture
+def world(spark: SparkSession, instance: dg.DagsterInstance, tmp_path: Path) -> Iterator[World]:
+    catalog = CatalogResource(url=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    resources = {
+        "catalog": catalog,
+        "spark": RunningSpark(),
+        "io_manager": CatalogManagedDeltaIOManager(catalog=catalog, spark=RunningSpark()),
+    }
+    yield World(spark=spark, instance=instance, client=catalog.client, catalog=catalog, resources=resources)
+    catalog.close()

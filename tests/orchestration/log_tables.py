@@ -1,0 +1,59 @@
+"""Tables whose commits are made by the client alone: no Spark, so that tests of sensors and schedules take no time."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.context import CommitContext
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.operations.create import create_table
+from cm_delta_dagster.orchestration import CatalogResource
+from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.protocol.file_actions import removes_of
+from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+
+SCHEMA = StructType((StructField("id", PrimitiveType("long")),))
+
+
+def resource_at(directory: Path) -> CatalogResource:
+    return CatalogResource(url=f"sqlite:///{directory}/catalog.db", warehouse=f"file://{directory}/warehouse")
+
+
+def make_table(client: DeltaClient, name: str, *, tags: Mapping[str, str] | None = None) -> Table:
+    return create_table(client, identifier=name, schema=SCHEMA, context=CommitContext(tags=dict(tags or {})))
+
+
+def commit(
+    table: Table, *, data_change: bool = True, size: int = 10, tags: Mapping[str, str] | None = None, replace: bool = False
+) -> int:
+    """One commit that adds a file which nobody reads, and removes the others if asked; the version."""
+    snapshot = table.snapshot()
+    transaction = table.start_transaction(
+        snapshot, operation="WRITE" if data_change else "OPTIMIZE", context=CommitContext(tags=dict(tags or {}))
+    )
+    if replace:
+        transaction.remove_files(
+            removes_of(snapshot.files, deletion_timestamp=table.services.now_ms(), data_change=data_change)
+        )
+    transaction.add_files(
+        [
+            AddFile(
+                path=f"part-{snapshot.version + 1}.parquet",
+                partition_values={},
+                size=size,
+                modification_time=0,
+                data_change=data_change,
+                stats='{"numRecords":1}',
+            )
+        ]
+    )
+    return transaction.commit().version
+
+
+def report(instance: dg.DagsterInstance, result: Any) -> None:
+    """What the daemon does with the events of a tick."""
+    for event in result.asset_events:
+        instance.report_runless_asset_event(event)

@@ -1,0 +1,118 @@
+"""Exactly once: retried steps and re-executed runs find the commit that was already ratified."""
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
+from cm_delta_dagster.orchestration.runs import WriteOrigin, run_number
+
+
+class LosesTheAnswer(CatalogManagedDeltaIOManager):
+    """Writes, then fails before Dagster hears of it, as often as the class says."""
+
+    def handle_output(self, context, obj):
+        super().handle_output(context, obj)
+        if FAILURES:
+            FAILURES.pop()()
+            raise RuntimeError("the answer was lost")
+
+
+FAILURES: list = []
+
+
+@pytest.fixture(autouse=True)
+def no_failures():
+    FAILURES.clear()
+    yield
+    FAILURES.clear()
+
+
+def losing(world):
+    manager = world.resources["io_manager"]
+    return {**world.resources, "io_manager": LosesTheAnswer(catalog=world.catalog, spark=manager.spark)}
+
+
+def appending(world, **arguments):
+    @dg.asset(name="t", metadata={"mode": "append"}, **arguments)
+    def made() -> DataFrame:
+        return world.frame([(1,)], "id int")
+
+    return made
+
+
+def test_a_step_that_is_retried_after_its_commit_was_ratified_writes_once(world):
+    FAILURES.append(lambda: None)
+    world.resources = losing(world)
+    made = appending(world, retry_policy=dg.RetryPolicy(max_retries=1))
+    assert world.materialize(made).success
+    assert world.rows("main.default.t") == [(1,)]
+    (event,) = world.events("t")
+    assert event.metadata["cm_delta/outcome"].value == "already_committed"
+    assert event.metadata["cm_delta/commit_version"].value == 1
+
+
+def test_a_retried_step_finds_its_commit_even_if_another_run_has_written_since(world):
+    resources = world.resources
+    made = appending(world, retry_policy=dg.RetryPolicy(max_retries=1))
+
+    def other_run():
+        world.resources = resources
+        world.materialize(appending(world))
+
+    world.materialize(appending(world))
+    FAILURES.append(other_run)
+    world.resources = losing(world)
+    assert world.materialize(made).success
+    assert world.rows("main.default.t") == [(1,), (1,), (1,)]
+
+
+def test_two_runs_of_one_asset_write_twice(world):
+    world.materialize(appending(world))
+    world.materialize(appending(world))
+    assert world.rows("main.default.t") == [(1,), (1,)]
+
+
+def job_of(world, asset, resources):
+    defs = dg.Definitions(
+        assets=[asset], resources=resources, jobs=[dg.define_asset_job("write", executor_def=dg.in_process_executor)]
+    )
+    return defs.resolve_job_def("write")
+
+
+def re_executed(world, job, parent_run_id, *, resume):
+    tags = {"dagster/is_resume_retry": "true"} if resume else {}
+    run = world.instance.create_run_for_job(
+        job, parent_run_id=parent_run_id, root_run_id=parent_run_id, tags=tags
+    )
+    return list(dg._core.execution.api.execute_run_iterator(job, run, world.instance))
+
+
+@pytest.mark.parametrize(("resume", "rows"), [(True, [(1,)]), (False, [(1,), (1,)])])
+def test_a_run_re_executed_from_failure_accepts_the_commit_of_the_run_it_continues(world, resume, rows):
+    FAILURES.append(lambda: None)
+    job = job_of(world, appending(world), losing(world))
+    failed = job.execute_in_process(instance=world.instance, raise_on_error=False)
+    assert not failed.success and world.rows("main.default.t") == [(1,)]
+    events = re_executed(world, job, failed.run_id, resume=resume)
+    assert events[-1].is_success or any(event.is_job_success for event in events if event.is_job_event)
+    assert world.rows("main.default.t") == rows
+    assert len(world.events("t")) == 1
+
+
+def test_a_run_that_recorded_its_output_is_not_continued(world):
+    job = job_of(world, appending(world), world.resources)
+    first = job.execute_in_process(instance=world.instance)
+    re_executed(world, job, first.run_id, resume=True)
+    assert world.rows("main.default.t") == [(1,), (1,)]
+
+
+def test_the_number_of_a_run_is_stable_and_fits_a_long():
+    assert run_number("a") == run_number("a") != run_number("b")
+    assert 0 <= run_number("a") < 1 << 63
+
+
+def test_the_transaction_is_named_by_asset_and_partitions():
+    origin = WriteOrigin(name="sales/orders", partition_keys=("2026-01-01",))
+    assert origin.app_id == "dagster:sales/orders:2026-01-01"
+    assert WriteOrigin(name="a").app_id == "dagster:a"

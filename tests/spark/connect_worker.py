@@ -1,0 +1,66 @@
+"""Writes, merges and reads over Spark Connect; run as a process of its own, because a process has one kind of session.
+
+Prints one JSON object with what it saw.
+"""
+
+import json
+import sys
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.operations.merge import MergeMode, merge
+from cm_delta_dagster.operations.write import append, overwrite
+from cm_delta_dagster.protocol.deletion_vectors import encode_inline
+from cm_delta_dagster.protocol.file_actions import adds_to_table, table_to_adds
+from cm_delta_dagster.spark.scan import scan
+from cm_delta_dagster.spark.session import is_connect
+from cm_delta_dagster.storage.stores import Stores
+from tests.builders import TableBuilder, rows_of
+
+
+def main(root: str) -> None:
+    spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    catalog = SqlCatalog(f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}/warehouse")
+    client = DeltaClient(catalog, stores=Stores())
+    builder = TableBuilder(client, spark, "id long, p string, t timestamp", partition_by=["p"])
+    frame = spark.sql("SELECT id, concat('p', id % 2) p, timestamp_micros(id) t FROM range(10)").coalesce(1)
+    append(builder.table, frame=frame)
+    overwrite(builder.table, frame=frame.where("p = 'p1'").limit(2), where="p = 'p1'")
+    source = spark.sql("SELECT 0L id, 'p0' p, timestamp_micros(77) t UNION ALL SELECT 99L, 'p0', null")
+    merge(builder.table, frame=source, keys=["id"], mode=MergeMode.UPSERT)
+    rows = rows_of(builder.table_frame().selectExpr("id", "p", "unix_micros(t)"))
+    broken = ""
+    try:
+        overwrite(builder.table, frame=frame, where="p = 'p1'")
+    except CmDeltaError as error:
+        broken = f"{type(error).__name__}: {error}"
+    snapshot = builder.table.snapshot()
+    adds = [replace(add, deletion_vector=encode_inline([0])) for add in table_to_adds(snapshot.files)]
+    survivors = scan(
+        spark,
+        store=builder.table.store,
+        location=snapshot.location,
+        schema=snapshot.schema,
+        partition_columns=snapshot.partition_columns,
+        files=adds_to_table(adds),
+    ).count()
+    setting = spark.conf.get("spark.sql.parquet.outputTimestampType", None)
+    client.close()
+    seen = {
+        "connect": is_connect(spark),
+        "rows": rows,
+        "error": broken,
+        "survivors": survivors,
+        "files": len(adds),
+        "setting": setting,
+    }
+    print(json.dumps(seen))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

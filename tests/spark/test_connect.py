@@ -1,0 +1,30 @@
+"""The same code on Spark Connect, against a server of its own process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+def test_writes_merges_and_reads_work_over_connect(tmp_path: Path) -> None:
+    """DV-4, DML-4, DML-7: no use of the JVM gateway or of RDDs on any of these paths."""
+    pytest.importorskip("grpc", reason="the extra `connect` is not installed")
+    root = Path(__file__).parents[2]
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.spark.connect_worker", str(tmp_path)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    seen = json.loads(run.stdout.strip().splitlines()[-1])
+    assert seen["connect"] is True
+    evens = [[0, "p0", 77], [2, "p0", 2], [4, "p0", 4], [6, "p0", 6], [8, "p0", 8], [99, "p0", None]]
+    assert seen["rows"] == sorted([*evens, [1, "p1", 1], [3, "p1", 3]])
+    assert seen["error"].startswith("PartitionMismatchError") and "\n" not in seen["error"]
+    assert seen["survivors"] == len(seen["rows"]) - seen["files"]
+    assert seen["setting"] is None
