@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Any
 import dagster as dg
 
 from cm_delta_dagster import Connection, connect
-from definitions.defs.automation import MAINTAINED, commit_sensor, policy
+from cm_delta_dagster.orchestration import MaintenanceTask
+from cm_delta_dagster.orchestration.maintenance import job_name
+from definitions.defs.automation import MAINTAINED, commit_sensor
 from definitions.defs.flights import DAYS
 from definitions.definitions import defs as load_definitions
 from definitions.late_corrections import merge_corrections
@@ -21,6 +22,9 @@ from resources.local import home
 from resources.raw_data import RawData
 
 QUARTERS = (("2013-01-01", "2013-03-31"), ("2013-04-01", "2013-06-30"), ("2013-07-01", "2013-09-30"), ("2013-10-01", "2013-12-31"))
+QUIET = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
+"""Run configuration that leaves the console to the lines of this module; the UI has every event."""
+
 _STARTED = time.monotonic()
 
 
@@ -55,7 +59,7 @@ class Demo:
         selection = [dg.AssetKey(["nyc", key]) for key in keys]
         job = self.definitions.resolve_implicit_global_asset_job_def()
         result = job.execute_in_process(
-            asset_selection=selection, instance=self.instance, tags=tags, partition_key=None, raise_on_error=True
+            asset_selection=selection, instance=self.instance, tags=tags, run_config=QUIET
         )
         for event in result.get_asset_materialization_events():
             found = event.materialization
@@ -84,11 +88,9 @@ class Demo:
 
     def maintain(self, table: str, **actions: str) -> None:
         """One run of a table's maintenance job; tasks that are not named are skipped."""
-        from cm_delta_dagster.orchestration.maintenance import MaintenanceTask, job_name
-
         config = {task.value: {"config": {"action": actions.get(task.value, "skip")}} for task in MaintenanceTask}
         job = self.definitions.resolve_job_def(job_name(table))
-        job.execute_in_process(instance=self.instance, run_config={"ops": config})
+        job.execute_in_process(instance=self.instance, run_config={"ops": config, **QUIET})
         records = self.instance.fetch_observations(MAINTAINED[table], limit=len(actions)).records
         for record in reversed(records):
             observation = record.asset_observation
@@ -184,10 +186,11 @@ def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
 
 
 def main() -> int:
-    warnings.filterwarnings("ignore")
     os.environ.setdefault("DAGSTER_HOME", str(Path(".dagster").absolute()))
     Path(os.environ["DAGSTER_HOME"]).mkdir(parents=True, exist_ok=True)
-    (Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml").touch()
+    settings = Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml"
+    if not settings.exists():
+        settings.write_text("telemetry:\n  enabled: false\n")
     if home().exists() and "--fresh" in sys.argv:
         shutil.rmtree(home())
     if (home() / "catalog.db").exists():

@@ -153,7 +153,8 @@ class Transaction:
         changed: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
         if not self.snapshot.partition_columns or self._metadata is not None:
             return None
-        for file in (*self._adds, *self._removes):
+        files: list[AddFile | RemoveFile] = [*self._adds, *self._removes]
+        for file in files:
             if not file.data_change:
                 continue
             if file.partition_values is None:

@@ -68,7 +68,7 @@ def names_table(
     """
 
     @functools.wraps(verb)
-    def named(table: Table, *arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
+    def named(table: Table, /, *arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
         try:
             return verb(table, *arguments, **keywords)
         except CmDeltaError as error:

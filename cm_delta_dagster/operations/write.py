@@ -3,8 +3,8 @@
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempotency
-from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.removal import Removal, plan_removal
 from cm_delta_dagster.operations.row_commit import (
@@ -160,5 +160,5 @@ def _check_partition_columns(snapshot: Snapshot, frame: DataFrame) -> None:
     if missing:
         raise SchemaMismatchError(
             f"The rows lack the partition column {missing[0]!r} of {snapshot.identifier}; they have the columns "
-            f"{', '.join(offered.names)}. Nothing was written. Add the column; for the partition of NULL, add it as NULL."
+            f"{', '.join(offered.names)}. Nothing was written. Add the column, with NULL for the partition of NULL."
         )

@@ -330,9 +330,10 @@ def _table_job(policy: MaintenancePolicy, table: str, *, catalog: str, spark: st
         tags={"cm_delta_maintenance/table": table},
     )
     def maintain() -> None:
-        previous = ops[0]()
-        for op in ops[1:]:
-            previous = op(previous)
+        # Definitions of ops are unique in a code location; within the job each has the plain name of its task.
+        previous = ops[0].alias(MaintenanceTask.PUBLISH.value)()
+        for task, op in zip(list(MaintenanceTask)[1:], ops[1:], strict=True):
+            previous = op.alias(task.value)(previous)
 
     return maintain
 
@@ -343,7 +344,7 @@ def _task_op(
     needs = {catalog, spark} if task is MaintenanceTask.COMPACT else {catalog}
 
     @dg.op(
-        name=task.value,
+        name=f"{task.value}_{job_name(table_name)}",
         description=f"{task.value} of {table_name}",
         ins={} if task is MaintenanceTask.PUBLISH else {"after": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
@@ -360,7 +361,7 @@ def _task_op(
             task,
             action=config.action,
             policy=policy,
-            context=CommitContext(tags={RUN_ID_TAG: context.run_id, STEP_KEY_TAG: context.op_handle.to_string()}),
+            context=CommitContext(tags={RUN_ID_TAG: context.run_id, STEP_KEY_TAG: str(context.op_handle)}),
             spark=lambda: getattr(context.resources, spark).spark_session,
         )
         _show(context, table, task, report, policy.asset_keys.get(table_name))

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from cm_delta_dagster.catalog.catalog import FeedEntry, TableIdentifier
-from cm_delta_dagster.errors import CatalogError
+from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.runs import ASSET_KEY_TAG, RUN_ID_TAG
 from cm_delta_dagster.orchestration.write_contract import READ_KEYS, WRITE_KEYS, TableNames, own_entries, table_identifier
@@ -30,6 +30,8 @@ WatchedAssets: TypeAlias = Mapping[dg.AssetKey, str] | Mapping[str, str] | Itera
 FEED_POSITION = "cm_delta/feed_position"
 _PARTITION_TAG = "dagster/partition"
 _MARGIN = 50
+_MOST_COMMITS = 5000
+"""Of one batch. Dagster reads at most 10,000 events at a time, and as many as there are commits are compared."""
 
 
 class FirstTick(StrEnum):
@@ -133,8 +135,10 @@ def ratified_commit_sensor(
         tick_seconds: time after which a tick ends, however many commits are left; Dagster allows 60.
 
     Raises:
-        InvalidArgumentError: an asset's metadata does not name a table.
+        InvalidArgumentError: an asset's metadata does not name a table, or the batch is too large.
     """
+    if not 1 <= batch_size <= _MOST_COMMITS:
+        raise InvalidArgumentError(f"batch_size is {batch_size}; give 1 to {_MOST_COMMITS} commits.")
     watched = watched_tables(assets, names=TableNames(catalog=default_catalog, schema=default_schema))
     launches = job is not None or target is not None
 
@@ -301,7 +305,7 @@ class _Tick:
 
     def _was_reported(self, commit: WatchedCommit, asset_key: dg.AssetKey, expected: int) -> bool:
         if asset_key not in self._reported:
-            self._reported[asset_key] = self._events_of(asset_key, limit=expected + _MARGIN)
+            self._reported[asset_key] = self._events_of(asset_key, limit=min(expected, _MOST_COMMITS) + _MARGIN)
         known = self._reported[asset_key]
         if (commit.table_id, commit.version) in known:
             return True

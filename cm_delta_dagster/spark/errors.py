@@ -97,7 +97,8 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
         return InvalidArgumentError(f"Spark does not accept the query while {doing}: {shown}")
     if isinstance(error, ArithmeticException | DateTimeException | NumberFormatException):
         return InvalidDataError(
-            f"A value cannot be computed while {doing}: {shown} Nothing was committed. Correct the rows or the condition."
+            f"A value cannot be computed while {doing}: {shown} Nothing was committed. Correct the rows or the "
+            "condition."
         )
     if _MISSING.search(text):
         return ObjectNotFoundError(

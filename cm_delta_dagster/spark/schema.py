@@ -54,7 +54,8 @@ def _from_json(text: str) -> StructType:
         # What the parser advises is meant for the reader of a log.
         fault = str(error).partition(" Read the table")[0]
         raise SchemaMismatchError(
-            f"The DataFrame has a column that a Delta table cannot hold: {fault} Nothing was written. Cast the column or leave it out."
+            f"The DataFrame has a column that a Delta table cannot hold: {fault} Nothing was written. "
+            "Cast the column or leave it out."
         ) from error
 
 

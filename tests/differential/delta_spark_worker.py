@@ -1,33 +1,78 @@
-"""Runs delta-spark: a JSON string with one SQL statement a line in, one JSON object a line out."""
+"""Runs delta-spark: one request a line in (JSON), one answer a line out (JSON).
 
+``{"sql": [...]}`` runs the statements and answers with the rows of the last one, as an Arrow stream in base64.
+``{"validate": path, "versions": [...]}`` has delta-spark compare its own state of each version with the checksum file.
+"""
+
+import base64
 import json
 import os
 import sys
+from typing import Any
 
 
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
+def start(jars: str, home: str) -> Any:
     from pyspark.sql import SparkSession
 
     session = (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars", sys.argv[1])
+        .config("spark.jars", jars)
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.sql.warehouse.dir", sys.argv[2] + "/spark-warehouse")
+        .config("spark.sql.warehouse.dir", home + "/spark-warehouse")
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.databricks.delta.snapshotPartitions", "2")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def run(session: Any, statements: list[str]) -> dict[str, Any]:
+    import pyarrow as pa
+
+    table = pa.table({})
+    for statement in statements:
+        table = session.sql(statement).toArrow()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return {"rows": base64.b64encode(sink.getvalue()).decode()}
+
+
+def validate(session: Any, path: str, versions: list[int]) -> dict[str, Any]:
+    jvm = session.sparkContext._jvm
+    delta = jvm.org.apache.spark.sql.delta.DeltaLog
+    delta.clearCache()
+    log = delta.forTable(session._jsparkSession, path)
+    outcome = {}
+    for version in versions:
+        snapshot = log.getSnapshotAt(
+            version, getattr(log, "getSnapshotAt$default$2")(), getattr(log, "getSnapshotAt$default$3")(), False
+        )
+        if snapshot.checksumOpt().isEmpty():
+            outcome[version] = "none"
+            continue
+        checked = snapshot.validateChecksum(getattr(snapshot, "validateChecksum$default$1")())
+        outcome[version] = "equal" if checked else "different"
+    return {"outcome": outcome}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    session = start(sys.argv[1], sys.argv[2])
     for line in sys.stdin:
+        request = json.loads(line)
         try:
-            frame = session.sql(json.loads(line))
-            rows = frame.selectExpr(*[f"cast(`{name}` as string) as `{name}`" for name in frame.columns]).collect()
-            answer = {"rows": [row.asDict() for row in rows]}
+            if "sql" in request:
+                answer = run(session, request["sql"])
+            else:
+                answer = validate(session, request["validate"], request["versions"])
         except Exception as error:  # Whatever delta-spark says is the answer.
             answer = {"error": str(error)[:4000]}
         print(json.dumps(answer), file=answers)

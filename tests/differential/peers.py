@@ -1,14 +1,26 @@
 """The peers: delta-spark in a process of its own, and copies of our tables that peers without a catalog can open."""
 
+import base64
+import datetime
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.client.path_table import load_path_snapshot
+from cm_delta_dagster.operations.read import read_snapshot
+from cm_delta_dagster.protocol.log_files import CommitFile, V2CheckpointFile, parse_log_file
+from cm_delta_dagster.storage.stores import Stores
 
 DELTA_VERSION = "4.4.0"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -18,6 +30,9 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependency></dependencies>
 </project>
 """
+
+_CATALOG_FEATURES = frozenset(("catalogManaged", "vacuumProtocolCheck"))
+"""Features of our tables that a reader without their catalog, or without support for them, must refuse."""
 
 
 def delta_jars(spark_version: str) -> list[str]:
@@ -47,7 +62,7 @@ def delta_jars(spark_version: str) -> list[str]:
 
 
 class DeltaSpark:
-    """delta-spark in its own process: SQL statements in, rows out as JSON."""
+    """delta-spark in its own process: SQL statements in, Arrow tables out."""
 
     def __init__(self, jars: list[str], home: Path) -> None:
         script = Path(__file__).with_name("delta_spark_worker.py")
@@ -57,41 +72,129 @@ class DeltaSpark:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
         )  # fmt: skip
 
-    def sql(self, statement: str) -> list[dict[str, Any]]:
-        """Run one statement; rows come with values as text (``CAST(... AS STRING)`` of each column) or None."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(statement) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"delta-spark ended: {Path(self._log.name).read_text()[-2000:]}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return list(answer["rows"])
+    def sql(self, *statements: str) -> pa.Table:
+        """Run the statements in order; the rows of the last one."""
+        rows = self._ask({"sql": list(statements)})["rows"]
+        return pa.ipc.open_stream(base64.b64decode(rows)).read_all()
+
+    def validate_checksums(self, location: Path, versions: Sequence[int]) -> dict[int, str]:
+        """Of each version "equal", or "none" without a checksum file. RuntimeError if delta-spark finds a difference."""
+        outcome = self._ask({"validate": str(location), "versions": list(versions)})["outcome"]
+        return {int(version): said for version, said in outcome.items()}
+
+    def rows(self, location: Path | str, version: int) -> pa.Table:
+        """The rows of a table at one version."""
+        return self.sql(f"select * from delta.`{location}` version as of {version}")
 
     def close(self) -> None:
         self._process.communicate("")
         self._log.close()
 
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"delta-spark ended: {Path(self._log.name).read_text()[-2000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
 
-def readable_copy(location: str, target: Path) -> Path:
-    """A copy of a published table without the features that bind it to a catalog, for peers that open tables by path."""
-    source = Path(location.removeprefix("file://"))
+
+def deltalake_rows(location: Path | str, version: int) -> pa.Table:
+    """The rows of a table at one version as deltalake reads them."""
+    table = deltalake.DeltaTable(str(location), version=version)
+    reader = deltalake.QueryBuilder().register("t", table).execute("select * from t")
+    return pa.table(reader.read_all())
+
+
+def our_rows(spark: SparkSession, location: Path | str, version: int) -> pa.Table:
+    """The rows of a table at one version as this package reads them by path."""
+    stores = Stores()
+    snapshot = load_path_snapshot(stores, f"file://{location}", version=version)
+    return read_snapshot(snapshot, spark=spark, store=stores.store_for(snapshot.location)).toArrow()
+
+
+def canonical(table: pa.Table) -> list[str]:
+    """Rows in a form that is equal for equal rows, whatever their order and the Arrow types that carry them."""
+    names = sorted(table.column_names)
+    lines = [repr([(name, _plain(row[name])) for name in names]) for row in table.to_pylist()]
+    return sorted(lines)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime.datetime() if value.tzinfo is not None:
+            return value.astimezone(datetime.UTC).isoformat()
+        case dict():
+            return {key: _plain(value[key]) for key in sorted(value)}
+        case list():
+            return [_plain(item) for item in value]
+        case tuple():
+            return tuple(_plain(item) for item in value)
+        case _:
+            return value
+
+
+def published_copy(location: str, target: Path) -> Path:
+    """A copy of a fully published table that peers can open by path.
+
+    Nothing is changed but the lists of features in commits, compactions, checkpoints and checksums.
+    """
+    shutil.copytree(location.removeprefix("file://"), target, ignore=shutil.ignore_patterns("_staged_commits"))
+    log = target / "_delta_log"
+    for file in log.glob("*.json"):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for action in lines:
+            _strip(action.get("protocol"))
+        file.write_text("".join(json.dumps(action) + "\n" for action in lines))
+    for file in log.glob("*.crc"):
+        content = json.loads(file.read_text())
+        _strip(content["protocol"])
+        file.write_text(json.dumps(content))
+    for file in log.glob("*.checkpoint*.parquet"):
+        table = pq.read_table(file)
+        protocols = table["protocol"].to_pylist()
+        for protocol in protocols:
+            _strip(protocol)
+        position = table.schema.get_field_index("protocol")
+        column = pa.array(protocols, table.schema.field(position).type)
+        pq.write_table(table.set_column(position, table.schema.field(position), column), file)
+    return target
+
+
+def _strip(protocol: dict[str, Any] | None) -> None:
+    for key in ("readerFeatures", "writerFeatures"):
+        if protocol is not None and protocol.get(key) is not None:
+            protocol[key] = [name for name in protocol[key] if name not in _CATALOG_FEATURES]
+
+
+def copy_without(source: Path, target: Path, *patterns: str) -> Path:
+    """A copy of a table without the log files whose names match."""
+    shutil.copytree(source, target)
+    for pattern in patterns:
+        for file in (target / "_delta_log").glob(pattern):
+            file.unlink()
+    return target
+
+
+def copy_from_checkpoint(source: Path, target: Path) -> tuple[Path, int]:
+    """A copy in which only the newest checkpoint tells what was before it, and that checkpoint's version.
+
+    Neither earlier commits nor checksums are left, so that a reader has to understand the checkpoint.
+    """
     shutil.copytree(source, target)
     log = target / "_delta_log"
-    bound = {"catalogManaged", "vacuumProtocolCheck"}
-    for file in log.glob("*.json"):
-        lines = []
-        for line in file.read_text().splitlines():
-            action = json.loads(line)
-            if "protocol" in action:
-                for key in ("readerFeatures", "writerFeatures"):
-                    action["protocol"][key] = [name for name in action["protocol"][key] if name not in bound]
-            lines.append(json.dumps(action))
-        file.write_text("\n".join(lines) + "\n")
-    for file in [*log.glob("*.crc"), *log.glob("*.checkpoint.*"), *log.glob("_last_checkpoint")]:
-        file.unlink()
-    shutil.rmtree(log / "_staged_commits", ignore_errors=True)
-    return target
+    newest = max(int(file.name.partition(".")[0]) for file in log.glob("*.checkpoint*"))
+    for file in log.iterdir():
+        parsed = parse_log_file(file.name)
+        if isinstance(parsed, CommitFile) and parsed.version < newest:
+            file.unlink()
+        elif file.name.endswith((".crc", ".compacted.json")):
+            file.unlink()
+        elif isinstance(parsed, V2CheckpointFile) and parsed.version < newest:
+            file.unlink()
+    return target, newest

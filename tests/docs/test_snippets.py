@@ -25,7 +25,7 @@ DOCUMENTS = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in 
 ADDED_LATER = frozenset({"docs/images/asset-graph.png"})
 
 _FRAMES = """
-_orders = "order_id long, customer string, amount double, day date"
+_orders = "order_id int, customer string, amount double, day date"
 _rows = [(1, "acme", 250.0, "2024-05-01"), (2, "blue", 20.0, "2024-05-01"), (3, "acme", 120.0, "2024-05-02")]
 
 

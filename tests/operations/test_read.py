@@ -1,6 +1,5 @@
 """Reading tables: columns, conditions, versions."""
 
-
 import pytest
 from pyspark.sql import SparkSession
 

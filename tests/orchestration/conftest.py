@@ -44,7 +44,7 @@ class World:
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         found = read(self.client.table(table), spark=self.spark).collect()
-        return sorted((tuple(row) for row in found), key=str)
+        return sorted((tuple(row) for row in found), key=lambda row: [str(value) for value in row])
 
     def version(self, table: str) -> int:
         return self.client.table(table).snapshot().version

@@ -13,6 +13,8 @@ from .log_tables import commit, make_table, report, resource_at
 KEY = AssetKey(["s", "t"])
 NAME = "main.s.t"
 
+pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
+
 
 @pytest.fixture
 def catalog(tmp_path):
@@ -58,7 +60,7 @@ def ticker(catalog, instance):
 
 def versions(instance, kind="materialization", key=KEY):
     fetch = instance.fetch_materializations if kind == "materialization" else instance.fetch_observations
-    records = fetch(key, limit=20000, ascending=True).records
+    records = fetch(key, limit=1000, ascending=True).records
     events = [record.asset_materialization or record.asset_observation for record in records]
     return [event.metadata["cm_delta/commit_version"].value for event in events]
 

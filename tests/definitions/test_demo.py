@@ -1,0 +1,45 @@
+"""The demo: its definitions load, and its headless run on the real data ends with tables that equal the raw files."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_python(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DAGSTER_HOME": str(home / "dagster"), "CM_DELTA_HOME": str(home / "tables")}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
+    )
+
+
+def test_the_definitions_load() -> None:
+    script = (
+        "import dagster as dg; from definitions.definitions import defs; d = defs(); dg.Definitions.validate_loadable(d); "
+        "print(len(d.resolve_asset_graph().get_all_asset_keys()), [s.name for s in d.sensors])"
+    )
+    result = subprocess.run([sys.executable, "-W", "ignore", "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("7 ['ratified_commits'")
+
+
+def test_the_year_of_flights_ends_in_tables_that_equal_the_raw_files(tmp_path: Path) -> None:
+    result = run_python("-m", "definitions", home=tmp_path)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    assert "ok  main.nyc.flights: 336,777 rows; the raw file has 336,776 + 1 late flight" in result.stdout
+    assert "BAD" not in result.stdout
+    outcomes = re.findall(r"^main\.nyc\.flights +(\w+) +(\w+) ", result.stdout, flags=re.MULTILINE)
+    assert ("compact", "denied") in outcomes
+    assert ("compact", "planned") in outcomes
+    assert ("compact", "done") in outcomes
+    again = run_python("-m", "definitions", home=tmp_path)
+    assert again.returncode == 2
+    assert "--fresh" in again.stderr
+    with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey(["nyc", "carrier_months"]))
+        assert event is not None

@@ -1,0 +1,204 @@
+"""Maintenance jobs and schedules: permission first, visible results, nothing started twice."""
+
+import dagster as dg
+import pytest
+from dagster import AssetKey
+
+from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.maintenance import maintenance_claim
+from cm_delta_dagster.orchestration import MaintenancePolicy, MaintenanceTask, build_maintenance_jobs, build_maintenance_schedules
+from cm_delta_dagster.orchestration.maintenance import due_tasks
+
+from .log_tables import commit, make_table, resource_at
+
+NAME = "main.s.t"
+KEY = AssetKey(["s", "t"])
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    resource = resource_at(tmp_path)
+    yield resource
+    resource.close()
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.local_temp() as instance:  # Schedules want an instance that other processes can open.
+        yield instance
+
+
+def policy_of(**arguments):
+    return MaintenancePolicy(tables=(NAME,), asset_keys={NAME: KEY}, **arguments)
+
+
+def run_job(policy, catalog, instance, **actions):
+    """Run the table's job: every task skipped that is not among ``actions``."""
+    (job,) = build_maintenance_jobs(policy)
+    config = {task.value: {"config": {"action": actions.get(task.value, "skip")}} for task in MaintenanceTask}
+    defs = dg.Definitions(jobs=[job], resources={"catalog": catalog, "spark": NoSpark()})
+    return defs.resolve_job_def(job.name).execute_in_process(run_config={"ops": config}, instance=instance)
+
+
+class NoSpark(dg.ConfigurableResource):
+    @property
+    def spark_session(self):
+        raise AssertionError("no Spark is needed here")
+
+
+def observations(instance):
+    records = instance.fetch_observations(KEY, limit=100, ascending=True).records
+    return [{key: value.value for key, value in r.asset_observation.metadata.items()} for r in records]
+
+
+def allow(catalog, kind, allowed=True, reason="because"):
+    rule = MaintenanceRule(scope=NAME, kind=kind, allowed=allowed, reason=reason)
+    catalog.client.catalog.set_maintenance_rule(rule)
+
+
+def evaluate(policy, catalog, instance):
+    (schedule,) = build_maintenance_schedules(policy)
+    with dg.build_schedule_context(instance=instance, resources={"catalog": catalog}) as context:
+        data = schedule.evaluate_tick(context)
+    return data.run_requests[0] if data.run_requests else data.skip_message
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        ("compact", MaintenanceKind.DATA_REORGANIZATION),
+        ("vacuum", MaintenanceKind.DATA_CLEANUP),
+        ("clean_log", MaintenanceKind.METADATA_CLEANUP),
+        ("clean_staged_commits", MaintenanceKind.METADATA_CLEANUP),
+    ],
+)
+def test_a_denied_task_succeeds_does_nothing_and_says_who_decided(catalog, instance, task, kind):
+    """CM-M5, CM-M6."""
+    table = make_table(catalog.client, NAME)
+    commit(table)
+    allow(catalog, kind, allowed=False, reason="audit under way")
+    catalog.client.wait_for_background()  # Checksums of the commits above.
+    before = table.store.list_from(f"{table.location}/_delta_log")
+    assert run_job(policy_of(), catalog, instance, **{task: "run"}).success
+    (seen,) = observations(instance)
+    assert (seen["cm_delta/outcome"], seen["cm_delta/decided_by"], seen["cm_delta/reason"]) == (
+        "denied",
+        NAME,
+        "audit under way",
+    )
+    assert "audit under way" in seen["cm_delta/result"]
+    assert table.store.list_from(f"{table.location}/_delta_log") == before
+
+
+def test_a_plan_shows_the_files_and_deletes_nothing(catalog, instance):
+    table = make_table(catalog.client, NAME)
+    commit(table)
+    stray = f"{table.location}/stray.parquet"
+    table.store.write(stray, b"x" * 7)
+    allow(catalog, MaintenanceKind.DATA_CLEANUP)
+    run_job(policy_of(retention_ms=7 * 24 * 3600 * 1000), catalog, instance, vacuum="plan")
+    (seen,) = observations(instance)
+    assert seen["cm_delta/outcome"] == "planned" and seen["cm_delta/verdict"] == "permitted"
+    assert table.store.stat(stray).size == 7
+
+
+def test_checkpoint_and_publish_run_without_spark(catalog, instance):
+    table = make_table(catalog.client, NAME)
+    for _ in range(3):
+        commit(table)
+    run_job(policy_of(), catalog, instance, publish="run", checkpoint="run")
+    outcomes = [(seen["cm_delta/operation"], seen["cm_delta/outcome"]) for seen in observations(instance)]
+    assert outcomes == [("publish", "nothing_to_do"), ("checkpoint", "done")]
+    assert due_tasks(table, policy_of(commits_since_checkpoint=1, min_small_files=100)) == ()
+
+
+def test_a_table_held_by_another_run_is_left_alone(catalog, instance):
+    table = make_table(catalog.client, NAME)
+    allow(catalog, MaintenanceKind.DATA_CLEANUP)
+    with maintenance_claim(table, MaintenanceKind.DATA_CLEANUP, owner="somebody else"):
+        assert run_job(policy_of(), catalog, instance, vacuum="run").success
+    (seen,) = observations(instance)
+    assert seen["cm_delta/outcome"] == "busy" and "somebody else" in seen["cm_delta/result"]
+
+
+def test_ops_of_a_table_share_its_pool():
+    (job,) = build_maintenance_jobs(policy_of())
+    assert {node.definition.pool for node in job.graph.nodes} == {f"cm_delta/{NAME}"}
+
+
+def test_a_schedule_skips_below_its_thresholds(catalog, instance):
+    make_table(catalog.client, NAME)
+    assert "Nothing to do" in evaluate(policy_of(), catalog, instance)
+
+
+def test_a_threshold_starts_its_task_alone_and_once_for_each_state(catalog, instance):
+    policy = policy_of(commits_since_checkpoint=3, min_small_files=1000)
+    table = make_table(catalog.client, NAME)
+    for _ in range(3):
+        commit(table)
+    request = evaluate(policy, catalog, instance)
+    actions = {name: op["config"]["action"] for name, op in request.run_config["ops"].items()}
+    assert [name for name, action in actions.items() if action == "run"] == ["checkpoint"]
+    (job,) = build_maintenance_jobs(policy)
+    run = instance.create_run_for_job(job, run_config=request.run_config, tags=request.tags)
+    commit(table)
+    assert "already started" in evaluate(policy, catalog, instance)
+    instance.report_run_failed(run)
+    assert evaluate(policy, catalog, instance).run_key == request.run_key
+
+
+def test_a_due_task_that_is_not_permitted_is_the_reason_to_skip(catalog, instance):
+    policy = policy_of(commits_since_checkpoint=1000, min_small_files=2, min_small_file_ratio=0.5)
+    table = make_table(catalog.client, NAME)
+    for _ in range(3):
+        commit(table)
+    text = evaluate(policy, catalog, instance)
+    assert "compact is due (3 of 3 files are small) but not permitted" in text
+    allow(catalog, MaintenanceKind.DATA_REORGANIZATION)
+    assert evaluate(policy, catalog, instance).run_config["ops"]["compact"]["config"]["action"] == "run"
+
+
+def test_tombstones_past_their_retention_make_vacuum_due(catalog):
+    table = make_table(catalog.client, NAME)
+    commit(table, size=500)
+    commit(table, replace=True)
+    hour_old = policy_of(tombstone_bytes=500, retention_ms=3600_000)
+    assert due_tasks(table, hour_old) == ()
+    table.services.now_ms = lambda: 10**14
+    assert [item.task for item in due_tasks(table, hour_old)] == [MaintenanceTask.VACUUM]
+
+
+def test_a_policy_without_meaning_is_refused():
+    with pytest.raises(InvalidArgumentError, match="job name"):
+        MaintenancePolicy(tables=("main.a.b_c", "main.a_b.c"))
+    with pytest.raises(InvalidArgumentError, match="asset_keys"):
+        MaintenancePolicy(tables=(NAME,), asset_keys={"main.s.other": KEY})
+
+
+def test_an_unknown_action_is_refused(catalog, instance):
+    make_table(catalog.client, NAME)
+    with pytest.raises(Exception, match="action"):
+        run_job(policy_of(), catalog, instance, vacuum="destroy")
+
+
+def test_compaction_joins_small_files_and_triggers_nothing(world):
+    @dg.asset(key=["s", "t"], metadata={"mode": "append"})
+    def made():
+        return world.frame([(1,)], "id int")
+
+    for _ in range(3):
+        world.materialize(made)
+    table = world.client.table(NAME)
+    allow(world.catalog, MaintenanceKind.DATA_REORGANIZATION)
+    before = table.snapshot()
+    (job,) = build_maintenance_jobs(policy_of())
+    config = {"ops": {task.value: {"config": {"action": "run" if task.value == "compact" else "skip"}} for task in MaintenanceTask}}
+    defs = dg.Definitions(jobs=[job], resources={"catalog": world.catalog, "spark": world.resources["spark"]})
+    run = defs.resolve_job_def(job.name).execute_in_process(run_config=config, instance=world.instance)
+    after = table.snapshot()
+    assert (before.num_files, after.num_files, after.data_version) == (3, 1, before.data_version)
+    (seen,) = observations(world.instance)
+    assert seen["cm_delta/outcome"] == "done" and seen["cm_delta/removed_files"] == 3
+    assert world.client.catalog.feed(after=0, limit=100)[-1].summary.tags["dagster/run_id"] == run.run_id
+    assert len(world.rows(NAME)) == 3
