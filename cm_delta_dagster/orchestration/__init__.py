@@ -8,13 +8,14 @@ from cm_delta_dagster.orchestration.maintenance import (
     build_maintenance_schedules,
 )
 from cm_delta_dagster.orchestration.resources import CatalogResource, SparkResource
-from cm_delta_dagster.orchestration.sensors import FirstTick, ratified_commit_sensor
+from cm_delta_dagster.orchestration.sensors import FirstTick, LaunchFor, ratified_commit_sensor
 from cm_delta_dagster.orchestration.write_contract import WriteMode
 
 __all__ = [
     "CatalogManagedDeltaIOManager",
     "CatalogResource",
     "FirstTick",
+    "LaunchFor",
     "MaintenancePolicy",
     "MaintenanceTask",
     "SparkResource",

@@ -1,7 +1,7 @@
 """The IO manager: assets that return PySpark frames are tables of the catalog. Room: orchestration.
 
-Outputs are described by asset metadata (``write_contract``), partitions become predicates (``partitions``), one output becomes
-one commit (``output``), and what a run means for a table is in ``runs``.
+Outputs are described by asset metadata (``write_contract``), partitions become predicates (``partitions``), one output
+becomes one commit (``output``), and what a run means for a table is in ``runs``.
 """
 
 import time
@@ -36,7 +36,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
     """Stores PySpark frames in catalog-managed Delta tables and reads them back.
 
     Args:
-        catalog: the catalog; ``spark``: anything with a ``spark_session``, e.g. ``SparkResource`` or ``LazyPySparkResource``.
+        catalog: the catalog; ``spark``: anything with a ``spark_session``, e.g. ``SparkResource`` or
+            ``LazyPySparkResource``.
         default_catalog: first part of a table's name, unless the asset's metadata says otherwise.
         default_schema: second part, for assets whose key has a single part.
     """
@@ -84,8 +85,9 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
     def _session(self) -> Any:
         if not isinstance(self.spark, HasSparkSession):
             raise InvalidArgumentError(
-                f"The resource 'spark' of the Delta IO manager is a {type(self.spark).__name__} without a spark_session. Give it "
-                "cm_delta_dagster's SparkResource, dagster-pyspark's LazyPySparkResource, or anything with that property."
+                f"The resource 'spark' of the Delta IO manager is a {type(self.spark).__name__} without a "
+                "spark_session. Give it cm_delta_dagster's SparkResource, dagster-pyspark's LazyPySparkResource, or "
+                "anything with that property."
             )
         return self.spark.spark_session
 
@@ -165,20 +167,21 @@ def _input_step(context: dg.InputContext) -> Any:
 
 
 def _output_partitions(context: dg.OutputContext) -> dg.PartitionsDefinition[Any] | None:
-    """The partitions of the asset, if it has any. Raises InvalidArgumentError if it has, but the run has no partition."""
+    """The partitions of the asset, if it has any. Raises InvalidArgumentError if it has, but the run has no
+    partition."""
     try:
         definition = context.asset_partitions_def
     except dg.DagsterInvariantViolationError:
         definition = None
     if definition is None and context.has_asset_partitions:
         raise InvalidArgumentError(
-            f"The output {context.name} has a partition but no partitions definition. In a unit test, give build_output_context "
-            "the argument asset_partitions_def."
+            f"The output {context.name} has a partition but no partitions definition. In a unit test, give "
+            "build_output_context the argument asset_partitions_def."
         )
     if definition is not None and not context.has_asset_partitions:
         raise InvalidArgumentError(
-            f"The asset {context.asset_key.to_user_string()} is partitioned, but this run has no partition key, so it is not known "
-            "which rows may be replaced. Nothing was written. Launch the run for a partition."
+            f"The asset {context.asset_key.to_user_string()} is partitioned, but this run has no partition key, so it "
+            "is not known which rows may be replaced. Nothing was written. Launch the run for a partition."
         )
     return definition
 
@@ -200,8 +203,8 @@ def _wanted_type(context: dg.InputContext) -> type:
     if isinstance(wanted, type) and issubclass(wanted, DataFrame):
         return DataFrame  # The classic and the Connect class; which one comes depends on the session.
     raise InvalidArgumentError(
-        f"The input {context.name} is annotated {getattr(wanted, '__name__', wanted)}, which the Delta IO manager cannot load. "
-        "Annotate it pyspark.sql.DataFrame, or cm_delta_dagster's Snapshot for the log alone."
+        f"The input {context.name} is annotated {getattr(wanted, '__name__', wanted)}, which the Delta IO manager "
+        "cannot load. Annotate it pyspark.sql.DataFrame, or cm_delta_dagster's Snapshot for the log alone."
     )
 
 

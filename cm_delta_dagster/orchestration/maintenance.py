@@ -1,8 +1,9 @@
 """Maintenance as jobs: publish, checkpoint, compaction, vacuum, log clean-up. Room: orchestration.
 
-One job for each table, one op for each task. Every op asks the catalog first; a denied task does nothing, succeeds, and shows who
-decided and why. ``action: plan`` shows what would be done. The ops of one table share the pool ``cm_delta/<table>``, and the
-catalog's claim keeps runs of other deployments off. Nothing here triggers downstream assets: results are observations.
+One job for each table, one op for each task. Every op asks the catalog first; a denied task does nothing, succeeds, and
+shows who decided and why. ``action: plan`` shows what would be done. The ops of one table share the pool
+``cm_delta/<table>``, and the catalog's claim keeps runs of other deployments off. Nothing here triggers downstream
+assets: results are observations.
 """
 
 import re
@@ -74,8 +75,8 @@ class MaintenancePolicy:
         tasks: the tasks that schedules may start.
         commits_since_checkpoint: a checkpoint is due after so many commits.
         unpublished_commits: publishing is due for so many ratified commits that are not in ``_delta_log``.
-        small_file_bytes: what counts as small; compaction is due for ``min_small_files`` of them that can be joined, if they are
-            ``min_small_file_ratio`` of all files.
+        small_file_bytes: what counts as small; compaction is due for ``min_small_files`` of them that can be joined, if
+            they are ``min_small_file_ratio`` of all files.
         target_file_bytes: size that compaction aims for; None: the table's own.
         tombstone_bytes: vacuum is due when removed files past their retention hold so many bytes.
         retention_ms: of vacuum; None: the table's own. Less than that is refused.
@@ -111,7 +112,9 @@ class TaskConfig(dg.Config):
     """Configuration of one maintenance op."""
 
     action: str = Field(
-        default="run", pattern="^(run|plan|skip)$", description="run: do it; plan: show what would be done; skip: do nothing."
+        default="run",
+        pattern="^(run|plan|skip)$",
+        description="run: do it; plan: show what would be done; skip: do nothing.",
     )
 
 
@@ -152,7 +155,8 @@ def build_maintenance_schedules(
     spark: str = "spark",
     default_status: dg.DefaultScheduleStatus = dg.DefaultScheduleStatus.STOPPED,
 ) -> list[dg.ScheduleDefinition]:
-    """One schedule for each table. It looks at catalog and log, starts no Spark, and skips when nothing is due or permitted."""
+    """One schedule for each table. It looks at catalog and log, starts no Spark, and skips when nothing is due or
+    permitted."""
     return [
         _table_schedule(policy, table, job, catalog=catalog, default_status=default_status)
         for table, job in zip(policy.tables, build_maintenance_jobs(policy, catalog=catalog, spark=spark), strict=True)
@@ -209,10 +213,14 @@ def perform(
             metadata={"cm_delta/decided_by": decision.decided_by, "cm_delta/reason": decision.reason},
         )
     if action == "plan":
-        verdict = "permitted" if decision is None or decision.allowed else f"not permitted (decided by {decision.decided_by})"
+        verdict = (
+            "permitted" if decision is None or decision.allowed else f"not permitted (decided by {decision.decided_by})"
+        )
         report = _plan(table, task, policy)
         return TaskReport(
-            outcome="planned", text=f"{report.text} It is {verdict}.", metadata={**report.metadata, "cm_delta/verdict": verdict}
+            outcome="planned",
+            text=f"{report.text} It is {verdict}.",
+            metadata={**report.metadata, "cm_delta/verdict": verdict},
         )
     try:
         return _run(table, task, policy, context, spark)
@@ -270,7 +278,8 @@ def _run(
             published = publish(table)
             return _done(
                 published.num_commits,
-                f"Published {published.num_commits} commits; the log now holds every version up to {published.published_version}.",
+                f"Published {published.num_commits} commits; the log now holds every version up to "
+                f"{published.published_version}.",
                 published_version=published.published_version,
             )
         case MaintenanceTask.CHECKPOINT:
@@ -291,7 +300,8 @@ def _run(
             )
             return _done(
                 compacted.num_removed_files,
-                f"Joined {compacted.num_removed_files} files into {compacted.num_added_files}; version {compacted.version}.",
+                f"Joined {compacted.num_removed_files} files into {compacted.num_added_files}; version "
+                f"{compacted.version}.",
                 commit_version=compacted.version,
                 added_files=compacted.num_added_files,
                 removed_files=compacted.num_removed_files,
@@ -350,11 +360,9 @@ def _task_op(
         out=dg.Out(dg.Nothing),
         pool=f"{POOL_PREFIX}{table_name}",
         required_resource_keys=needs,
-        config_schema=TaskConfig.to_config_schema(),
         tags={"cm_delta_maintenance/task": task.value},
     )
-    def run_task(context: dg.OpExecutionContext) -> None:
-        config = TaskConfig(**context.op_config)
+    def run_task(context: dg.OpExecutionContext, config: TaskConfig) -> None:
         table = getattr(context.resources, catalog).client.table(table_name)
         report = perform(
             table,
@@ -370,7 +378,11 @@ def _task_op(
 
 
 def _show(
-    context: dg.OpExecutionContext, table: Table, task: MaintenanceTask, report: TaskReport, asset_key: dg.AssetKey | None
+    context: dg.OpExecutionContext,
+    table: Table,
+    task: MaintenanceTask,
+    report: TaskReport,
+    asset_key: dg.AssetKey | None,
 ) -> None:
     context.log.info("%s of %s: %s. %s", task.value, table.identifier, report.outcome, report.text)
     metadata = {
@@ -415,7 +427,9 @@ def _table_schedule(
         return dg.RunRequest(
             run_key=";".join(f"{item.task.value}={item.state}" for item in wanted),
             run_config={
-                "ops": {task.value: {"config": {"action": "run" if task in chosen else "skip"}} for task in MaintenanceTask}
+                "ops": {
+                    task.value: {"config": {"action": "run" if task in chosen else "skip"}} for task in MaintenanceTask
+                }
             },
             tags={f"{STATE_TAG_PREFIX}{item.task.value}": item.state for item in wanted},
         )

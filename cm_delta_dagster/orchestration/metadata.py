@@ -31,7 +31,8 @@ _MOST_KEYS_COUNTED = 2000
 
 
 def data_version(table_id: str, version: int) -> dg.DataVersion:
-    """The data version of an asset: its table and the newest version that changed data, so that maintenance keeps it."""
+    """The data version of an asset: its table and the newest version that changed data, so that maintenance keeps
+    it."""
     return dg.DataVersion(f"{table_id}@{version}")
 
 

@@ -1,7 +1,7 @@
 """One output becomes one commit: the write contract and the partition slice turned into a call of ``operations``.
 
-Room: orchestration. Checks come before work: whatever cannot be right is refused before a data file is written. A conflict with
-another writer is settled inside the commit; the user's code is never run again for it.
+Room: orchestration. Checks come before work: whatever cannot be right is refused before a data file is written. A
+conflict with another writer is settled inside the commit; the user's code is never run again for it.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,12 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.context import CommitContext, Idempotency
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError, TableAlreadyExistsError, TableNotFoundError
+from cm_delta_dagster.errors import (
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.operations.merge import merge
 from cm_delta_dagster.operations.read import read_snapshot
@@ -90,7 +95,8 @@ def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -
 
 
 def _create(client: DeltaClient, offered: StructType, write: OutputWrite, context: CommitContext) -> Table:
-    # As nullable as a frame allows: whether a plan can prove that a column holds no NULL changes from one run to the next.
+    # As nullable as a frame allows: whether a plan can prove that a column holds no NULL changes from one run to the
+    # next.
     schema = reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
     write.slice_for(schema)  # A key without a value in its column must not leave an empty table behind.
     contract = write.contract
@@ -118,8 +124,8 @@ def _resulting_schema(snapshot: Snapshot, offered: StructType, contract: WriteCo
     for column in contract.partition_expr.values():
         if schema.field(column) is not None and offered.field(column) is None:
             raise SchemaMismatchError(
-                f"The column {column}, which decides the partition of a row, is missing from the output for {contract.identifier}; "
-                f"it has the columns {', '.join(offered.names)}. Nothing was written."
+                f"The column {column}, which decides the partition of a row, is missing from the output for "
+                f"{contract.identifier}; it has the columns {', '.join(offered.names)}. Nothing was written."
             )
     return schema
 
@@ -145,7 +151,12 @@ def _dispatch(
             )
         case WriteMode.OVERWRITE:
             return overwrite(
-                table, frame=frame, where=within, schema_mode=contract.schema_mode, idempotency=identity, context=context
+                table,
+                frame=frame,
+                where=within,
+                schema_mode=contract.schema_mode,
+                idempotency=identity,
+                context=context,
             )
         case WriteMode.REPLACE_WHERE:
             return overwrite(
@@ -193,8 +204,8 @@ def _is_done(snapshot: Snapshot, identity: Idempotency | None) -> bool:
 def _refuse_existing(table: Table, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame) -> None:
     if part is None:
         raise TableAlreadyExistsError(
-            f"{table.identifier} exists, and the write contract says error_if_exists. Nothing was written. Choose another mode, "
-            "or drop the table."
+            f"{table.identifier} exists, and the write contract says error_if_exists. Nothing was written. Choose "
+            "another mode, or drop the table."
         )
     files = snapshot.matching_files(part.predicate)
     found = files.num_rows > 0
@@ -209,8 +220,8 @@ def _refuse_existing(table: Table, snapshot: Snapshot, part: PartitionSlice | No
         found = not rows.isEmpty()
     if found:
         raise TableAlreadyExistsError(
-            f"{table.identifier} already holds rows of the partition {', '.join(part.keys[:5])}, and the write contract says "
-            "error_if_exists. Nothing was written. Choose another mode, or delete those rows."
+            f"{table.identifier} already holds rows of the partition {', '.join(part.keys[:5])}, and the write "
+            "contract says error_if_exists. Nothing was written. Choose another mode, or delete those rows."
         )
 
 
@@ -238,6 +249,6 @@ def check_frame(value: Any, *, name: str) -> DataFrame:
         return value
     raise InvalidArgumentError(
         f"{name} returned a {type(value).__module__}.{type(value).__qualname__}; the Delta IO manager writes frames of "
-        "pyspark.sql.DataFrame. Return one (spark.createDataFrame(...) makes it from pandas or Arrow), return nothing, or give the "
-        "output another io_manager_key."
+        "pyspark.sql.DataFrame. Return one (spark.createDataFrame(...) makes it from pandas or Arrow), return nothing, "
+        "or give the output another io_manager_key."
     )

@@ -1,7 +1,9 @@
-"""Partition keys of an asset as a predicate over the columns of its table, and back. Room: orchestration; no Spark, no catalog.
+"""Partition keys of an asset as a predicate over the columns of its table, and back. Room: orchestration; no Spark, no
+catalog.
 
-Keys are always handled as a set, never as a range: mapped reads may have holes. A key that has no exact value in the column's
-type is an error here, before anything is written; the alternative would be a predicate that matches other rows.
+Keys are always handled as a set, never as a range: mapped reads may have holes. A key that has no exact value in the
+column's type is an error here, before anything is written; the alternative would be a predicate that matches other
+rows.
 """
 
 import re
@@ -119,7 +121,8 @@ def partition_slice(
         column = schema.field(columns[name])
         if column is None:
             raise InvalidArgumentError(
-                f"'partition_expr' names the column {columns[name]!r}, which does not exist. Columns: {', '.join(schema.names)}."
+                f"'partition_expr' names the column {columns[name]!r}, which does not exist. Columns: "
+                f"{', '.join(schema.names)}."
             )
         own_keys = dict.fromkeys(row[name] for row in rows)
         dimensions[name] = _dimension(part, column.name, column.type, own_keys)
@@ -137,20 +140,23 @@ def partition_columns(
 ) -> tuple[str, ...]:
     """Columns by which a new table for this asset is partitioned.
 
-    Columns of a timestamp type are left out: such a table would get a directory for every instant. Give ``partition_by`` to say
-    otherwise.
+    Columns of a timestamp type are left out: such a table would get a directory for every instant. Give
+    ``partition_by`` to say otherwise.
     """
     if definition is None:
         return ()
     columns = _dimension_columns(tuple(_dimension_definitions(definition)), partition_expr)
     fields = [schema.field(column) for column in columns.values()]
     return tuple(
-        field.name for field in fields if field is not None and data_type_text(field.type) not in ("timestamp", "timestamp_ntz")
+        field.name
+        for field in fields
+        if field is not None and data_type_text(field.type) not in ("timestamp", "timestamp_ntz")
     )
 
 
 def keys_text(keys: Sequence[str]) -> str:
-    """Partition keys for commit tags and transaction ids: all of them if short, else the first, the last and their number."""
+    """Partition keys for commit tags and transaction ids: all of them if short, else the first, the last and their
+    number."""
     text = ",".join(str(key) for key in keys)
     if len(text) <= _LONGEST_KEY_TEXT:
         return text
@@ -178,11 +184,12 @@ def _dimension_columns(names: Sequence[str], partition_expr: Mapping[str, str]) 
     if set(partition_expr) != set(names):
         if tuple(names) == ("",):
             raise InvalidArgumentError(
-                f"The asset has one partition dimension, but 'partition_expr' is {dict(partition_expr)}; give the name of one column."
+                f"The asset has one partition dimension, but 'partition_expr' is {dict(partition_expr)}; give the name "
+                "of one column."
             )
         raise InvalidArgumentError(
-            f"The asset has the partition dimensions {', '.join(sorted(names))}, but 'partition_expr' is {dict(partition_expr)}; "
-            "give a dict that names one column for each of them."
+            f"The asset has the partition dimensions {', '.join(sorted(names))}, but 'partition_expr' is "
+            f"{dict(partition_expr)}; give a dict that names one column for each of them."
         )
     return {name: partition_expr[name] for name in names}
 
@@ -224,8 +231,8 @@ def _dimension(
     integral = isinstance(kind, PrimitiveType) and kind.name in _INTEGER_BITS
     if isinstance(definition, dg.TimeWindowPartitionsDefinition) and name != "string" and not integral:
         raise InvalidArgumentError(
-            f"The column {column} has the type {name}, in which time windows have no value. Use date, timestamp, timestamp_ntz, "
-            "a string in the format of the partition keys, or an integer if the keys are numbers."
+            f"The column {column} has the type {name}, in which time windows have no value. Use date, timestamp, "
+            "timestamp_ntz, a string in the format of the partition keys, or an integer if the keys are numbers."
         )
     values = {key: _value(key, kind, column) for key in keys}
     return _Values(column=column, by_key=values)
@@ -252,8 +259,9 @@ def _wall_times(window: dg.TimeWindow, key: str, column: str) -> tuple[datetime,
     # A skipped hour holds no rows, so a longer interval does no harm; only a repeated one does.
     if real < timedelta(hours=23) and (end - start < real or window.start.fold):
         raise InvalidArgumentError(
-            f"The partition {key!r} lies in an hour that the clocks of its time zone repeat; without a time zone, "
-            f"as in the column {column} (timestamp_ntz), its rows cannot be told from those beside it. Use timestamp, or UTC."
+            f"The partition {key!r} lies in an hour that the clocks of its time zone repeat; without a time zone, as "
+            f"in the column {column} (timestamp_ntz), its rows cannot be told from those beside it. Use timestamp, or "
+            "UTC."
         )
     return start, end
 
@@ -263,8 +271,8 @@ def _dates(window: dg.TimeWindow, key: str, column: str) -> tuple[date, date]:
         before = (moment.astimezone(UTC) - timedelta(microseconds=1)).astimezone(moment.tzinfo)
         if before.date() == moment.date():
             raise InvalidArgumentError(
-                f"The partition {key!r} begins or ends within a day ({moment.isoformat()}), so a date, as in the column {column}, "
-                "does not say to which partition a row belongs. Use a timestamp column."
+                f"The partition {key!r} begins or ends within a day ({moment.isoformat()}), so a date, as in the "
+                f"column {column}, does not say to which partition a row belongs. Use a timestamp column."
             )
     return window.start.date(), window.end.date()
 
@@ -278,8 +286,8 @@ def _value(key: str, kind: DataType, column: str) -> Any:
         raise _no_value(key, name, column) from error
     if value is None:
         raise InvalidArgumentError(
-            f"The column {column} has the type {name}, by which an asset cannot be partitioned. Use a string, an integer, a "
-            "decimal, a boolean, a date or a timestamp."
+            f"The column {column} has the type {name}, by which an asset cannot be partitioned. Use a string, an "
+            "integer, a decimal, a boolean, a date or a timestamp."
         )
     return value
 
@@ -324,6 +332,6 @@ def _fail(key: str) -> Any:
 
 def _no_value(key: str, kind: str, column: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"The partition key {key!r} is no {kind} in its usual form, so no row of the column {column} can belong to it. Nothing was "
-        "written. Change the key or the type of the column."
+        f"The partition key {key!r} is no {kind} in its usual form, so no row of the column {column} can belong to it. "
+        "Nothing was written. Change the key or the type of the column."
     )

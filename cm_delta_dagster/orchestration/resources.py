@@ -1,7 +1,7 @@
 """Dagster resources: the catalog and Spark. Room: orchestration; the place where the lower floors are put together.
 
-A resource holds settings until it is used. Nothing is opened at import or when definitions are loaded, so that secrets given as
-``dg.EnvVar`` are read where the run happens.
+A resource holds settings until it is used. Nothing is opened at import or when definitions are loaded, so that secrets
+given as ``dg.EnvVar`` are read where the run happens.
 """
 
 import os
@@ -23,7 +23,8 @@ from cm_delta_dagster.storage.stores import Stores, scheme_of
 
 @typing.runtime_checkable
 class HasSparkSession(typing.Protocol):
-    """Anything that has a session: our resource, ``PySparkResource`` and ``LazyPySparkResource`` of dagster-pyspark, yours."""
+    """Anything that has a session: our resource, ``PySparkResource`` and ``LazyPySparkResource`` of dagster-pyspark,
+    yours."""
 
     @property
     def spark_session(self) -> Any: ...
@@ -35,7 +36,9 @@ class CatalogResource(dg.ConfigurableResource[Any]):
     At the end of the run the client is closed, after the checksums and checkpoints under way have been written.
     """
 
-    url: str = Field(description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db.")
+    url: str = Field(
+        description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db."
+    )
     warehouse: str = Field(description="Directory or URI under which new tables get their location.")
     storage_options: dict[str, str] = Field(
         default_factory=dict, description="Options of the file system that holds the warehouse, e.g. keys and endpoint."
@@ -74,8 +77,8 @@ class CatalogResource(dg.ConfigurableResource[Any]):
 class SparkResource(dg.ConfigurableResource[Any]):
     """A Spark session, started on first use: classic (``master``) or Spark Connect (``remote``).
 
-    A session that already runs in the process is taken as it is: settings that can change are applied, and a warning names
-    those that cannot.
+    A session that already runs in the process is taken as it is: settings that can change are applied, and a warning
+    names those that cannot.
     """
 
     app_name: str = Field(default="cm_delta_dagster", description="Name shown in the Spark UI.")
@@ -110,8 +113,8 @@ class SparkResource(dg.ConfigurableResource[Any]):
         """Every Spark setting that this resource asks for. Raises InvalidArgumentError for contradictions."""
         if self.master and self.remote:
             raise InvalidArgumentError(
-                f"SparkResource got master={self.master!r} and remote={self.remote!r}; a session is either classic or Connect. "
-                "Give one of them."
+                f"SparkResource got master={self.master!r} and remote={self.remote!r}; a session is either classic or "
+                "Connect. Give one of them."
             )
         asked = {"spark.app.name": self.app_name}
         if self.packages:
@@ -157,7 +160,7 @@ def apply_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
             different.append(f"{key} (asked {value!r}, running with {session.conf.get(key, None)!r})")
     if different:
         dg.get_dagster_logger("cm_delta_dagster").warning(
-            "A Spark session already runs in this process and keeps its own static settings: %s. Start the process anew, or "
-            "give the same settings to every Spark resource.",
+            "A Spark session already runs in this process and keeps its own static settings: %s. Start the process "
+            "anew, or give the same settings to every Spark resource.",
             "; ".join(different),
         )

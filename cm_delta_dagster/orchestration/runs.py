@@ -2,15 +2,15 @@
 
 Room: orchestration; no Spark, no rows.
 
-*Exactly once.* A commit carries a ``txn`` action whose application is the asset and its partition keys, and whose version is a
-number made of the run id. A step that is retried finds its commit by that number. A run that was re-executed from failure also
-accepts the number of the run it continues, as long as that run has not recorded a materialization: then its commit was
-ratified and only the answer was lost.
+*Exactly once.* A commit carries a ``txn`` action whose application is the asset and its partition keys, and whose
+version is a number made of the run id. A step that is retried finds its commit by that number. A run that was
+re-executed from failure also accepts the number of the run it continues, as long as that run has not recorded a
+materialization: then its commit was ratified and only the answer was lost.
 
-*One version for each table in a run.* The first read of a table in a run fixes the version for all later reads of that run, and
-a write of the run moves it to the version written, so that what comes after sees it. It is kept in a tag of the run, which every
-process of the run can see. Two processes that read a table for the first time at the same instant may fix different versions;
-each still reads one consistent version.
+*One version for each table in a run.* The first read of a table in a run fixes the version for all later reads of that
+run, and a write of the run moves it to the version written, so that what comes after sees it. It is kept in a tag of
+the run, which every process of the run can see. Two processes that read a table for the first time at the same instant
+may fix different versions; each still reads one consistent version.
 """
 
 import hashlib
@@ -85,8 +85,8 @@ def idempotency(table: Table, origin: WriteOrigin) -> Idempotency | EarlierWrite
     """How the write of ``origin`` is made to happen once.
 
     Returns:
-        The identity to commit with; EarlierWrite if the history shows that an earlier attempt was ratified and another run has
-        written since; None outside of a run.
+        The identity to commit with; EarlierWrite if the history shows that an earlier attempt was ratified and another
+        run has written since; None outside of a run.
     """
     step = origin.step_context
     if step is None:

@@ -1,13 +1,13 @@
 """A sensor over the catalog's commit feed. Room: orchestration; one catalog query a tick, no Spark, no storage.
 
-Commits made outside of this Dagster instance become events: ``AssetMaterialization`` where data changed, so that downstream
-assets are triggered, ``AssetObservation`` for maintenance, which triggers nothing.
+Commits made outside of this Dagster instance become events: ``AssetMaterialization`` where data changed, so that
+downstream assets are triggered, ``AssetObservation`` for maintenance, which triggers nothing.
 
 Commits of runs of this instance (tag ``dagster/run_id``) are known already, unless the run ended without recording the
 materialization: then the sensor records it. While the run is under way its commits wait in the cursor and block nobody.
 
-Dagster stores the events of a tick before its cursor, so a crash in between repeats the tick; events that are already in the
-instance are recognised by table id and version. Run requests repeat with the same run key, which Dagster drops.
+Dagster stores the events of a tick before its cursor, so a crash in between repeats the tick; events that are already
+in the instance are recognised by table id and version. Run requests repeat with the same run key, which Dagster drops.
 """
 
 import json
@@ -23,12 +23,19 @@ from cm_delta_dagster.catalog.catalog import FeedEntry, TableIdentifier
 from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.runs import ASSET_KEY_TAG, RUN_ID_TAG
-from cm_delta_dagster.orchestration.write_contract import READ_KEYS, WRITE_KEYS, TableNames, own_entries, table_identifier
+from cm_delta_dagster.orchestration.write_contract import (
+    READ_KEYS,
+    WRITE_KEYS,
+    TableNames,
+    own_entries,
+    table_identifier,
+)
 
 WatchedAssets: TypeAlias = Mapping[dg.AssetKey, str] | Mapping[str, str] | Iterable[dg.AssetSpec | dg.AssetsDefinition]
 
 FEED_POSITION = "cm_delta/feed_position"
 _PARTITION_TAG = "dagster/partition"
+_SENSOR_TAG = "dagster/sensor_name"
 _MARGIN = 50
 _MOST_COMMITS = 5000
 """Of one batch. Dagster reads at most 10,000 events at a time, and as many as there are commits are compared."""
@@ -42,6 +49,16 @@ class FirstTick(StrEnum):
 
     FROM_BEGINNING = "from_beginning"
     """With the first commit that the catalog knows."""
+
+
+class LaunchFor(StrEnum):
+    """Which data-changing commits launch the sensor's job."""
+
+    EVERY_COMMIT = "every_commit"
+    """All, whoever made them; only commits of runs that this sensor itself launched do not, so that it never feeds itself."""
+
+    FOREIGN_COMMITS = "foreign_commits"
+    """Those that are reported, that is, commits that no run of this instance accounts for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +102,8 @@ class FeedCursor:
     Attributes:
         position: feed position up to which every commit was reported, is known or waits in ``pending``.
         pending: commits of runs that had not ended; at most one for each run and table, the newest.
-        recovering_until: after an unreadable cursor: up to this position, older versions than the newest one known to Dagster
-            count as reported.
+        recovering_until: after an unreadable cursor: up to this position, older versions than the newest one known to
+            Dagster count as reported.
     """
 
     position: int
@@ -120,6 +137,7 @@ def ratified_commit_sensor(
     batch_size: int = 1000,
     tick_seconds: float = 40.0,
     first_tick: FirstTick = FirstTick.FROM_NOW,
+    launch_for: LaunchFor = LaunchFor.EVERY_COMMIT,
     default_catalog: str = "main",
     default_schema: str = "default",
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
@@ -127,10 +145,12 @@ def ratified_commit_sensor(
     """A sensor that reports ratified commits as events of ``assets``.
 
     Args:
-        assets: asset key to table name, or assets and specs whose metadata (or key) names the table as for the IO manager.
+        assets: asset key to table name, or assets and specs whose metadata (or key) names the table as for the IO
+            manager.
         catalog: key of the CatalogResource.
-        job, target: if given, launched once for each reported table with the newest version of the batch; the run key is
-            ``<table id>:<version>``. Commits of this instance's own runs launch nothing.
+        job, target: if given, launched once for each reported table with the newest version of the batch; the run key
+            is ``<table id>:<version>``.
+        launch_for: which commits launch it.
         batch_size: commits looked at in one tick; the rest follow in the next ticks.
         tick_seconds: time after which a tick ends, however many commits are left; Dagster allows 60.
 
@@ -164,6 +184,7 @@ def ratified_commit_sensor(
             watched=watched,
             cursor=cursor,
             sensor_name=name,
+            launch_for=launch_for,
             deadline=time.monotonic() + tick_seconds,
         )
         tick.run([WatchedCommit.of(entry) for entry in entries])
@@ -198,7 +219,9 @@ def _starting_cursor(context: dg.SensorEvaluationContext, source: Any, first_tic
     cursor = FeedCursor.from_text(context.cursor)
     if cursor is not None:
         return cursor
-    context.log.warning("The cursor is unreadable; starting over. Versions that Dagster has seen are not reported again.")
+    context.log.warning(
+        "The cursor is unreadable; starting over. Versions that Dagster has seen are not reported again."
+    )
     return FeedCursor(position=0, recovering_until=source.latest_feed_position())
 
 
@@ -212,12 +235,14 @@ class _Tick:
         watched: Mapping[str, tuple[dg.AssetKey, ...]],
         cursor: FeedCursor,
         sensor_name: str,
+        launch_for: LaunchFor,
         deadline: float,
     ) -> None:
         self._instance = instance
         self._watched = watched
         self._cursor = cursor
         self._sensor_name = sensor_name
+        self._launch_for = launch_for
         self._deadline = deadline
         self._position = cursor.position
         self._pending: dict[tuple[str | None, str], WatchedCommit] = {}
@@ -245,7 +270,7 @@ class _Tick:
             pending=tuple(self._pending.values()),
             recovering_until=self._cursor.recovering_until if self._cursor.recovering_until > self._position else 0,
         ).to_text()
-        if not self._events:
+        if not self._events and not (launches and self._newest):
             waiting = f"; {len(self._pending)} of runs under way wait" if self._pending else ""
             return dg.SensorResult(
                 skip_reason=f"No commits to report up to feed position {self._position}{waiting}.", cursor=cursor
@@ -265,8 +290,13 @@ class _Tick:
             decision = self._is_known(commit, asset_key)
             if decision is None:
                 self._wait(commit)
-            elif not decision and not self._was_reported(commit, asset_key, expected):
+            elif decision:
+                self._launch_for_own(commit)
+            elif not self._was_reported(commit, asset_key, expected):
                 self._report(commit, asset_key)
+            elif commit.data_change and commit.position > self._cursor.recovering_until:
+                # Reported by a tick that died before its runs were requested; Dagster drops a run key that it knows.
+                self._launch(commit)
 
     def _is_known(self, commit: WatchedCommit, asset_key: dg.AssetKey) -> bool | None:
         """Whether Dagster knows of the commit without us; None while that is not decided."""
@@ -278,9 +308,23 @@ class _Tick:
         if not commit.data_change:
             return True  # Our maintenance jobs observe their own results.
         records = self._records_of(run)
-        if any(key == asset_key and table_id == commit.table_id and v >= commit.version for key, table_id, v in records):
+        if any(
+            key == asset_key and table_id == commit.table_id and v >= commit.version for key, table_id, v in records
+        ):
             return True
         return False if run.is_finished else None
+
+    def _launch_for_own(self, commit: WatchedCommit) -> None:
+        """A commit of this instance's runs needs no event; downstream it is as new as any other."""
+        run = None if commit.run_id is None else self._run(commit.run_id)
+        launched_here = run is not None and run.tags.get(_SENSOR_TAG) == self._sensor_name
+        if commit.data_change and self._launch_for is LaunchFor.EVERY_COMMIT and not launched_here:
+            self._launch(commit)
+
+    def _launch(self, commit: WatchedCommit) -> None:
+        newest = self._newest.get(commit.table_id)
+        if newest is None or newest.version < commit.version:
+            self._newest[commit.table_id] = commit
 
     def _wait(self, commit: WatchedCommit) -> None:
         key = (commit.run_id, commit.table_id)
@@ -299,7 +343,10 @@ class _Tick:
             logs = self._instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
             events = [entry.asset_materialization for entry in logs]
             self._run_records[run.run_id] = {
-                (event.asset_key, *commit) for event in events if event is not None for commit in _commit_of(event.metadata)
+                (event.asset_key, *commit)
+                for event in events
+                if event is not None
+                for commit in _commit_of(event.metadata)
             }
         return self._run_records[run.run_id]
 
@@ -321,7 +368,10 @@ class _Tick:
         seen = [record.asset_observation for record in observations]
         return {
             commit
-            for event in (*found, *(event for event in seen if event is None or facts.VERSION_READ not in event.metadata))
+            for event in (
+                *found,
+                *(event for event in seen if event is None or facts.VERSION_READ not in event.metadata),
+            )
             if event is not None
             for commit in _commit_of(event.metadata)
         }
@@ -353,9 +403,7 @@ class _Tick:
                 partition=None if run is None else run.tags.get(_PARTITION_TAG),
             )
         )
-        newest = self._newest.get(commit.table_id)
-        if newest is None or newest.version < commit.version:
-            self._newest[commit.table_id] = commit
+        self._launch(commit)
 
 
 def _commit_of(metadata: Mapping[str, dg.MetadataValue[Any]]) -> Iterator[tuple[str, int]]:

@@ -1,8 +1,9 @@
 """Asset metadata as the write contract. Room: orchestration; no Spark, no catalog.
 
-The metadata of an asset says where its rows go and how: ``mode``, ``merge_keys``, ``partition_expr`` and so on, each also
-accepted as ``cm_delta/<key>``. Values given at run time win: run tags over definition metadata, output metadata over run tags.
-Everything is checked here, before a row is computed into a file. Keys of others (``dagster/...``, ``owner``) are left alone.
+The metadata of an asset says where its rows go and how: ``mode``, ``merge_keys``, ``partition_expr`` and so on, each
+also accepted as ``cm_delta/<key>``. Values given at run time win: run tags over definition metadata, output metadata
+over run tags. Everything is checked here, before a row is computed into a file. Keys of others (``dagster/...``,
+``owner``) are left alone.
 """
 
 import json
@@ -124,7 +125,8 @@ def own_entries(metadata: Mapping[str, Any], *, known: frozenset[str], where: st
         where: the place, as the subject of a message.
 
     Raises:
-        InvalidArgumentError: a key after ``cm_delta/`` that has no meaning here, a misspelt key of ours, or one given twice.
+        InvalidArgumentError: a key after ``cm_delta/`` that has no meaning here, a misspelt key of ours, or one given
+            twice.
     """
     entries: dict[str, Any] = {}
     for key, raw in metadata.items():
@@ -132,7 +134,9 @@ def own_entries(metadata: Mapping[str, Any], *, known: frozenset[str], where: st
         if name is None:
             continue
         if name in entries:
-            raise InvalidArgumentError(f"{where} gives {name!r} with and without the prefix {PREFIX!r}. Keep one of the two.")
+            raise InvalidArgumentError(
+                f"{where} gives {name!r} with and without the prefix {PREFIX!r}. Keep one of the two."
+            )
         entries[name] = raw.value if isinstance(raw, dg.MetadataValue) else raw
     return entries
 
@@ -230,7 +234,9 @@ def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], n
     given = _text(entries.get("table"), "table")
     parts = given.split(".") if given else []
     if len(parts) > 3:
-        raise InvalidArgumentError(f"The metadata key 'table' is {given!r}; write table, schema.table or catalog.schema.table.")
+        raise InvalidArgumentError(
+            f"The metadata key 'table' is {given!r}; write table, schema.table or catalog.schema.table."
+        )
     path = list(parts) or list(asset_path[-2:])
     if not path:
         raise InvalidArgumentError(
@@ -244,7 +250,8 @@ def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], n
             continue
         if parts and level in found and found[level] != override:
             raise InvalidArgumentError(
-                f"The metadata says {level}={override!r} and table={given!r}, which contradict each other. Keep one of the two."
+                f"The metadata says {level}={override!r} and table={given!r}, which contradict each other. Keep one of "
+                "the two."
             )
         found[level] = override
     return TableIdentifier.parse(
@@ -262,13 +269,14 @@ def _own_name(key: str, *, known: frozenset[str], where: str) -> str | None:
         if name in REPORTED_KEYS:
             return None
         raise InvalidArgumentError(
-            f"{where} cannot hold the key {key!r}: it has no meaning there. Known after {PREFIX!r}: {', '.join(sorted(known))}."
+            f"{where} cannot hold the key {key!r}: it has no meaning there. Known after {PREFIX!r}: "
+            f"{', '.join(sorted(known))}."
         )
     meant = _meant(key, known)
     if meant is not None:
         raise InvalidArgumentError(
-            f"{where} holds the key {key!r}; probably {meant!r} is meant. A misspelt key would silently change how the table "
-            "is written, so it is refused."
+            f"{where} holds the key {key!r}; probably {meant!r} is meant. A misspelt key would silently change how the "
+            "table is written, so it is refused."
         )
     return None
 
@@ -304,7 +312,9 @@ def _modes(entries: Mapping[str, Any]) -> tuple[WriteMode, SchemaMode]:
 
 def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, partitioned: bool) -> None:
     def refuse(why: str) -> None:
-        raise InvalidArgumentError(f"The write contract of {contract.identifier} makes no sense: {why} Nothing was written.")
+        raise InvalidArgumentError(
+            f"The write contract of {contract.identifier} makes no sense: {why} Nothing was written."
+        )
 
     if contract.mode is WriteMode.MERGE and not contract.merge_keys:
         refuse("mode 'merge' needs 'merge_keys', the columns by which rows are matched.")
@@ -315,9 +325,14 @@ def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, 
     if contract.mode is not WriteMode.REPLACE_WHERE and contract.replace_where is not None:
         refuse(f"'replace_where' belongs to mode 'replace_where', and the mode is {contract.mode.value!r}.")
     if contract.schema_mode is SchemaMode.OVERWRITE and (partitioned or contract.mode is not WriteMode.OVERWRITE):
-        refuse("'schema_mode' overwrite replaces the schema of all rows, but this write keeps some of them; use 'merge'.")
+        refuse(
+            "'schema_mode' overwrite replaces the schema of all rows, but this write keeps some of them; use 'merge'."
+        )
     if partitioned and not contract.partition_expr:
-        refuse("the asset is partitioned, so 'partition_expr' must name the column (or one for each dimension) of its partitions.")
+        refuse(
+            "the asset is partitioned, so 'partition_expr' must name the column (or one for each dimension) of its "
+            "partitions."
+        )
 
 
 def _choice(value: Any, kind: type[StrEnum], key: str) -> Any:
@@ -340,7 +355,9 @@ def _texts(value: Any, key: str) -> tuple[str, ...]:
         return ()
     items = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
     if not isinstance(items, Sequence) or not items or not all(isinstance(item, str) and item for item in items):
-        raise InvalidArgumentError(f"The metadata key {key!r} is {value!r}; it must be a column name or a list of them.")
+        raise InvalidArgumentError(
+            f"The metadata key {key!r} is {value!r}; it must be a column name or a list of them."
+        )
     if len({item.lower() for item in items}) < len(items):
         raise InvalidArgumentError(f"The metadata key {key!r} names a column twice: {', '.join(items)}.")
     return tuple(items)
@@ -351,13 +368,17 @@ def _partition_expr(value: Any) -> Mapping[str, str]:
         return {}
     if isinstance(value, str) and value.strip():
         return {"": value}
-    if isinstance(value, Mapping) and value and all(isinstance(item, str) and item for pair in value.items() for item in pair):
+    if (
+        isinstance(value, Mapping)
+        and value
+        and all(isinstance(item, str) and item for pair in value.items() for item in pair)
+    ):
         if len({column.lower() for column in value.values()}) < len(value):
             raise InvalidArgumentError(f"'partition_expr' gives one column to two dimensions: {dict(value)}.")
         return dict(value)
     raise InvalidArgumentError(
-        f"The metadata key 'partition_expr' is {value!r}; it must be a column name, or for several dimensions a dict of "
-        "dimension name to column name."
+        f"The metadata key 'partition_expr' is {value!r}; it must be a column name, or for several dimensions a dict "
+        "of dimension name to column name."
     )
 
 
@@ -385,10 +406,14 @@ def _timestamp_ms(value: Any) -> int | None:
         try:
             moment = datetime.fromisoformat(value)
         except ValueError as error:
-            raise InvalidArgumentError(f"The metadata key 'timestamp' is {value!r}, which is no ISO 8601 time: {error}.") from error
+            raise InvalidArgumentError(
+                f"The metadata key 'timestamp' is {value!r}, which is no ISO 8601 time: {error}."
+            ) from error
     if isinstance(moment, (int, float)) and not isinstance(moment, bool):
         return round(moment * 1000)  # MetadataValue.timestamp holds seconds
     offset = getattr(moment, "tzinfo", None)
     if offset is None:
-        raise InvalidArgumentError(f"The metadata key 'timestamp' is {value!r}; give a time with a zone, e.g. 2026-01-31T12:00:00Z.")
-    return round(moment.timestamp() * 1000)
+        raise InvalidArgumentError(
+            f"The metadata key 'timestamp' is {value!r}; give a time with a zone, e.g. 2026-01-31T12:00:00Z."
+        )
+    return round(float(moment.timestamp()) * 1000)

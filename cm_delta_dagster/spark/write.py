@@ -26,6 +26,7 @@ from cm_delta_dagster.protocol.schema import (
     PrimitiveType,
     StructField,
     StructType,
+    data_type_text,
     walk_types,
 )
 from cm_delta_dagster.protocol.statistics import StatisticsColumn, footer_statistics
@@ -257,7 +258,6 @@ def _check_readable(name: str, text: str, schema: StructType) -> None:
         parse_partition_value(text, column.type)
     except (CorruptLogError, InvalidDataError, InvalidArgumentError, ValueError, OverflowError) as error:
         raise InvalidDataError(
-            f"Partition column {name!r} holds a value whose text {text!r} cannot be read back ({error}); nothing was "
-            f"committed. "
-            "Replace the value."
+            f"Partition column {name!r} holds a value whose text {text!r} could not be read back as "
+            f"{data_type_text(column.type)}; nothing was committed. Replace the value."
         ) from error

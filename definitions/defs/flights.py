@@ -41,7 +41,8 @@ def _days(context: dg.AssetExecutionContext, frame: DataFrame) -> DataFrame:
 def flights(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawData) -> DataFrame:
     """Every flight that left one of the three New York airports."""
     frame = spark.spark_session.read.csv(raw.path("flights"), header=True, nullValue="NA", schema=_FLIGHT_COLUMNS)
-    return _days(context, frame).repartition(8, "date")
+    # Three parallel loaders, each with a part of every day: the small files that compaction joins later.
+    return _days(context, frame).repartition(3)
 
 
 @dg.asset(
@@ -55,7 +56,7 @@ def flights(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawDat
 def weather(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawData) -> DataFrame:
     """Hourly weather at the three airports."""
     frame = spark.spark_session.read.csv(raw.path("weather"), header=True, nullValue="NA", schema=_WEATHER_COLUMNS)
-    return _days(context, frame).repartition(4, "date")
+    return _days(context, frame).repartition("date")
 
 
 @dg.asset(
@@ -80,5 +81,5 @@ def flights_enriched(flights: DataFrame, weather: DataFrame, planes: DataFrame, 
         flights.join(weather, ["origin", "time_hour"], "left")
         .join(F.broadcast(plane), "tailnum", "left")
         .join(F.broadcast(destination), "dest", "left")
-        .repartition(8, "date")
+        .repartition(2)
     )

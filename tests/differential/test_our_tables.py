@@ -106,9 +106,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> It
         last = table.version()
         expected = {version: canonical(table.to_df(version=version).toArrow()) for version in range(last + 1)}
         location = table.location
-    yield Written(
-        copy=published_copy(location, home / "copy"), expected=expected, offered=canonical(frame.toArrow())
-    )
+    yield Written(copy=published_copy(location, home / "copy"), expected=expected, offered=canonical(frame.toArrow()))
 
 
 def test_the_history_covers_what_it_is_meant_to_cover(written: Written) -> None:
@@ -243,9 +241,7 @@ def test_our_statistics_bound_what_those_of_delta_spark_bound(
         table.append(frame)
         copy = published_copy(table.location, tmp_path / "copy")
     theirs_at = tmp_path / "theirs"
-    delta_spark.sql(
-        f"create table delta.`{theirs_at}` using delta as select /*+ coalesce(1) */ * from delta.`{copy}`"
-    )
+    delta_spark.sql(f"create table delta.`{theirs_at}` using delta as select /*+ coalesce(1) */ * from delta.`{copy}`")
     ours, theirs = _bounds(copy, 1), _bounds(theirs_at, 0)
     assert ours["numRecords"] == theirs["numRecords"]
     our_counts, their_counts = _leaves(ours["nullCount"]), _leaves(theirs["nullCount"])

@@ -174,9 +174,7 @@ def deltalake_table(tmp_path: Path) -> Iterator[Path]:
     deltalake.write_deltalake(str(location), _arrow(range(12, 20)), mode="append")
     deltalake.DeltaTable(str(location)).delete("id % 5 = 1")
     source = pa.concat_tables([_arrow(range(2, 4)), _arrow(range(40, 43))])
-    merger = deltalake.DeltaTable(str(location)).merge(
-        source, "t.id = s.id", source_alias="s", target_alias="t"
-    )
+    merger = deltalake.DeltaTable(str(location)).merge(source, "t.id = s.id", source_alias="s", target_alias="t")
     merger.when_matched_update({"x": "s.x + 1"}).when_not_matched_insert_all().execute()
     deltalake.DeltaTable(str(location)).create_checkpoint()
     deltalake.DeltaTable(str(location)).update({"x": "0.5"}, predicate="p = '50%'")

@@ -17,7 +17,8 @@ from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.protocol.path_encoding import decode_path
 
 _INTERNALS = re.compile(
-    r"\n\s*at |Traceback|Py4J|py4j|<class |object at 0x|(?:org\.apache|java\.(?:lang|io|nio|util)|scala|pyspark\.errors)\."
+    r"\n\s*at |Traceback|Py4J|py4j|<class |object at 0x"
+    r"|(?:org\.apache|java\.(?:lang|io|nio|util)|scala|pyspark\.errors)\."
     r"|sqlite3\.|sqlalchemy|psycopg\.|SparkException|_cm_delta|\[/?cm-delta"
 )
 

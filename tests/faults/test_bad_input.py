@@ -606,7 +606,7 @@ def test_a_catalog_url_without_meaning_is_refused_at_once(tmp_path: Path, url: s
 
 @pytest.mark.parametrize("kind", ["postgresql", "file in the way", "no rights"])
 def test_an_unreachable_catalog_is_named_and_nothing_is_written(tmp_path: Path, spark: SparkSession, kind: str) -> None:
-    """CM-C15: no table, no file, no password in the message."""
+    """No table, no file, no password in the message."""
     (tmp_path / "file").write_text("in the way")
     url, words = {
         "postgresql": ("postgresql://me:hunter2@127.0.0.1:1/catalog", ("127.0.0.1", "Check the URL")),

@@ -27,7 +27,12 @@ def make_table(client: DeltaClient, name: str, *, tags: Mapping[str, str] | None
 
 
 def commit(
-    table: Table, *, data_change: bool = True, size: int = 10, tags: Mapping[str, str] | None = None, replace: bool = False
+    table: Table,
+    *,
+    data_change: bool = True,
+    size: int = 10,
+    tags: Mapping[str, str] | None = None,
+    replace: bool = False,
 ) -> int:
     """One commit that adds a file which nobody reads, and removes the others if asked; the version."""
     snapshot = table.snapshot()

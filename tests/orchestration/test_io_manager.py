@@ -39,7 +39,7 @@ def raised(result_or_error: BaseException) -> BaseException:
 
 
 def refused(world, *assets, **arguments) -> BaseException:
-    with pytest.raises(Exception) as caught:  # noqa: B017 - Dagster may wrap it
+    with pytest.raises(Exception) as caught:
         world.materialize(*assets, **arguments)
     return raised(caught.value)
 
@@ -119,7 +119,9 @@ def test_modes_append_overwrite_and_merge_do_what_they_say(world):
 def test_create_or_replace_writes_the_rows_and_the_new_schema(world):
     """A peer commits an empty table here and reports success."""
     world.materialize(asset("t", lambda _: world.frame([(1,)], "id int")))
-    replaced = asset("t", lambda _: world.frame([("a", 2.0)], "k string, v double"), metadata={"mode": "create_or_replace"})
+    replaced = asset(
+        "t", lambda _: world.frame([("a", 2.0)], "k string, v double"), metadata={"mode": "create_or_replace"}
+    )
     world.materialize(replaced)
     assert world.rows("main.default.t") == [("a", 2.0)]
 
@@ -210,7 +212,10 @@ def test_a_range_of_partitions_is_one_commit_and_leaves_the_others_alone(world):
     assert world.version("main.default.t") == before + 1
     assert world.rows("main.default.t") == [("a", "a"), ("b", "b"), ("c", "c")]
     written = world.events("t")[-2:]
-    assert {event.partition: event.metadata["dagster/partition_row_count"].value for event in written} == {"a": 1, "b": 1}
+    assert {event.partition: event.metadata["dagster/partition_row_count"].value for event in written} == {
+        "a": 1,
+        "b": 1,
+    }
 
 
 def test_an_empty_recomputation_clears_its_partition_and_nothing_else(world):
@@ -231,7 +236,9 @@ def test_an_empty_recomputation_clears_its_partition_and_nothing_else(world):
 @pytest.mark.parametrize("mode", ["overwrite", "append", "merge"])
 def test_rows_outside_of_the_partition_are_refused_and_nothing_is_committed(world, mode):
     metadata = {"partition_expr": "p", "mode": mode, **({"merge_keys": ["v"]} if mode == "merge" else {})}
-    made = asset("t", lambda _: world.frame([(1, "x"), (2, "y")], "p int, v string"), partitions_def=INTS, metadata=metadata)
+    made = asset(
+        "t", lambda _: world.frame([(1, "x"), (2, "y")], "p int, v string"), partitions_def=INTS, metadata=metadata
+    )
     assert isinstance(refused(world, made, partition_key="1"), PartitionMismatchError)
     assert world.rows("main.default.t") == []
 
@@ -356,7 +363,9 @@ def test_all_inputs_of_a_run_read_one_version(world):
     assert counts == [1, 1]
     assert len(world.rows("main.default.t")) == 2
     observed = world.instance.fetch_observations(dg.AssetKey("t"), limit=10).records
-    versions = [r.asset_observation.metadata["cm_delta/version_read"].value for r in observed if r.run_id == result.run_id]
+    versions = [
+        r.asset_observation.metadata["cm_delta/version_read"].value for r in observed if r.run_id == result.run_id
+    ]
     assert versions == [1, 1]
 
 

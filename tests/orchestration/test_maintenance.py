@@ -7,7 +7,12 @@ from dagster import AssetKey
 from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance import maintenance_claim
-from cm_delta_dagster.orchestration import MaintenancePolicy, MaintenanceTask, build_maintenance_jobs, build_maintenance_schedules
+from cm_delta_dagster.orchestration import (
+    MaintenancePolicy,
+    MaintenanceTask,
+    build_maintenance_jobs,
+    build_maintenance_schedules,
+)
 from cm_delta_dagster.orchestration.maintenance import due_tasks
 
 from .log_tables import commit, make_table, resource_at
@@ -193,7 +198,11 @@ def test_compaction_joins_small_files_and_triggers_nothing(world):
     allow(world.catalog, MaintenanceKind.DATA_REORGANIZATION)
     before = table.snapshot()
     (job,) = build_maintenance_jobs(policy_of())
-    config = {"ops": {task.value: {"config": {"action": "run" if task.value == "compact" else "skip"}} for task in MaintenanceTask}}
+    config = {
+        "ops": {
+            task.value: {"config": {"action": "run" if task.value == "compact" else "skip"}} for task in MaintenanceTask
+        }
+    }
     defs = dg.Definitions(jobs=[job], resources={"catalog": world.catalog, "spark": world.resources["spark"]})
     run = defs.resolve_job_def(job.name).execute_in_process(run_config=config, instance=world.instance)
     after = table.snapshot()

@@ -121,7 +121,12 @@ def test_touching_intervals_are_joined_and_others_are_kept_apart():
             Or((between("p", date(2026, 1, 1), date(2026, 2, 1)), between("p", date(2026, 3, 1), date(2026, 4, 1)))),
         ),
         (dg.DailyPartitionsDefinition("2026-01-01"), ["2026-01-02"], "string", Comparison("p", EQ, "2026-01-02")),
-        (dg.DailyPartitionsDefinition("20260101", fmt="%Y%m%d"), ["20260102"], "integer", Comparison("p", EQ, 20260102)),
+        (
+            dg.DailyPartitionsDefinition("20260101", fmt="%Y%m%d"),
+            ["20260102"],
+            "integer",
+            Comparison("p", EQ, 20260102),
+        ),
     ],
 )
 def test_time_windows_follow_format_zone_and_column_type(definition, keys, kind, expected):
@@ -146,7 +151,11 @@ def test_a_window_that_the_column_cannot_hold_is_refused(definition, key, kind):
 
 def test_the_repeated_hour_of_a_time_zone_is_exact_in_a_timestamp_and_refused_without_a_zone():
     hourly = dg.HourlyPartitionsDefinition("2026-10-01-00:00", timezone="Europe/Berlin")
-    keys = [key for key in hourly.get_partition_keys(datetime(2026, 10, 25, 12, tzinfo=UTC)) if key.startswith("2026-10-25-02")]
+    keys = [
+        key
+        for key in hourly.get_partition_keys(datetime(2026, 10, 25, 12, tzinfo=UTC))
+        if key.startswith("2026-10-25-02")
+    ]
     assert len(keys) == 2
     first, second = (slice_for(hourly, [key], "timestamp").predicate for key in keys)
     assert first == between("p", datetime(2026, 10, 25, 0, tzinfo=UTC), datetime(2026, 10, 25, 1, tzinfo=UTC))
@@ -213,7 +222,7 @@ def test_every_dimension_needs_its_own_column(expression):
 
 
 def test_an_unknown_column_is_named_with_those_that_exist():
-    with pytest.raises(InvalidArgumentError, match="'q'.*Columns: p"):
+    with pytest.raises(InvalidArgumentError, match=r"'q'.*Columns: p"):
         partition_slice(
             dg.StaticPartitionsDefinition(["a"]), keys=["a"], partition_expr={"": "q"}, schema=schema_of(p="string")
         )

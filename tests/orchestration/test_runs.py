@@ -84,9 +84,7 @@ def job_of(world, asset, resources):
 
 def re_executed(world, job, parent_run_id, *, resume):
     tags = {"dagster/is_resume_retry": "true"} if resume else {}
-    run = world.instance.create_run_for_job(
-        job, parent_run_id=parent_run_id, root_run_id=parent_run_id, tags=tags
-    )
+    run = world.instance.create_run_for_job(job, parent_run_id=parent_run_id, root_run_id=parent_run_id, tags=tags)
     return execute_run(InMemoryJob(job), run, world.instance)
 
 

@@ -5,7 +5,7 @@ import pytest
 from dagster import AssetKey
 
 from cm_delta_dagster.operations.drop import drop_table
-from cm_delta_dagster.orchestration import CatalogResource, FirstTick, ratified_commit_sensor
+from cm_delta_dagster.orchestration import CatalogResource, FirstTick, LaunchFor, ratified_commit_sensor
 from cm_delta_dagster.orchestration.sensors import FeedCursor, WatchedCommit
 
 from .log_tables import commit, make_table, report, resource_at
@@ -227,7 +227,9 @@ def test_a_sensor_may_begin_with_the_next_commit(catalog, instance):
     assert versions(instance) == [1]
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "{}", '{"format": 1}', '{"format": 2, "position": 1, "pending": []}', "[]"])
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "{}", '{"format": 1}', '{"format": 2, "position": 1, "pending": []}', "[]"]
+)
 def test_an_unreadable_cursor_repeats_nothing(ticker, catalog, instance, text):
     table = make_table(catalog.client, NAME)
     commit(table)
@@ -294,3 +296,55 @@ def test_data_changes_trigger_downstream_and_maintenance_does_not(ticker, catalo
     ticker.tick()
     maintained = dg.evaluate_automation_conditions(defs, instance, cursor=changed.cursor)
     assert (changed.total_requested, maintained.total_requested) == (1, 0)
+
+
+@dg.job
+def downstream(): ...
+
+
+def keys_of(result):
+    return [request.run_key for request in result.run_requests or ()]
+
+
+def test_commits_of_own_runs_launch_downstream_once_their_events_are_recorded(catalog, instance):
+    ticker = Ticker(sensor_of(job=downstream, first_tick=FirstTick.FROM_NOW), catalog, instance)
+    table = make_table(catalog.client, NAME)
+    ticker.tick()
+    run = a_run(instance)
+    version = commit(table, tags=own(run))
+    assert keys_of(ticker.tick()) == []
+    record_by_run(instance, run.run_id, table, version)
+    assert keys_of(ticker.tick()) == [f"{table.table_id}:{version}"]
+    assert keys_of(ticker.tick()) == []
+
+
+def test_own_commits_launch_nothing_if_only_foreign_ones_shall(catalog, instance):
+    sensor = sensor_of(job=downstream, first_tick=FirstTick.FROM_NOW, launch_for=LaunchFor.FOREIGN_COMMITS)
+    ticker = Ticker(sensor, catalog, instance)
+    table = make_table(catalog.client, NAME)
+    ticker.tick()
+    run = a_run(instance)
+    record_by_run(instance, run.run_id, table, commit(table, tags=own(run)))
+    assert keys_of(ticker.tick()) == []
+    foreign = commit(table)
+    assert keys_of(ticker.tick()) == [f"{table.table_id}:{foreign}"]
+
+
+def test_a_run_that_the_sensor_launched_does_not_launch_another(catalog, instance):
+    ticker = Ticker(sensor_of(job=downstream, first_tick=FirstTick.FROM_NOW), catalog, instance)
+    table = make_table(catalog.client, NAME)
+    ticker.tick()
+    run = instance.create_run_for_job(downstream, status=dg.DagsterRunStatus.STARTED, tags={"dagster/sensor_name": "commits"})
+    record_by_run(instance, run.run_id, table, commit(table, tags=own(run)))
+    assert keys_of(ticker.tick()) == []
+
+
+def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(catalog, instance):
+    ticker = Ticker(sensor_of(job=downstream), catalog, instance)
+    table = make_table(catalog.client, NAME)
+    version = commit(table)
+    died = ticker.evaluate()
+    report(instance, died)
+    again = ticker.tick()
+    assert keys_of(again) == keys_of(died) == [f"{table.table_id}:{version}"]
+    assert versions(instance) == [0, version]

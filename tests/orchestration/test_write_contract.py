@@ -177,7 +177,9 @@ def test_a_time_of_an_input_needs_a_zone():
         reading({"timestamp": "2026-01-01T00:00:00"})
 
 
-@pytest.mark.parametrize("own", [{"version": 1, "timestamp": "2026-01-01T00:00:00Z"}, {"version": "-1"}, {"columns": []}])
+@pytest.mark.parametrize(
+    "own", [{"version": 1, "timestamp": "2026-01-01T00:00:00Z"}, {"version": "-1"}, {"columns": []}]
+)
 def test_an_input_without_meaning_is_refused(own):
     with pytest.raises(InvalidArgumentError):
         reading(own)

