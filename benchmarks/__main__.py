@@ -74,7 +74,9 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100_000, help="files of the cold snapshot")
     parser.add_argument("--engines", nargs="*", default=["spark", "ours", "delta-spark", "deltalake"])
     parser.add_argument("--tasks", nargs="*", default=list(REPETITIONS))
-    parser.add_argument("--jars", nargs="*", default=[], help="delta-spark's jars; without them that engine is left out")
+    parser.add_argument(
+        "--jars", nargs="*", default=[], help="delta-spark's jars; without them that engine is left out"
+    )
     parser.add_argument("--home", type=Path, help="folder for tables and logs; a temporary one by default")
     arguments = parser.parse_args()
     home = arguments.home or Path(tempfile.mkdtemp(prefix="cm-delta-bench-"))
@@ -88,7 +90,9 @@ def main() -> None:
         (place / "jars.json").write_text(json.dumps(arguments.jars))
         print(f"preparing {engine} ...", file=sys.stderr)
         workers.append(Worker(engine, place, arguments.rows, arguments.files, home / f"{engine}.log"))
-    print("| task | engine | runs | wall min s | x ours | wall median s | x ours | cpu median s | x ours | p95 / median | jobs |")
+    print(
+        "| task | engine | runs | wall min s | x ours | wall median s | x ours | cpu median s | x ours | p95 / median | jobs |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for task in arguments.tasks:
         able = [worker for worker in workers if task in worker.tasks]

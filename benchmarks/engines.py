@@ -82,7 +82,9 @@ class PlainSpark(_SparkEngine):
         return {
             "bulk_append": lambda: self._write(self.bulk, []),
             "bulk_append_partitioned": lambda: self._write(self.bulk.repartition(8, "region"), ["region"]),
-            "one_row_append": lambda: self._jobs(lambda: self.small.write.mode("append").parquet(str(self.home / "one"))),
+            "one_row_append": lambda: self._jobs(
+                lambda: self.small.write.mode("append").parquet(str(self.home / "one"))
+            ),
             "scan": lambda: self._jobs(lambda: scan(self.session.read.parquet(str(self.home / "scan")))),
         }
 
@@ -218,7 +220,12 @@ def synthetic_log(root: Path, files: int) -> Path:
         lines = [json.dumps(action) for action in head] if version == 0 else []
         for index in range(files // 10):
             first = (version * (files // 10) + index) * 1000
-            stats = {"numRecords": 1000, "minValues": {"id": first}, "maxValues": {"id": first + 999}, "nullCount": {"id": 0}}
+            stats = {
+                "numRecords": 1000,
+                "minValues": {"id": first},
+                "maxValues": {"id": first + 999},
+                "nullCount": {"id": 0},
+            }
             add = {"path": f"part-{version:05d}-{index:06d}-{uuid.uuid4()}.snappy.parquet", "partitionValues": {}, "size": 45000,
                    "modificationTime": 1700000000000, "dataChange": True, "stats": json.dumps(stats)}  # fmt: skip
             lines.append(json.dumps({"add": add}))

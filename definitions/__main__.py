@@ -14,13 +14,18 @@ import dagster as dg
 from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.orchestration import MaintenanceTask
 from cm_delta_dagster.orchestration.maintenance import job_name
-from definitions.defs.automation import MAINTAINED, commit_sensor
 from definitions.definitions import defs as load_definitions
+from definitions.defs.automation import MAINTAINED, commit_sensor
 from definitions.late_corrections import merge_corrections
 from resources.local import home
 from resources.raw_data import RawData
 
-QUARTERS = (("2013-01-01", "2013-03-31"), ("2013-04-01", "2013-06-30"), ("2013-07-01", "2013-09-30"), ("2013-10-01", "2013-12-31"))
+QUARTERS = (
+    ("2013-01-01", "2013-03-31"),
+    ("2013-04-01", "2013-06-30"),
+    ("2013-07-01", "2013-09-30"),
+    ("2013-10-01", "2013-12-31"),
+)
 QUIET = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
 """Run configuration that leaves the console to the lines of this module; the UI has every event."""
 
@@ -57,9 +62,7 @@ class Demo:
             tags = {"dagster/asset_partition_range_start": days[0], "dagster/asset_partition_range_end": days[1]}
         selection = [dg.AssetKey(["nyc", key]) for key in keys]
         job = self.definitions.resolve_implicit_global_asset_job_def()
-        result = job.execute_in_process(
-            asset_selection=selection, instance=self.instance, tags=tags, run_config=QUIET
-        )
+        result = job.execute_in_process(asset_selection=selection, instance=self.instance, tags=tags, run_config=QUIET)
         for event in result.get_asset_materialization_events():
             found = event.materialization
             if days is None or found.partition in (None, days[1]):
@@ -95,7 +98,12 @@ class Demo:
             observation = record.asset_observation
             if observation is not None:
                 facts = {name: value.value for name, value in observation.metadata.items()}
-                outcome = (table, str(facts["cm_delta/operation"]), str(facts["cm_delta/outcome"]), str(facts["cm_delta/result"]))
+                outcome = (
+                    table,
+                    str(facts["cm_delta/operation"]),
+                    str(facts["cm_delta/outcome"]),
+                    str(facts["cm_delta/result"]),
+                )
                 self.decisions.append(outcome)
                 say(f"    {outcome[1]} of {table}: {outcome[2]}. {outcome[3]}")
 
@@ -159,7 +167,9 @@ def maintain(demo: Demo) -> tuple[dict[str, int], dict[str, int]]:
         demo.maintain("main.nyc.flights", publish="run", checkpoint="run", compact="run", vacuum="run")
     with step("Compaction of another table by a script outside Dagster"):
         result = demo.lake.table("main.nyc.flights_enriched").optimize()
-        say(f"    main.nyc.flights_enriched version {result.version}: {result.num_removed_files} files became {result.num_added_files}")
+        say(
+            f"    main.nyc.flights_enriched version {result.version}: {result.num_removed_files} files became {result.num_added_files}"
+        )
     with step("The sensor sees it as an observation: nothing downstream runs, since no row changed"):
         demo.tick()
     return before, demo.files()
@@ -171,9 +181,22 @@ def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
     rows = []
     for name in demo.lake.tables():
         snapshot = demo.lake.table(name).snapshot()
-        rows.append((name, snapshot.num_rows or 0, snapshot.version, snapshot.data_version, snapshot.published_version, snapshot.num_files))
+        rows.append(
+            (
+                name,
+                snapshot.num_rows or 0,
+                snapshot.version,
+                snapshot.data_version,
+                snapshot.published_version,
+                snapshot.num_files,
+            )
+        )
     print(f"\n{table_of(rows, ('table', 'rows', 'version', 'data version', 'published', 'files'))}\n")
-    print(table_of([(table, before[table], after[table]) for table in MAINTAINED], ("compaction", "files before", "after")))
+    print(
+        table_of(
+            [(table, before[table], after[table]) for table in MAINTAINED], ("compaction", "files before", "after")
+        )
+    )
     print(f"\n{table_of(demo.decisions, ('table', 'task', 'outcome', 'what the catalog and the task said'))}\n")
     right = True
     for name, expected in raw.items():
@@ -181,7 +204,9 @@ def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
         wanted = expected + (1 if name == "flights" else 0)
         right &= found == wanted
         extra = " + 1 late flight" if name == "flights" else ""
-        print(f"{'ok ' if found == wanted else 'BAD'} main.nyc.{name}: {found:,} rows; the raw file has {expected:,}{extra}")
+        print(
+            f"{'ok ' if found == wanted else 'BAD'} main.nyc.{name}: {found:,} rows; the raw file has {expected:,}{extra}"
+        )
     print(f"\nTables and catalog are in {home()}. To look around: DAGSTER_HOME={os.environ['DAGSTER_HOME']} dg dev")
     return right
 
@@ -195,7 +220,10 @@ def main() -> int:
     if home().exists() and "--fresh" in sys.argv:
         shutil.rmtree(home())
     if (home() / "catalog.db").exists():
-        print(f"{home()} holds the tables of an earlier run. Give --fresh to begin anew, or look at them with dg dev.", file=sys.stderr)
+        print(
+            f"{home()} holds the tables of an earlier run. Give --fresh to begin anew, or look at them with dg dev.",
+            file=sys.stderr,
+        )
         return 2
     home().mkdir(parents=True, exist_ok=True)
     with (

@@ -11,4 +11,6 @@ from resources import deployment_resources
 def defs() -> dg.Definitions:
     """Everything under ``definitions/defs``, with the resources of the deployment."""
     loaded = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
-    return dg.Definitions.merge(loaded, dg.Definitions(resources=deployment_resources(), executor=dg.in_process_executor))
+    return dg.Definitions.merge(
+        loaded, dg.Definitions(resources=deployment_resources(), executor=dg.in_process_executor)
+    )

@@ -18,7 +18,9 @@ def merge_corrections() -> WriteResult:
     with connect(f"sqlite:///{home()}/catalog.db", warehouse=f"file://{home()}/warehouse") as lake:
         flights = lake.table("main.nyc.flights")
         june = flights.to_df(where="date >= DATE '2013-06-01' AND date <= DATE '2013-06-30' AND carrier = 'HA'")
-        corrected = june.withColumn("dep_delay", F.col("dep_delay") - 60).withColumn("arr_delay", F.col("arr_delay") - 60)
+        corrected = june.withColumn("dep_delay", F.col("dep_delay") - 60).withColumn(
+            "arr_delay", F.col("arr_delay") - 60
+        )
         forgotten = (
             june.limit(1)
             .withColumn("date", F.lit(datetime.date(2013, 6, 30)))

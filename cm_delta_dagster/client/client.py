@@ -65,7 +65,10 @@ class DeltaClient:
         """Keep ``snapshot`` unless a newer one is kept already."""
         with self._lock:
             known = self._snapshots.get(snapshot.table_id)
-            if known is None or (snapshot.version, snapshot.published_version) >= (known.version, known.published_version):
+            if known is None or (snapshot.version, snapshot.published_version) >= (
+                known.version,
+                known.published_version,
+            ):
                 self._snapshots[snapshot.table_id] = snapshot
             self._snapshots.move_to_end(snapshot.table_id)
             while len(self._snapshots) > self.settings.snapshot_cache_size:

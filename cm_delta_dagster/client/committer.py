@@ -130,9 +130,15 @@ class TableCommitter:
                 self._pause(attempt + 2)
             try:
                 # Proposing the same file name for the same version again cannot ratify it twice.
-                outcome = self._catalog.commit(base.table_id, staged.proposal) if last is None else self._resolve(base, staged)
+                outcome = (
+                    self._catalog.commit(base.table_id, staged.proposal)
+                    if last is None
+                    else self._resolve(base, staged)
+                )
             except (CatalogUnavailableError, StorageError) as error:
-                _log.warning("No answer to the proposal of version %d of %s: %s", staged.version, base.identifier, error)
+                _log.warning(
+                    "No answer to the proposal of version %d of %s: %s", staged.version, base.identifier, error
+                )
                 last = error
                 continue
             return outcome
@@ -258,5 +264,3 @@ def _describe(commit: CommitActions) -> str:
         return "without commitInfo"
     who = (info.tags or {}).get("dagster/asset_key") or info.engine_info or "unknown writer"
     return f"{info.operation or 'unknown operation'} by {who}, txnId {info.txn_id}"
-
-

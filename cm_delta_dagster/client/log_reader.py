@@ -135,13 +135,13 @@ def _read_segment(store: Store, segment: LogSegment, *, location: str, threads: 
     commits = sorted(read_commits(store, sources, threads=threads), key=lambda commit: commit.version)
     state = replay(base, commits, location=location) if commits else base
     if state is None:
-        raise CorruptLogError(f"The log of {location} holds neither a checkpoint nor a commit for version {segment.version}.")
+        raise CorruptLogError(
+            f"The log of {location} holds neither a checkpoint nor a commit for version {segment.version}."
+        )
     return LoadedState(state=state, in_commit_timestamp=_last_timestamp(store, segment, commits, location))
 
 
-def _last_timestamp(
-    store: Store, segment: LogSegment, commits: Sequence[CommitActions], location: str
-) -> int | None:
+def _last_timestamp(store: Store, segment: LogSegment, commits: Sequence[CommitActions], location: str) -> int | None:
     last = next((commit for commit in commits if commit.version == segment.version), None)
     if last is not None and last.commit_info is not None:
         return last.commit_info.in_commit_timestamp

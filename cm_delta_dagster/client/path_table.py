@@ -49,4 +49,3 @@ def load_path_snapshot(stores: StoreRegistry, location: str, *, version: int | N
         timestamp_ms=loaded.in_commit_timestamp or 0,
         state=loaded.state,
     )
-

@@ -36,7 +36,6 @@ from cm_delta_dagster.protocol.table_features import (
     is_catalog_managed,
 )
 
-
 _MAX_PARTITIONS_IN_FEED = 1000
 
 

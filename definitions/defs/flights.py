@@ -67,7 +67,9 @@ def weather(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawDat
     backfill_policy=dg.BackfillPolicy.single_run(),
     ins={
         "flights": dg.AssetIn(["nyc", "flights"]),
-        "weather": dg.AssetIn(["nyc", "weather"], metadata={"columns": ["origin", "time_hour", "temp", "wind_speed", "precip"]}),
+        "weather": dg.AssetIn(
+            ["nyc", "weather"], metadata={"columns": ["origin", "time_hour", "temp", "wind_speed", "precip"]}
+        ),
         "planes": dg.AssetIn(["nyc", "planes"]),
         "airports": dg.AssetIn(["nyc", "airports"]),
     },

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.checkpointer import read_checksum
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.history import find_transaction, iterate_history
 from cm_delta_dagster.client.path_table import load_path_snapshot
 from cm_delta_dagster.client.snapshot import Snapshot
@@ -42,7 +42,9 @@ def state_of(snapshot: Snapshot) -> tuple[Any, ...]:
     )
 
 
-def test_a_refreshed_snapshot_equals_a_rebuilt_one(client: DeltaClient, store: MemoryStore, new_table: NewTable) -> None:
+def test_a_refreshed_snapshot_equals_a_rebuilt_one(
+    client: DeltaClient, store: MemoryStore, new_table: NewTable
+) -> None:
     """CACHE-4, REC-13: across checkpoints, which are made in the background."""
     table = new_table()
     for number in range(13):

@@ -70,6 +70,7 @@ class DeltaSpark:
         self._process = subprocess.Popen(
             [sys.executable, str(script), ",".join(jars), str(home)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
         )  # fmt: skip
 
     def sql(self, *statements: str) -> pa.Table:
@@ -78,7 +79,11 @@ class DeltaSpark:
         return pa.ipc.open_stream(base64.b64decode(rows)).read_all()
 
     def validate_checksums(self, location: Path, versions: Sequence[int]) -> dict[int, str]:
-        """Of each version "equal", or "none" without a checksum file. RuntimeError if delta-spark finds a difference."""
+        """Of each version "equal", or "none" without a checksum file.
+
+        Raises:
+            RuntimeError: delta-spark found a difference.
+        """
         outcome = self._ask({"validate": str(location), "versions": list(versions)})["outcome"]
         return {int(version): said for version, said in outcome.items()}
 
@@ -191,10 +196,7 @@ def copy_from_checkpoint(source: Path, target: Path) -> tuple[Path, int]:
     newest = max(int(file.name.partition(".")[0]) for file in log.glob("*.checkpoint*"))
     for file in log.iterdir():
         parsed = parse_log_file(file.name)
-        if isinstance(parsed, CommitFile) and parsed.version < newest:
-            file.unlink()
-        elif file.name.endswith((".crc", ".compacted.json")):
-            file.unlink()
-        elif isinstance(parsed, V2CheckpointFile) and parsed.version < newest:
+        old = isinstance(parsed, CommitFile | V2CheckpointFile) and parsed.version < newest
+        if old or file.name.endswith((".crc", ".compacted.json")):
             file.unlink()
     return target, newest

@@ -55,7 +55,9 @@ def main() -> None:
         table = client.table(name)
         transaction = table.start_transaction(table.snapshot(), operation="WRITE")
         path = f"{tag}-{number}.parquet"
-        transaction.add_files([AddFile(path=path, partition_values={}, size=1, modification_time=1, stats='{"numRecords":1}')])
+        transaction.add_files(
+            [AddFile(path=path, partition_values={}, size=1, modification_time=1, stats='{"numRecords":1}')]
+        )
         transaction.commit()
         print(path, flush=True)
         client.wait_for_background()

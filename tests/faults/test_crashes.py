@@ -31,8 +31,20 @@ def client(client_catalog_url: str, tmp_path: Path) -> Iterator[DeltaClient]:
     client.close()
 
 
-def start_writer(url: str, tmp_path: Path, *, commits: int, tag: str, die_at: int = 0, when: str = "-") -> subprocess.Popen[str]:
-    command = [sys.executable, str(SCRIPT), url, f"file://{tmp_path}/warehouse", TABLE, str(commits), tag, str(die_at), when]
+def start_writer(
+    url: str, tmp_path: Path, *, commits: int, tag: str, die_at: int = 0, when: str = "-"
+) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        url,
+        f"file://{tmp_path}/warehouse",
+        TABLE,
+        str(commits),
+        tag,
+        str(die_at),
+        when,
+    ]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""}
     )
