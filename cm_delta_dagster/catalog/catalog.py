@@ -247,6 +247,10 @@ class Catalog(typing.Protocol):
         """Soft drop: the name is free, log and data stay (CM-D6). Raises TableNotFoundError."""
         ...
 
+    def drop_unused_table(self, table_id: str) -> bool:
+        """Soft drop of a table that nobody has committed to since its creation; False if somebody has, or it is gone."""
+        ...
+
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
         """Names under ``scope`` (``""``, ``catalog`` or ``catalog.schema``), sorted."""
         ...

@@ -88,6 +88,7 @@ class Transaction:
         self._metadata: Metadata | None = None
         self._protocol: Protocol | None = None
         self._transactions: dict[str, SetTransaction] = {}
+        self._noted: set[str] = set()
         self._domains: dict[str, DomainMetadata] = {}
         self._finished = False
 
@@ -126,6 +127,11 @@ class Transaction:
     def set_transaction(self, transaction: SetTransaction) -> None:
         """Record ``txn``; the commit conflicts with another one of the same ``app_id``."""
         self._transactions[transaction.app_id] = transaction
+
+    def note_transaction(self, transaction: SetTransaction) -> None:
+        """Record ``txn`` where versions have no order: only a winner that recorded exactly the same one conflicts."""
+        self._transactions[transaction.app_id] = transaction
+        self._noted.add(transaction.app_id)
 
     def set_domain(self, domain: DomainMetadata) -> None:
         self._domains[domain.domain] = domain
@@ -174,18 +180,22 @@ class Transaction:
     def pending(self) -> PendingCommit:
         """What the conflict check needs to know of this transaction."""
         metadata = self.snapshot.metadata
+        exclusive = frozenset(self._transactions.keys() - self._noted)
         removed_paths = pa.array([file.path for file in self._removes], pa.string())
         return PendingCommit(
             read_set=ReadSet(
                 predicates=tuple(self._reads),
                 whole_table=self._reads_whole_table,
-                transactions=frozenset(self._transactions),
+                transactions=exclusive,
                 domains=frozenset(self._domains),
             ),
             removed=frozenset(file_keys(self.snapshot.location, removed_paths).to_pylist()),
             metadata_changed=self._metadata is not None,
             protocol_changed=self._protocol is not None,
-            app_ids=frozenset(self._transactions),
+            app_ids=exclusive,
+            noted_transactions=frozenset(
+                (app_id, self._transactions[app_id].version) for app_id in self._noted & self._transactions.keys()
+            ),
             domains=frozenset(self._domains),
             is_blind_append=self.is_blind_append,
             data_change=self.data_change,

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster.client.context import CommitContext, Idempotency
+from cm_delta_dagster.client.context import CommitContext, Idempotency, IdempotencyRule
 from cm_delta_dagster.client.history import find_transaction
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -349,7 +349,11 @@ class RowCommit:
             transaction.set_protocol(self.shape.protocol)
         if self.idempotency is not None:
             app_id, version = self.idempotency.app_id, self.idempotency.version
-            transaction.set_transaction(SetTransaction(app_id=app_id, version=version, last_updated=now))
+            done = SetTransaction(app_id=app_id, version=version, last_updated=now)
+            if self.idempotency.rule is IdempotencyRule.EXACT:
+                transaction.note_transaction(done)
+            else:
+                transaction.set_transaction(done)
         transaction.metrics.update({name: str(value) for name, value in metrics.items()})
 
     def _done_by_another(self) -> WriteResult | None:

@@ -153,13 +153,20 @@ def build_maintenance_schedules(
     *,
     catalog: str = "catalog",
     spark: str = "spark",
+    jobs: Sequence[dg.JobDefinition] | None = None,
     default_status: dg.DefaultScheduleStatus = dg.DefaultScheduleStatus.STOPPED,
 ) -> list[dg.ScheduleDefinition]:
     """One schedule for each table. It looks at catalog and log, starts no Spark, and skips when nothing is due or
-    permitted."""
+    permitted.
+
+    Args:
+        jobs: those of :func:`build_maintenance_jobs` for the same policy, where a code location lists them as well;
+            without it the schedules bring their own.
+    """
+    started = jobs if jobs is not None else build_maintenance_jobs(policy, catalog=catalog, spark=spark)
     return [
         _table_schedule(policy, table, job, catalog=catalog, default_status=default_status)
-        for table, job in zip(policy.tables, build_maintenance_jobs(policy, catalog=catalog, spark=spark), strict=True)
+        for table, job in zip(policy.tables, started, strict=True)
     ]
 
 

@@ -4,6 +4,7 @@ Room: orchestration. Checks come before work: whatever cannot be right is refuse
 conflict with another writer is settled inside the commit; the user's code is never run again for it.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from cm_delta_dagster.client.context import CommitContext, Idempotency
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
+    CatalogError,
+    CommitStateUnknownError,
     InvalidArgumentError,
     SchemaMismatchError,
     TableAlreadyExistsError,
@@ -33,6 +36,8 @@ from cm_delta_dagster.protocol.schema import StructType
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.spark.guards import guarded
 from cm_delta_dagster.spark.schema import from_spark
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,29 @@ def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -
     try:
         table, created = client.table(write.contract.identifier), False
     except TableNotFoundError:
-        table, created = _create(client, offered, write, context), True
+        table, created = _create(client, offered, write, context)
+    try:
+        return _write(table, frame, offered, write, context, created=created)
+    except CommitStateUnknownError:
+        raise  # The commit may still become visible.
+    except Exception:
+        if created:
+            _take_back(client, table)
+        raise
+
+
+def _take_back(client: DeltaClient, table: Table) -> None:
+    """Free the name of a table that was made for rows that then could not be written, unless somebody uses it already."""
+    try:
+        if client.catalog.drop_unused_table(table.table_id):
+            _log.info("The new table %s was taken back, since its first write failed", table.identifier)
+    except CatalogError as error:
+        _log.warning("The new table %s stays, empty: %s", table.identifier, error)
+
+
+def _write(
+    table: Table, frame: DataFrame, offered: StructType, write: OutputWrite, context: CommitContext, *, created: bool
+) -> Written:
     snapshot = table.snapshot()
     part = write.slice_for(_resulting_schema(snapshot, offered, write.contract))
     identity = idempotency(table, write.origin)
@@ -94,7 +121,10 @@ def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -
     return Written(table=table, result=result, part=part)
 
 
-def _create(client: DeltaClient, offered: StructType, write: OutputWrite, context: CommitContext) -> Table:
+def _create(
+    client: DeltaClient, offered: StructType, write: OutputWrite, context: CommitContext
+) -> tuple[Table, bool]:
+    """The table, and whether this call made it."""
     # As nullable as a frame allows: whether a plan can prove that a column holds no NULL changes from one run to the
     # next.
     schema = reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
@@ -105,7 +135,7 @@ def _create(client: DeltaClient, offered: StructType, write: OutputWrite, contex
     else:
         columns = partition_columns(write.definition, partition_expr=contract.partition_expr, schema=schema)
     try:
-        return create_table(
+        table = create_table(
             client,
             identifier=contract.identifier,
             schema=schema,
@@ -113,10 +143,11 @@ def _create(client: DeltaClient, offered: StructType, write: OutputWrite, contex
             properties=contract.table_properties,
             context=context,
         )
+        return table, True
     except TableAlreadyExistsError:
         if contract.mode is WriteMode.ERROR_IF_EXISTS:
             raise
-        return client.table(contract.identifier)  # Created by another run at the same moment.
+        return client.table(contract.identifier), False  # Created by another run at the same moment.
 
 
 def _resulting_schema(snapshot: Snapshot, offered: StructType, contract: WriteContract) -> StructType:

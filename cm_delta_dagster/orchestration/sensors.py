@@ -24,7 +24,7 @@ from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.runs import ASSET_KEY_TAG, RUN_ID_TAG
 from cm_delta_dagster.orchestration.write_contract import (
-    READ_KEYS,
+    DEFAULT_READ_KEYS,
     WRITE_KEYS,
     TableNames,
     own_entries,
@@ -198,7 +198,7 @@ def watched_tables(assets: WatchedAssets, *, names: TableNames) -> Mapping[str, 
     found: dict[str, list[dg.AssetKey]] = {}
 
     def add(key: dg.AssetKey, metadata: Mapping[str, Any]) -> None:
-        entries = own_entries(metadata, known=WRITE_KEYS | READ_KEYS, where=f"The metadata of {key.to_user_string()}")
+        entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where=f"The metadata of {key.to_user_string()}")
         identifier = table_identifier(entries, asset_path=key.path, names=names)
         found.setdefault(str(identifier), []).append(key)
 

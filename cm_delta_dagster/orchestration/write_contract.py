@@ -39,6 +39,8 @@ WRITE_KEYS = frozenset(
     }
 )
 READ_KEYS = frozenset({"columns", "version", "timestamp", "filter"})
+DEFAULT_READ_KEYS = frozenset({"columns"})
+"""What an asset may say about its readers; an input's own metadata goes before it."""
 RUN_TIME_KEYS = frozenset({"mode", "merge_keys", "merge_mode", "replace_where", "schema_mode"})
 """What a run may change. Not the table and not the partition columns: readers find those in the definition."""
 
@@ -176,7 +178,7 @@ def parse_write_contract(
         InvalidArgumentError: an unknown key or value, or a combination that has no meaning.
     """
     entries = {
-        **own_entries(definition, known=WRITE_KEYS | READ_KEYS, where="The asset's metadata"),
+        **own_entries(definition, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The asset's metadata"),
         **run,
         **own_entries(output, known=RUN_TIME_KEYS, where="The output's metadata"),
     }
@@ -209,9 +211,10 @@ def parse_read_contract(
     Raises:
         InvalidArgumentError: an unknown key or value, or both ``version`` and ``timestamp``.
     """
-    naming = own_entries(upstream, known=WRITE_KEYS | READ_KEYS, where="The upstream asset's metadata")
+    naming = own_entries(upstream, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The upstream asset's metadata")
     given = own_entries(own, known=READ_KEYS | _NAMING_KEYS, where="The input's metadata")
-    entries = {**{key: value for key, value in naming.items() if key in _NAMING_KEYS}, **given}
+    inherited = _NAMING_KEYS | DEFAULT_READ_KEYS
+    entries = {**{key: value for key, value in naming.items() if key in inherited}, **given}
     if entries.get("version") is not None and entries.get("timestamp") is not None:
         raise InvalidArgumentError("The input's metadata gives both 'version' and 'timestamp'. Keep one of the two.")
     columns = entries.get("columns")

@@ -49,7 +49,13 @@ class ReadSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCommit:
-    """A transaction that lost a race. ``removed`` holds the normalised paths of the files that it removes."""
+    """A transaction that lost a race.
+
+    Attributes:
+        removed: normalised paths of the files that it removes.
+        app_ids: applications whose ``txn`` it writes and whose other writers it excludes.
+        noted_transactions: pairs of application and version that it records without excluding other versions.
+    """
 
     read_set: ReadSet
     removed: frozenset[str]
@@ -60,6 +66,7 @@ class PendingCommit:
     is_blind_append: bool
     data_change: bool
     isolation: IsolationLevel
+    noted_transactions: frozenset[tuple[str, int]] = frozenset()
     schema: StructType
     partition_columns: tuple[str, ...]
 
@@ -109,7 +116,11 @@ def _metadata(pending: PendingCommit, winner: CommitActions, location: str) -> C
 def _transactions(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
     """OCC-11."""
     mine = pending.read_set.transactions | pending.app_ids
-    both = sorted(mine & {transaction.app_id for transaction in winner.transactions})
+    both = sorted(
+        transaction.app_id
+        for transaction in winner.transactions
+        if transaction.app_id in mine or (transaction.app_id, transaction.version) in pending.noted_transactions
+    )
     if not both:
         return None
     return _conflict(

@@ -4,6 +4,7 @@ Rows come from Spark's own Parquet reader. The files read are exactly the files 
 only if its listing proves that nothing else lies in it. This module knows neither the log nor the catalog.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -54,6 +55,8 @@ _OPTIONS: Mapping[str, str] = {
     # File names are names, not patterns.
     "__globPaths__": "false",
 }
+_CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
+_CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
 _MIN_FILES_FOR_DIRECTORY = 8
 _MAX_LITERAL_SCANS = 24
 _SMALL_LISTING = 32
@@ -243,8 +246,9 @@ def _finished(
     """Columns of the table in its order, deleted rows left out."""
     outputs = [_output(item, texts) for item in source.schema.fields]
     if words is None and not source.with_files:
+        as_stored = source.stored.names == source.schema.names and not any(map(_blank_padded, source.schema.fields))
         # An unpartitioned read is the scan itself; a projection would only cost round trips.
-        return frame if not texts and source.stored.names == source.schema.names else frame.select(*outputs)
+        return frame if not texts and as_stored else frame.select(*outputs)
     path = F.col(FILE_COLUMN) if FILE_COLUMN in frame.columns else _file_path(frame)
     if words is None:
         return frame.select(*outputs, path.alias(FILE_COLUMN))
@@ -266,9 +270,20 @@ def _output(item: StructField, texts: Mapping[str, Column]) -> Column:
         value = F.encode(text, "ISO-8859-1") if item.type == BINARY else typed_column(text, item.type)
     elif item.type == VOID:
         value = F.lit(None).cast(sql_type(item.type))
-    else:
+    elif not _blank_padded(item):
         return F.col(quoted(item.name))
-    return value.alias(item.name, metadata=dict(item.metadata)) if item.metadata else value.alias(item.name)
+    else:
+        value = F.col(quoted(item.name))
+    if width := _blank_padded(item):
+        value = F.when(F.char_length(value) < width, F.rpad(value, width, " ")).otherwise(value)
+    metadata = {key: entry for key, entry in item.metadata.items() if key != _CHAR_METADATA}
+    return value.alias(item.name, metadata=metadata) if metadata else value.alias(item.name)
+
+
+def _blank_padded(item: StructField) -> int:
+    """Width of a ``char(n)`` column, 0 of any other. Files may hold values without the blanks that belong to them."""
+    declared = _CHAR.fullmatch(str(item.metadata.get(_CHAR_METADATA, "")))
+    return int(declared[1]) if declared and item.type == STRING else 0
 
 
 def _file_path(frame: DataFrame) -> Column:
@@ -351,4 +366,4 @@ def _read_schema(schema: StructType) -> T.StructType:
     return spark
 
 
-_READER_METADATA = frozenset(("EXISTS_DEFAULT", "parquet.field.id", "__CHAR_VARCHAR_TYPE_STRING"))
+_READER_METADATA = frozenset(("EXISTS_DEFAULT", "parquet.field.id", _CHAR_METADATA))

@@ -340,3 +340,17 @@ def test_the_feed_tells_which_partitions_a_commit_changed(new_table: NewTable, c
     overwrite_day(table, "2024-01-01").commit()
     tags = [entry.summary.tags.get(CHANGED_PARTITIONS_TAG) for entry in client.catalog.feed(after=0, limit=10)]
     assert tags == [None, '[{"day": "2024-01-01"}]', '[{"day": "2024-01-01"}]']
+
+
+def test_unordered_transactions_of_one_application_rebase_unless_they_are_the_same(new_table: NewTable) -> None:
+    """OCC-11, TXN-3: ids without order, such as run ids, exclude only their own repetition."""
+    table = new_table()
+    first, second, repeated = start(table), start(table), start(table)
+    for transaction, version in ((first, 7), (second, 8), (repeated, 7)):
+        transaction.add_files([add_file()])
+        transaction.note_transaction(SetTransaction(app_id="job", version=version))
+    first.commit()
+    assert second.commit().retries == 1
+    with pytest.raises(CommitConflictError, match="same application"):
+        repeated.commit()
+    assert table.snapshot().transactions["job"].version == 8

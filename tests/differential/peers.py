@@ -19,7 +19,13 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.path_table import load_path_snapshot
 from cm_delta_dagster.operations.read import read_snapshot
-from cm_delta_dagster.protocol.log_files import CommitFile, V2CheckpointFile, parse_log_file
+from cm_delta_dagster.protocol.log_files import (
+    ClassicCheckpointFile,
+    CommitFile,
+    MultiPartCheckpointFile,
+    V2CheckpointFile,
+    parse_log_file,
+)
 from cm_delta_dagster.storage.stores import Stores
 
 DELTA_VERSION = "4.4.0"
@@ -33,6 +39,8 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 _CATALOG_FEATURES = frozenset(("catalogManaged", "vacuumProtocolCheck"))
 """Features of our tables that a reader without their catalog, or without support for them, must refuse."""
+
+_CHECKPOINTS = (ClassicCheckpointFile, MultiPartCheckpointFile, V2CheckpointFile)
 
 
 def delta_jars(spark_version: str) -> list[str]:
@@ -193,10 +201,10 @@ def copy_from_checkpoint(source: Path, target: Path) -> tuple[Path, int]:
     """
     shutil.copytree(source, target)
     log = target / "_delta_log"
-    newest = max(int(file.name.partition(".")[0]) for file in log.glob("*.checkpoint*"))
-    for file in log.iterdir():
-        parsed = parse_log_file(file.name)
-        old = isinstance(parsed, CommitFile | V2CheckpointFile) and parsed.version < newest
+    parsed = {file: parse_log_file(file.name) for file in log.iterdir()}
+    newest = max(named.version for named in parsed.values() if isinstance(named, _CHECKPOINTS))
+    for file, named in parsed.items():
+        old = isinstance(named, (CommitFile, *_CHECKPOINTS)) and named.version < newest
         if old or file.name.endswith((".crc", ".compacted.json")):
             file.unlink()
     return target, newest

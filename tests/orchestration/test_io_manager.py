@@ -240,7 +240,7 @@ def test_rows_outside_of_the_partition_are_refused_and_nothing_is_committed(worl
         "t", lambda _: world.frame([(1, "x"), (2, "y")], "p int, v string"), partitions_def=INTS, metadata=metadata
     )
     assert isinstance(refused(world, made, partition_key="1"), PartitionMismatchError)
-    assert world.rows("main.default.t") == []
+    assert world.client.catalog.list_tables() == ()
 
 
 def test_a_key_without_a_value_in_its_column_leaves_no_table_behind(world):
@@ -483,3 +483,32 @@ def test_another_resource_with_a_spark_session_will_do(world):
 
     dg.materialize([made, down], instance=world.instance, resources={"io_manager": manager})
     assert world.rows("main.default.t") == [(1,)]
+
+
+def test_a_first_write_that_fails_leaves_no_table_behind(world):
+    failing = asset("t", lambda _: world.spark.range(1).select(F.raise_error(F.lit("boom")).cast("int").alias("id")))
+    assert not world.materialize(failing, raises=False).success
+    assert world.client.catalog.list_tables() == ()
+    world.materialize(asset("t", lambda _: world.frame([(1,)], "id int")))
+    assert world.rows("main.default.t") == [(1,)]
+
+
+def test_an_asset_cannot_pin_a_version_for_its_readers(world):
+    made = asset("t", lambda _: world.frame([(1,)], "id int"), metadata={"cm_delta/version": 1})
+    assert "cm_delta/version" in str(refused(world, made))
+
+
+def test_columns_of_an_asset_are_the_default_of_its_readers(world):
+    made = asset("t", lambda _: world.frame([(1, 2)], "a int, b int"), metadata={"columns": ["a"]})
+    seen = []
+
+    @dg.asset
+    def down(t: DataFrame) -> None:
+        seen.append(t.columns)
+
+    @dg.asset(ins={"t": dg.AssetIn(metadata={"columns": ["b"]})})
+    def other(t: DataFrame) -> None:
+        seen.append(t.columns)
+
+    world.materialize(made, down, other)
+    assert sorted(seen) == [["a"], ["b"]]

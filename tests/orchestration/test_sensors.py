@@ -1,9 +1,12 @@
 """The commit sensor: what is reported, once, whatever happens in between."""
 
+import uuid
+
 import dagster as dg
 import pytest
 from dagster import AssetKey
 
+from cm_delta_dagster.catalog.catalog import CommitProposal, CommitSummary, Ratified
 from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.orchestration import CatalogResource, FirstTick, LaunchFor, ratified_commit_sensor
 from cm_delta_dagster.orchestration.sensors import FeedCursor, WatchedCommit
@@ -348,3 +351,24 @@ def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(ca
     again = ticker.tick()
     assert keys_of(again) == keys_of(died) == [f"{table.table_id}:{version}"]
     assert versions(instance) == [0, version]
+
+
+def test_ten_thousand_new_commits_are_reported_in_batches_each_once(catalog, instance):
+    table = make_table(catalog.client, NAME)
+    for version in range(1, 10_001):
+        summary = CommitSummary(
+            txn_id=str(version), in_commit_timestamp=10**15 + version, operation="WRITE", data_change=version % 100 > 0
+        )
+        file_name = f"{version:020d}.{uuid.UUID(int=version)}.json"
+        proposal = CommitProposal(
+            version=version, file_name=file_name, file_size=1, file_modification_time=1, summary=summary
+        )
+        assert isinstance(catalog.client.catalog.commit(table.table_id, proposal), Ratified)
+    ticker = Ticker(sensor_of(batch_size=1000), catalog, instance)
+    reported = []
+    for _ in range(11):
+        result = ticker.evaluate()
+        ticker.cursor = result.cursor
+        reported += [event.metadata["cm_delta/commit_version"].value for event in result.asset_events]
+        assert len(result.asset_events) <= 1000
+    assert reported == list(range(10_001))

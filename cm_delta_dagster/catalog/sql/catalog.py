@@ -92,6 +92,13 @@ class SqlCatalog:
         now_ms = self._now_ms()
         self._database.write(lambda connection: tables.drop_table(connection, identifier, now_ms=now_ms))
 
+    def drop_unused_table(self, table_id: str) -> bool:
+        """Free the name of a table that is still at version 0, in one transaction."""
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: tables.drop_unused_table(connection, table_id, now_ms=now_ms)
+        )
+
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
         """Names under ``scope``, sorted. Raises InvalidArgumentError."""
         parts = names.scope_parts(scope) if scope else ()
