@@ -152,6 +152,7 @@ def run(demo: Demo) -> None:
         demo.tick()
     with step("One day of flights is loaded again, as a person would in the UI: only that day is replaced"):
         demo.materialize("flights", days=("2013-11-28", "2013-11-28"))
+        demo.tick()
 
 
 def maintain(demo: Demo) -> tuple[dict[str, int], dict[str, int]]:

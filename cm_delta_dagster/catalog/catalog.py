@@ -229,9 +229,7 @@ class Catalog(typing.Protocol):
         """Phase 1: reserve an id and a unique location. Nothing resolves by name. TableAlreadyExistsError if it is taken."""
         ...
 
-    def register_table(
-        self, table_id: str, identifier: TableIdentifier, *, summary: CommitSummary
-    ) -> TableEntry:
+    def register_table(self, table_id: str, identifier: TableIdentifier, *, summary: CommitSummary) -> TableEntry:
         """Phase 3: give the staging table its name, atomically, with version 0 ratified and published.
 
         Registering the same id under the same name again answers with the entry. Raises TableAlreadyExistsError if the name

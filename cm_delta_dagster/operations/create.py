@@ -224,9 +224,7 @@ def _write_version_0(client: DeltaClient, staging: StagingTable, actions: Sequen
         ) from error
 
 
-def _register(
-    client: DeltaClient, staging: StagingTable, name: TableIdentifier, summary: CommitSummary
-) -> TableEntry:
+def _register(client: DeltaClient, staging: StagingTable, name: TableIdentifier, summary: CommitSummary) -> TableEntry:
     """Phase 3. Asking again is safe: the same id under the same name answers with the entry."""
     settings = client.settings
     attempt = 1

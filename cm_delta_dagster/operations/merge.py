@@ -85,8 +85,7 @@ def merge(
         frame: at most one row for each key. Columns it lacks keep their value in updated rows and are NULL in new ones.
         keys: names of the key columns, ignoring case.
         within: slice of the table that the merge is about; rows of the table outside are neither looked at nor changed,
-        and rows
-            of ``frame`` outside are an error. Merges of disjoint partitions do not conflict when they say so.
+            and rows of ``frame`` outside are an error. Merges of disjoint partitions do not conflict when they say so.
         schema_mode: STRICT, or MERGE to add columns to the table.
         idempotency: the merge happens once for this application and version (TXN-4).
 
@@ -280,8 +279,7 @@ def _check_inside(facts: SourceFacts, scope: Predicate | None) -> None:
     if facts.outside is not None and scope is not None:
         raise PartitionMismatchError(
             f"The row with the key {facts.outside} lies outside of {to_sql(scope)}, the slice that this merge "
-            f"declared. Nothing was "
-            "committed. Leave such rows out, or widen the slice."
+            "declared. Nothing was committed. Leave such rows out, or widen the slice."
         )
 
 

@@ -185,9 +185,7 @@ def optimize(
             raise
 
 
-def pack(
-    files: pa.Table, *, partition_columns: Sequence[str], target_size: int, min_size: int
-) -> tuple[pa.Table, ...]:
+def pack(files: pa.Table, *, partition_columns: Sequence[str], target_size: int, min_size: int) -> tuple[pa.Table, ...]:
     """Bins of files worth rewriting together (OPT-1).
 
     Candidates are files below ``min_size`` and worn ones. They are packed per partition in order of size, each bin up

@@ -94,8 +94,7 @@ class WriteResult:
     """What a write did.
 
     Attributes:
-        version: the version committed; for ALREADY_COMMITTED the one that did the work where it can still be told,
-        else,
+        version: the version committed; for ALREADY_COMMITTED the one that did the work where it can still be told, else,
             as for NOTHING_TO_DO, the version that was looked at.
         data_version: newest version at or before ``snapshot.version`` that changed data.
         num_output_rows: rows in the files that were added, rewritten ones included.
@@ -138,8 +137,7 @@ def check_not_append_only(snapshot: Snapshot, doing: str) -> None:
     if snapshot.properties.append_only:
         raise IllegalCommitError(
             f"Table {snapshot.identifier} is append-only (delta.appendOnly=true) and {doing} removes rows; nothing was "
-            f"written. "
-            "Append instead, or unset the property first."
+            "written. Append instead, or unset the property first."
         )
 
 

@@ -111,9 +111,7 @@ def plan_vacuum(
         now_ms=now_ms,
         retention_ms=kept_ms,
     )
-    return VacuumPlan(
-        version=snapshot.version, retention_ms=kept_ms, paths=plan.paths, num_bytes=plan.size_bytes
-    )
+    return VacuumPlan(version=snapshot.version, retention_ms=kept_ms, paths=plan.paths, num_bytes=plan.size_bytes)
 
 
 def vacuum(

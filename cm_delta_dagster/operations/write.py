@@ -95,8 +95,7 @@ def overwrite(
 
     Args:
         where: the slice that is replaced; an empty frame clears it. A condition on partition columns alone removes
-        whole
-            files and reads nothing; another one rewrites the files that hold rows of both kinds. NULL does not satisfy.
+            whole files and reads nothing; another one rewrites the files that hold rows of both kinds. NULL does not satisfy.
         schema_mode: OVERWRITE replaces the schema too, only without ``where``.
         idempotency: the write happens once for this application and version (TXN-4).
 

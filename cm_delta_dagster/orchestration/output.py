@@ -121,9 +121,7 @@ def _write(
     return Written(table=table, result=result, part=part)
 
 
-def _create(
-    client: DeltaClient, offered: StructType, write: OutputWrite, context: CommitContext
-) -> tuple[Table, bool]:
+def _create(client: DeltaClient, offered: StructType, write: OutputWrite, context: CommitContext) -> tuple[Table, bool]:
     """The table, and whether this call made it."""
     # As nullable as a frame allows: whether a plan can prove that a column holds no NULL changes from one run to the
     # next.

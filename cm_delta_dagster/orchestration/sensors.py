@@ -138,6 +138,7 @@ def ratified_commit_sensor(
     tick_seconds: float = 40.0,
     first_tick: FirstTick = FirstTick.FROM_NOW,
     launch_for: LaunchFor = LaunchFor.EVERY_COMMIT,
+    launch_on: Iterable[dg.AssetKey] | None = None,
     default_catalog: str = "main",
     default_schema: str = "default",
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
@@ -151,6 +152,7 @@ def ratified_commit_sensor(
         job, target: if given, launched once for each reported table with the newest version of the batch; the run key
             is ``<table id>:<version>``.
         launch_for: which commits launch it.
+        launch_on: of the watched assets, those whose commits launch it; None: all.
         batch_size: commits looked at in one tick; the rest follow in the next ticks.
         tick_seconds: time after which a tick ends, however many commits are left; Dagster allows 60.
 
@@ -161,6 +163,7 @@ def ratified_commit_sensor(
         raise InvalidArgumentError(f"batch_size is {batch_size}; give 1 to {_MOST_COMMITS} commits.")
     watched = watched_tables(assets, names=TableNames(catalog=default_catalog, schema=default_schema))
     launches = job is not None or target is not None
+    launching = _launching_tables(watched, launch_on)
 
     @dg.sensor(
         name=name,
@@ -185,6 +188,7 @@ def ratified_commit_sensor(
             cursor=cursor,
             sensor_name=name,
             launch_for=launch_for,
+            launching=launching,
             deadline=time.monotonic() + tick_seconds,
         )
         tick.run([WatchedCommit.of(entry) for entry in entries])
@@ -198,7 +202,9 @@ def watched_tables(assets: WatchedAssets, *, names: TableNames) -> Mapping[str, 
     found: dict[str, list[dg.AssetKey]] = {}
 
     def add(key: dg.AssetKey, metadata: Mapping[str, Any]) -> None:
-        entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where=f"The metadata of {key.to_user_string()}")
+        entries = own_entries(
+            metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where=f"The metadata of {key.to_user_string()}"
+        )
         identifier = table_identifier(entries, asset_path=key.path, names=names)
         found.setdefault(str(identifier), []).append(key)
 
@@ -211,6 +217,19 @@ def watched_tables(assets: WatchedAssets, *, names: TableNames) -> Mapping[str, 
             for spec in [item] if isinstance(item, dg.AssetSpec) else item.specs:
                 add(spec.key, spec.metadata)
     return {table: tuple(keys) for table, keys in sorted(found.items())}
+
+
+def _launching_tables(
+    watched: Mapping[str, tuple[dg.AssetKey, ...]], launch_on: Iterable[dg.AssetKey] | None
+) -> frozenset[str]:
+    if launch_on is None:
+        return frozenset(watched)
+    wanted = set(launch_on)
+    unknown = wanted.difference(*watched.values())
+    if unknown:
+        names = ", ".join(sorted(key.to_user_string() for key in unknown))
+        raise InvalidArgumentError(f"launch_on names assets that the sensor does not watch: {names}.")
+    return frozenset(table for table, keys in watched.items() if wanted & set(keys))
 
 
 def _starting_cursor(context: dg.SensorEvaluationContext, source: Any, first_tick: FirstTick) -> FeedCursor:
@@ -236,6 +255,7 @@ class _Tick:
         cursor: FeedCursor,
         sensor_name: str,
         launch_for: LaunchFor,
+        launching: frozenset[str],
         deadline: float,
     ) -> None:
         self._instance = instance
@@ -243,6 +263,7 @@ class _Tick:
         self._cursor = cursor
         self._sensor_name = sensor_name
         self._launch_for = launch_for
+        self._launching = launching
         self._deadline = deadline
         self._position = cursor.position
         self._pending: dict[tuple[str | None, str], WatchedCommit] = {}
@@ -323,6 +344,8 @@ class _Tick:
 
     def _launch(self, commit: WatchedCommit) -> None:
         newest = self._newest.get(commit.table_id)
+        if commit.table not in self._launching:
+            return
         if newest is None or newest.version < commit.version:
             self._newest[commit.table_id] = commit
 

@@ -356,8 +356,7 @@ def _refuse_mixture(content: CheckpointContent) -> None:
     if content.sidecars and (content.adds.num_rows or content.removes.num_rows):
         raise CorruptLogError(
             "A V2 checkpoint has file actions both beside and in its sidecars, so that neither list can be taken "
-            "as complete. "
-            "It was written by a faulty client; write a new checkpoint."
+            "as complete. It was written by a faulty client; write a new checkpoint."
         )
 
 

@@ -50,8 +50,7 @@ def _check_range(versions: Sequence[int]) -> None:
         return
     raise IllegalCommitError(
         f"Versions {list(versions)} cannot be compacted into one file: it must cover two or more versions without "
-        f"a gap. "
-        "Pass every commit of the range once."
+        "a gap. Pass every commit of the range once."
     )
 
 

@@ -237,8 +237,7 @@ def partition_value_array(texts: pa.Array | pa.ChunkedArray, type: DataType, *, 
 def _no_value(text: str, data_type: DataType) -> CorruptLogError:
     return CorruptLogError(
         f"The partition value {text!r} in the log is no value of type {data_type_text(data_type)}; the entry is "
-        "damaged, or the "
-        "column changed its type."
+        "damaged, or the column changed its type."
     )
 
 

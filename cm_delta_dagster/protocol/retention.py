@@ -168,8 +168,7 @@ def sidecar_cleanup_plan(
     Args:
         sidecars: name and modification time (epoch milliseconds) of all files in ``_sidecars``.
         referenced: paths in the ``sidecar`` actions of every remaining checkpoint; None if one of them could not be
-        read, and
-            then nothing is deleted (CLEAN-11).
+            read, and then nothing is deleted (CLEAN-11).
     """
     if referenced is None:
         return ()

@@ -208,8 +208,7 @@ def _parse_field(value: Any, where: str) -> StructField:
     if "type" not in value or not isinstance(value.get("nullable"), bool) or not isinstance(metadata, dict | None):
         raise CorruptLogError(
             f"Column {path!r} of the schema needs a type, a boolean 'nullable' and an object 'metadata'; the metadata "
-            "of the "
-            "table is damaged."
+            "of the table is damaged."
         )
     return StructField(name, _parse_type(value["type"], path), value["nullable"], metadata or {})
 
@@ -256,8 +255,7 @@ def _flag(value: Mapping[str, Any], key: str, path: str) -> bool:
 def _unknown_type(path: str, name: str) -> CorruptLogError:
     return CorruptLogError(
         f"Column {path!r} has the type {name!r}, which is no Delta type known to this client. Read the table with a "
-        "client that "
-        "knows the type."
+        "client that knows the type."
     )
 
 
@@ -376,8 +374,7 @@ def check_column_names(schema: StructType) -> None:
         if not item.name or _FORBIDDEN_CHARACTERS.intersection(item.name):
             raise SchemaMismatchError(
                 f"Column {'.'.join(path)!r} has a name that the table cannot store: it is empty or has a space, a "
-                "tab, a line "
-                "break or one of ,;{}()=. Rename the column before writing."
+                "tab, a line break or one of ,;{}()=. Rename the column before writing."
             )
 
 
@@ -395,8 +392,7 @@ def check_unique_names(schema: StructType) -> None:
             if name.lower() in seen:
                 raise SchemaMismatchError(
                     f"Columns {seen[name.lower()]!r} and {name!r} stand at the same level; names that differ only in "
-                    "case are "
-                    "the same column to Delta. Rename or drop one of them."
+                    "case are the same column to Delta. Rename or drop one of them."
                 )
             seen[name.lower()] = name
 
@@ -450,8 +446,7 @@ def _to_arrow_type(data_type: DataType, path: str) -> pa.DataType:
             if arrow is None:
                 raise UnsupportedFeatureError(
                     f"Column {path!r} has the type {data_type.name!r}, which this client cannot hold in Arrow. Leave "
-                    "the column "
-                    "out or use a client that supports the type."
+                    "the column out or use a client that supports the type."
                 )
             return arrow
         case DecimalType():
@@ -465,8 +460,7 @@ def _to_arrow_type(data_type: DataType, path: str) -> pa.DataType:
             if pat.is_null(key):
                 raise UnsupportedFeatureError(
                     f"Column {path!r} is a map with keys of type 'void'; keys cannot be null, so no such map has an "
-                    "entry. "
-                    "Leave the column out."
+                    "entry. Leave the column out."
                 )
             return pa.map_(
                 pa.field("key", key, nullable=False), _arrow_field("value", value, data_type.value_contains_null)

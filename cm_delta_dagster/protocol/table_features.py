@@ -303,8 +303,7 @@ def check_readable(protocol: Protocol, table: str, *, metadata: Metadata | None 
     if protocol.min_reader_version > MAX_READER_VERSION:
         raise UnsupportedFeatureError(
             f"Table {table} needs reader version {protocol.min_reader_version}; this client reads up to "
-            f"{MAX_READER_VERSION}. "
-            "Upgrade the client."
+            f"{MAX_READER_VERSION}. Upgrade the client."
         )
     refused = {
         name
@@ -316,8 +315,7 @@ def check_readable(protocol: Protocol, table: str, *, metadata: Metadata | None 
     if refused:
         raise UnsupportedFeatureError(
             f"Table {table} cannot be read: it uses the features {_names(refused)}, which this client does not "
-            "support. Use a "
-            "version of the client that does."
+            "support. Use a version of the client that does."
         )
 
 
@@ -338,8 +336,7 @@ def check_writable(protocol: Protocol, table: str, *, metadata: Metadata | None 
     if protocol.min_writer_version > MAX_WRITER_VERSION:
         raise UnsupportedFeatureError(
             f"Table {table} needs writer version {protocol.min_writer_version}; this client writes up to "
-            f"{MAX_WRITER_VERSION}. "
-            "Upgrade the client."
+            f"{MAX_WRITER_VERSION}. Upgrade the client."
         )
     refused = {
         name
@@ -352,8 +349,7 @@ def check_writable(protocol: Protocol, table: str, *, metadata: Metadata | None 
     if refused:
         raise UnsupportedFeatureError(
             f"Table {table} cannot be written: it uses the features {_names(refused)}, whose rules this client does "
-            "not keep. "
-            "Nothing was written. Use a client that supports them."
+            "not keep. Nothing was written. Use a client that supports them."
         )
 
 
@@ -440,8 +436,7 @@ def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
     if refused:
         raise UnsupportedFeatureError(
             f"The features {_names(refused)} cannot be added: this client does not keep their rules. Leave out the "
-            "property or "
-            "the column that asks for them."
+            "property or the column that asks for them."
         )
     if not new:
         return protocol
@@ -504,8 +499,7 @@ def check_metadata_supported(protocol: Protocol, metadata: Metadata) -> None:
     if missing:
         raise IllegalCommitError(
             f"The new metadata uses the features {_names(missing)}, which the protocol of the table does not list. "
-            "Add them to "
-            "the protocol in the same commit. Nothing was written."
+            "Add them to the protocol in the same commit. Nothing was written."
         )
     if not is_catalog_managed(protocol):
         return

@@ -67,8 +67,7 @@ def parse_interval_ms(text: str) -> int:
 def _bad_interval(text: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"{text!r} is no interval of fixed length. Write it like 'interval 30 days', in weeks, days, hours, minutes, "
-        "seconds or "
-        "milliseconds."
+        "seconds or milliseconds."
     )
 
 

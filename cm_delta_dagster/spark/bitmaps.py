@@ -70,6 +70,5 @@ def _check_range(bitmap: BitMap64, stats: str | None, path: str) -> None:
     if isinstance(rows, int) and len(bitmap) and bitmap.max() >= rows:
         raise CorruptLogError(
             f"The deletion vector of {path!r} deletes row {bitmap.max()}, and the file has {rows} rows. It belongs to "
-            f"another file; "
-            "restore the deletion vector or an older version of the table."
+            "another file; restore the deletion vector or an older version of the table."
         )

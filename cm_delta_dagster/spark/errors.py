@@ -103,8 +103,7 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
     if _MISSING.search(text):
         return ObjectNotFoundError(
             f"A file is missing while {doing}: {shown} It is part of the table's version; restore it, or read a "
-            f"version that "
-            "does not need it."
+            "version that does not need it."
         )
     if _STORAGE.search(cause):
         return StorageError(f"Storage failed while {doing}: {shown} Nothing was committed.")

@@ -70,8 +70,7 @@ def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[_Rule]:
         for path, broken in conditions:
             text = (
                 f"Column {path!r} is NOT NULL in the table and a row holds NULL there; nothing was committed. Fill the "
-                f"value or "
-                "drop the row. The row has "
+                "value or drop the row. The row has "
             )
             yield _Rule(broken, _message(Violation.NOT_NULL, text, shown, schema))
 

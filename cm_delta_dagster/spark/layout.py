@@ -117,8 +117,7 @@ def _check_visible(locations: pa.Array) -> None:
         name = locations.filter(hidden)[0].as_py()
         raise UnsupportedFeatureError(
             f"The data file {name} has a name that Spark takes for hidden and would leave out without a word; nothing "
-            f"is read. "
-            "Rewrite the table with a client that names data files without a leading '.' or '_'."
+            "is read. Rewrite the table with a client that names data files without a leading '.' or '_'."
         )
 
 

@@ -121,8 +121,7 @@ def check_unique(facts: SourceFacts) -> None:
     if facts.duplicate is not None:
         raise InvalidDataError(
             f"Several rows of the source have the key {facts.duplicate}; which of them should win is not known. "
-            f"Nothing was "
-            "committed. Make the keys unique, e.g. keep the newest row of each key."
+            "Nothing was committed. Make the keys unique, e.g. keep the newest row of each key."
         )
 
 

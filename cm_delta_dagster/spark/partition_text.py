@@ -68,16 +68,14 @@ def _text_sql(field: StructField) -> str:
     if field.type == BINARY or not isinstance(field.type, PrimitiveType) or canonical_pattern(field.type) is None:
         raise UnsupportedFeatureError(
             f"Column {field.name!r} of type {data_type_text(field.type)} cannot be written as a partition column: its "
-            f"values have no "
-            "safe directory name. Partition by a column of a simple type, e.g. a string or a date."
+            "values have no safe directory name. Partition by a column of a simple type, e.g. a string or a date."
         )
     match field.type.name:
         case "string":
             message = violation_text(
                 Violation.PARTITION_VALUE,
                 f"Partition column {field.name!r} holds the text {HIVE_DEFAULT_PARTITION!r}, which stands for NULL in "
-                f"directory "
-                "names and cannot be stored. Replace that value.",
+                "directory names and cannot be stored. Replace that value.",
             )
             refused = f"{column} = '{HIVE_DEFAULT_PARTITION}'"
             return f"CASE WHEN {refused} THEN raise_error({_literal(message)}) WHEN {column} <> '' THEN {column} END"

@@ -231,8 +231,7 @@ def _joined_group(source: _Source, group: FileGroup, words: DataFrame | None) ->
 _UNMATCHED = violation_text(
     Violation.ENGINE,
     "Spark spells the location of a data file in an unexpected way, so the values that the log has for it were not "
-    "found. Nothing "
-    "was read. Rename the table's directory to plain letters, or report this.",
+    "found. Nothing was read. Rename the table's directory to plain letters, or report this.",
 )
 
 

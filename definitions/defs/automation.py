@@ -18,6 +18,7 @@ commit_sensor = ratified_commit_sensor(
     name="ratified_commits",
     assets=[flights, weather, flights_enriched, airlines, airports, planes],
     job=report_job,
+    launch_on=[flights.key, airlines.key],
     minimum_interval_seconds=15,
     first_tick=FirstTick.FROM_BEGINNING,
     default_status=dg.DefaultSensorStatus.RUNNING,

@@ -227,8 +227,7 @@ def test_our_statistics_bound_what_those_of_delta_spark_bound(
     - a NaN hides what else a column of floats holds from the footer's bounds, and an infinite bound is no JSON number,
       so there are none of such a column;
     - a timestamp is cut to milliseconds by both; as an upper bound ours is the next one, theirs the cut value, which
-      readers have to allow for;
-    - a zero as a bound covers both zeros here, so it may be ``-0.0`` below and ``0.0`` above.
+      readers have to allow for.
     """
     frame = spark.createDataFrame(rows(), SCHEMA)
     if special == "ordinary":
@@ -251,6 +250,8 @@ def test_our_statistics_bound_what_those_of_delta_spark_bound(
         missing = set(their_bounds) - set(our_bounds)
         assert missing == ({"x", "f"} if special == "rare" else set()), (kind, their_bounds)
         for name, bound in our_bounds.items():
+            if name in ("x", "f"):  # One double has several decimal spellings.
+                bound, their_bounds[name] = float(bound), float(their_bounds[name])
             assert wider(bound, their_bounds[name]), (kind, name, bound, their_bounds[name])
             if name not in ("at", "local"):
                 assert bound == their_bounds[name], (kind, name)

@@ -92,9 +92,7 @@ class Lake:
         self.clock = Clock()
         self.memory = MemoryStore(now_ms=self.clock)
         self.store = Unreliable(self.memory)
-        self.sql_catalog = SqlCatalog(
-            f"sqlite:///{directory}/catalog.db", warehouse=warehouse, now_ms=self.clock
-        )
+        self.sql_catalog = SqlCatalog(f"sqlite:///{directory}/catalog.db", warehouse=warehouse, now_ms=self.clock)
         self.catalog = Unreliable(self.sql_catalog)
         self.client = DeltaClient(
             self.catalog,

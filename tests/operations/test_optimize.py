@@ -272,9 +272,7 @@ def test_a_rewrite_that_would_change_the_content_is_never_committed(build: Calla
     assert data_files(lake) == files
 
 
-def test_appends_made_meanwhile_do_not_conflict(
-    build: Callable[..., TableBuilder], store: Unreliable
-) -> None:
+def test_appends_made_meanwhile_do_not_conflict(build: Callable[..., TableBuilder], store: Unreliable) -> None:
     """OCC-12"""
     lake = build()
     lake.append((1, "a"))

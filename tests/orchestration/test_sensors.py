@@ -7,6 +7,7 @@ import pytest
 from dagster import AssetKey
 
 from cm_delta_dagster.catalog.catalog import CommitProposal, CommitSummary, Ratified
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.orchestration import CatalogResource, FirstTick, LaunchFor, ratified_commit_sensor
 from cm_delta_dagster.orchestration.sensors import FeedCursor, WatchedCommit
@@ -337,9 +338,23 @@ def test_a_run_that_the_sensor_launched_does_not_launch_another(catalog, instanc
     ticker = Ticker(sensor_of(job=downstream, first_tick=FirstTick.FROM_NOW), catalog, instance)
     table = make_table(catalog.client, NAME)
     ticker.tick()
-    run = instance.create_run_for_job(downstream, status=dg.DagsterRunStatus.STARTED, tags={"dagster/sensor_name": "commits"})
+    run = instance.create_run_for_job(
+        downstream, status=dg.DagsterRunStatus.STARTED, tags={"dagster/sensor_name": "commits"}
+    )
     record_by_run(instance, run.run_id, table, commit(table, tags=own(run)))
     assert keys_of(ticker.tick()) == []
+
+
+def test_only_the_named_assets_launch_downstream(catalog, instance):
+    other = AssetKey(["s", "other"])
+    watched = {KEY: NAME, other: "main.s.other"}
+    ticker = Ticker(sensor_of(assets=watched, job=downstream, launch_on=[other]), catalog, instance)
+    make_table(catalog.client, NAME)
+    assert keys_of(ticker.tick()) == []
+    second = make_table(catalog.client, "main.s.other")
+    assert keys_of(ticker.tick()) == [f"{second.table_id}:0"]
+    with pytest.raises(InvalidArgumentError, match="nobody"):
+        sensor_of(assets=watched, job=downstream, launch_on=[AssetKey("nobody")])
 
 
 def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(catalog, instance):

@@ -95,9 +95,7 @@ class SqlCatalog:
     def drop_unused_table(self, table_id: str) -> bool:
         """Free the name of a table that is still at version 0, in one transaction."""
         now_ms = self._now_ms()
-        return self._database.write(
-            lambda connection: tables.drop_unused_table(connection, table_id, now_ms=now_ms)
-        )
+        return self._database.write(lambda connection: tables.drop_unused_table(connection, table_id, now_ms=now_ms))
 
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
         """Names under ``scope``, sorted. Raises InvalidArgumentError."""

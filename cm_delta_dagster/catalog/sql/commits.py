@@ -164,9 +164,7 @@ def initial_commit(summary: CommitSummary) -> CommitProposal:
     )
 
 
-def _taken_or_repeated(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any
-) -> CommitOutcome:
+def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any) -> CommitOutcome:
     rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
     if rows and rows[0].file_name == proposal.file_name:
         return Ratified(
