@@ -1,1 +1,1 @@
-"""Times this package against plain Spark, delta-spark and deltalake, interleaved in one run. See ``python -m benchmarks --help``."""
+"""Times this package against plain Spark, delta-spark and deltalake, interleaved: see ``python -m benchmarks --help``."""

@@ -125,7 +125,8 @@ class Ours(_SparkEngine):
         }
 
     def _cold(self) -> dict[str, Any]:
-        return {"files": self.package.load_path_snapshot(f"file://{self.log}").files.num_rows}
+        module = importlib.import_module("cm_delta_dagster.client.path_table")
+        return {"files": module.load_path_snapshot(self.package.Stores(), f"file://{self.log}").files.num_rows}
 
     def close(self) -> None:
         self.connection.close()

@@ -169,7 +169,8 @@ def maintain(demo: Demo) -> tuple[dict[str, int], dict[str, int]]:
     with step("Compaction of another table by a script outside Dagster"):
         result = demo.lake.table("main.nyc.flights_enriched").optimize()
         say(
-            f"    main.nyc.flights_enriched version {result.version}: {result.num_removed_files} files became {result.num_added_files}"
+            f"    main.nyc.flights_enriched version {result.version}: "
+            f"{result.num_removed_files} files became {result.num_added_files}"
         )
     with step("The sensor sees it as an observation: nothing downstream runs, since no row changed"):
         demo.tick()

@@ -1,7 +1,9 @@
-"""Late corrections, merged into ``main.nyc.flights`` by a script that knows nothing of Dagster: ``python -m definitions.late_corrections``.
+"""Late corrections, merged into ``main.nyc.flights`` by a script that knows nothing of Dagster.
 
-The airline reports, months later, that every flight of Hawaiian Airlines in June had its delays recorded an hour too high, and hands in
-one flight that was forgotten. The sensor of the demo notices the commit and has the report made anew.
+Run it as ``python -m definitions.late_corrections``.
+
+The airline reports, months later, that every flight of Hawaiian Airlines in June had its delays recorded an hour too high, and
+hands in one flight that was forgotten. The sensor of the demo notices the commit and has the report made anew.
 """
 
 import datetime

@@ -5,6 +5,7 @@ writer or by a maintenance run. Publication is done before the writer goes on, s
 checkpoint are made by one background thread, so that a writer never waits for them.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -99,10 +100,10 @@ class AfterCommit:
     def _publish(self, snapshot: Snapshot, data: bytes, outcome: Ratified) -> int:
         if outcome.published_version == snapshot.version - 1:
             location = published_source(snapshot.location, snapshot.version).location
-            try:
+            with contextlib.suppress(
+                ObjectAlreadyExistsError
+            ):  # Another publisher was faster, with the same bytes (CM-P3).
                 self._store.write_if_absent(location, data)
-            except ObjectAlreadyExistsError:
-                pass  # Another publisher was faster; the bytes are the same (CM-P3).
             self._catalog.set_published_version(snapshot.table_id, snapshot.version)
             return snapshot.version
         pending = self._catalog.get_ratified_commits(snapshot.table_id)

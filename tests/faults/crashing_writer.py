@@ -1,7 +1,7 @@
 """A writer in a process of its own that appends one-file commits and kills itself at the n-th call to storage or catalog.
 
-Arguments: catalog URL, warehouse, table, number of commits, tag, call to die at (0: never), ``before`` or ``after`` that call. Prints the
-``txnId`` of each commit that was acknowledged.
+Arguments: catalog URL, warehouse, table, number of commits, tag, call to die at (0: never), ``before`` or ``after`` that
+call. Prints the file of each commit that was acknowledged.
 """
 
 import os
