@@ -218,7 +218,7 @@ def main() -> int:
     Path(os.environ["DAGSTER_HOME"]).mkdir(parents=True, exist_ok=True)
     settings = Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml"
     if not settings.exists():
-        settings.write_text("telemetry:\n  enabled: false\n")
+        settings.write_text("telemetry:\n  enabled: false\nnux:\n  enabled: false\n")
     if home().exists() and "--fresh" in sys.argv:
         shutil.rmtree(home())
     if (home() / "catalog.db").exists():

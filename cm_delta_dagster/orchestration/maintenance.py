@@ -8,7 +8,7 @@ assets: results are observations.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -230,9 +230,13 @@ def perform(
             metadata={**report.metadata, "cm_delta/verdict": verdict},
         )
     try:
-        return _run(table, task, policy, context, spark)
+        report = _run(table, task, policy, context, spark)
     except MaintenanceInProgressError as error:
         return TaskReport(outcome="busy", text=str(error))
+    if decision is None:
+        return report
+    approval = {"cm_delta/decided_by": decision.decided_by, "cm_delta/reason": decision.reason}
+    return replace(report, metadata={**report.metadata, **approval})
     except MaintenanceNotPermittedError as error:  # The policy changed since it was asked.
         return TaskReport(outcome="denied", text=str(error))
 

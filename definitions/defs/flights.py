@@ -32,7 +32,7 @@ def _days(context: dg.AssetExecutionContext, frame: DataFrame) -> DataFrame:
 
 @dg.asset(
     key=["nyc", "flights"],
-    group_name="daily",
+    group_name="nyc",
     kinds={"deltalake", "pyspark"},
     partitions_def=DAYS,
     backfill_policy=dg.BackfillPolicy.single_run(),
@@ -47,7 +47,7 @@ def flights(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawDat
 
 @dg.asset(
     key=["nyc", "weather"],
-    group_name="daily",
+    group_name="nyc",
     kinds={"deltalake", "pyspark"},
     partitions_def=DAYS,
     backfill_policy=dg.BackfillPolicy.single_run(),
@@ -61,7 +61,7 @@ def weather(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawDat
 
 @dg.asset(
     key=["nyc", "flights_enriched"],
-    group_name="daily",
+    group_name="nyc",
     kinds={"deltalake", "pyspark"},
     partitions_def=DAYS,
     backfill_policy=dg.BackfillPolicy.single_run(),

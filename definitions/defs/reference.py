@@ -13,7 +13,7 @@ def _csv(spark: SparkResource, raw: RawData, name: str, columns: str) -> DataFra
 
 @dg.asset(
     key=["nyc", "airlines"],
-    group_name="reference",
+    group_name="nyc",
     kinds={"deltalake", "pyspark"},
     metadata={"mode": "merge", "merge_keys": ["carrier"]},
 )
@@ -24,7 +24,7 @@ def airlines(spark: SparkResource, raw: RawData) -> DataFrame:
 
 @dg.asset(
     key=["nyc", "airports"],
-    group_name="reference",
+    group_name="nyc",
     kinds={"deltalake", "pyspark"},
     metadata={"mode": "merge", "merge_keys": ["faa"]},
 )
@@ -36,7 +36,7 @@ def airports(spark: SparkResource, raw: RawData) -> DataFrame:
 
 @dg.asset(
     key=["nyc", "planes"],
-    group_name="reference",
+    group_name="nyc",
     kinds={"deltalake", "pyspark"},
     metadata={"mode": "merge", "merge_keys": ["tailnum"]},
 )

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 @dg.asset(
     key=["nyc", "carrier_months"],
-    group_name="report",
+    group_name="nyc",
     kinds={"deltalake", "pyspark"},
     ins={
         "flights": dg.AssetIn(
