@@ -233,12 +233,12 @@ def perform(
         report = _run(table, task, policy, context, spark)
     except MaintenanceInProgressError as error:
         return TaskReport(outcome="busy", text=str(error))
+    except MaintenanceNotPermittedError as error:  # The policy changed since it was asked.
+        return TaskReport(outcome="denied", text=str(error))
     if decision is None:
         return report
     approval = {"cm_delta/decided_by": decision.decided_by, "cm_delta/reason": decision.reason}
     return replace(report, metadata={**report.metadata, **approval})
-    except MaintenanceNotPermittedError as error:  # The policy changed since it was asked.
-        return TaskReport(outcome="denied", text=str(error))
 
 
 def _plan(table: Table, task: MaintenanceTask, policy: MaintenancePolicy) -> TaskReport:
