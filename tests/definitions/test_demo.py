@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def run_python(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "DAGSTER_HOME": str(home / "dagster"), "CM_DELTA_HOME": str(home / "tables")}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1500
     )
 
 
@@ -28,6 +29,7 @@ def test_the_definitions_load() -> None:
     assert result.stdout.startswith("7 ['ratified_commits'")
 
 
+@pytest.mark.timeout(1800)
 def test_the_year_of_flights_ends_in_tables_that_equal_the_raw_files(tmp_path: Path) -> None:
     result = run_python("-m", "definitions", home=tmp_path)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
