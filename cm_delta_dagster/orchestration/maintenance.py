@@ -13,14 +13,13 @@ from enum import StrEnum
 from typing import Any
 
 import dagster as dg
-import pyarrow.compute as pc
 from pydantic import Field
 
 from cm_delta_dagster.catalog.catalog import MaintenanceKind, TableIdentifier
 from cm_delta_dagster.client.context import CommitContext
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
-    CatalogError,
+    CmDeltaError,
     InvalidArgumentError,
     MaintenanceInProgressError,
     MaintenanceNotPermittedError,
@@ -78,7 +77,7 @@ class MaintenancePolicy:
         small_file_bytes: what counts as small; compaction is due for ``min_small_files`` of them that can be joined, if
             they are ``min_small_file_ratio`` of all files.
         target_file_bytes: size that compaction aims for; None: the table's own.
-        tombstone_bytes: vacuum is due when removed files past their retention hold so many bytes.
+        tombstone_bytes: vacuum is due when files that it may delete hold so many bytes.
         retention_ms: of vacuum; None: the table's own. Less than that is refused.
         commits_between_log_cleanups: both log clean-ups are due after so many commits.
         cron: when schedules look, in ``timezone``.
@@ -189,9 +188,12 @@ def due_tasks(table: Table, policy: MaintenancePolicy) -> tuple[DueTask, ...]:
         small = plan_optimize(table, target_size=policy.target_file_bytes, min_size=policy.small_file_bytes).num_files
         if small >= max(policy.min_small_files, policy.min_small_file_ratio * snapshot.num_files):
             due(MaintenanceTask.COMPACT, f"{small} of {snapshot.num_files} files are small", snapshot.version)
-    expired_bytes, newest_expired = _expired_tombstones(table, policy)
-    if expired_bytes >= policy.tombstone_bytes:
-        due(MaintenanceTask.VACUUM, f"{expired_bytes} bytes of removed files are past their retention", newest_expired)
+    if MaintenanceTask.VACUUM in policy.tasks and table.maintenance_decision(MaintenanceKind.DATA_CLEANUP).allowed:
+        # The listing is what counts: checkpoints forget tombstones, and vacuumed files still have theirs.
+        removal = plan_vacuum(table, retention_ms=policy.retention_ms)
+        if removal.num_files and removal.num_bytes >= policy.tombstone_bytes:
+            reason = f"{removal.num_files} files ({removal.num_bytes} bytes) are past their retention"
+            due(MaintenanceTask.VACUUM, reason, f"{removal.num_files}:{removal.num_bytes}")
     rounds = snapshot.version // policy.commits_between_log_cleanups
     if rounds:
         for task in (MaintenanceTask.CLEAN_LOG, MaintenanceTask.CLEAN_STAGED_COMMITS):
@@ -384,8 +386,17 @@ def _task_op(
             spark=lambda: getattr(context.resources, spark).spark_session,
         )
         _show(context, table, task, report, policy.asset_keys.get(table_name))
+        if report.outcome in ("busy", "denied"):
+            _forget_state(context, task)
 
     return run_task
+
+
+def _forget_state(context: dg.OpExecutionContext, task: MaintenanceTask) -> None:
+    """Let the schedule start this task again for the same state: nothing was done."""
+    tag = f"{STATE_TAG_PREFIX}{task.value}"
+    if context.run.tags.get(tag):
+        context.instance.add_run_tags(context.run_id, {tag: ""})
 
 
 def _show(
@@ -430,8 +441,8 @@ def _table_schedule(
         try:
             table = getattr(context.resources, catalog).client.table(table_name)
             wanted, reasons = _startable(context.instance, table, due_tasks(table, policy))
-        except CatalogError as error:
-            return dg.SkipReason(f"The catalog does not answer: {error}")
+        except CmDeltaError as error:
+            return dg.SkipReason(f"{table_name} could not be looked at: {error}")
         if not wanted:
             return dg.SkipReason(f"Nothing to do for {table_name}. {' '.join(reasons)}".strip())
         chosen = {item.task for item in wanted}
@@ -482,16 +493,3 @@ def _last_checkpoint_version(table: Table) -> int:
     except ObjectNotFoundError:
         return -1
     return -1 if found is None else found.version
-
-
-def _expired_tombstones(table: Table, policy: MaintenancePolicy) -> tuple[int, int]:
-    """Bytes of removed files past the retention, and the time of the newest of them (epoch milliseconds)."""
-    snapshot = table.snapshot()
-    retention = policy.retention_ms
-    if retention is None:
-        retention = snapshot.properties.deleted_file_retention_ms
-    removed_at = snapshot.tombstones["deletionTimestamp"]
-    expired = snapshot.tombstones.filter(pc.less(pc.fill_null(removed_at, 0), table.services.now_ms() - retention))
-    if not expired.num_rows:
-        return 0, 0
-    return pc.sum(expired["size"]).as_py() or 0, pc.max(expired["deletionTimestamp"]).as_py() or 0

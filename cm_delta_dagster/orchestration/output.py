@@ -231,9 +231,11 @@ def _is_done(snapshot: Snapshot, identity: Idempotency | None) -> bool:
 
 
 def _refuse_existing(table: Table, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame) -> None:
+    if not snapshot.num_files:
+        return  # Created, perhaps by an attempt that died before its rows; there is nothing to protect.
     if part is None:
         raise TableAlreadyExistsError(
-            f"{table.identifier} exists, and the write contract says error_if_exists. Nothing was written. Choose "
+            f"{table.identifier} exists and holds rows, and the write contract says error_if_exists. Nothing was written. Choose "
             "another mode, or drop the table."
         )
     files = snapshot.matching_files(part.predicate)

@@ -130,8 +130,10 @@ def _recorded(instance: dg.DagsterInstance, run_id: str, origin: WriteOrigin) ->
 def pinned_version(step_context: Any, table: Table) -> int | None:
     """The version of ``table`` that the run has fixed; None if it has not, or outside of a run."""
     tags = _run_tags(step_context)
-    table_id, _, version = tags.get(_tag(table), "").rpartition("@")
-    return int(version) if table_id == table.table_id and version.isdigit() else None
+    # A run that is executed again inherits the tags of its parent; only what this run fixed itself counts.
+    owner, _, version = tags.get(_tag(table), "").rpartition("@")
+    mine = step_context is not None and owner == _pin_owner(step_context, table)
+    return int(version) if mine and version.isdigit() else None
 
 
 def pin_version(step_context: Any, table: Table, version: int) -> int:
@@ -142,8 +144,10 @@ def pin_version(step_context: Any, table: Table, version: int) -> int:
     if known is not None and known >= version:
         # Partitions of one asset may be written side by side: the newest write includes the others.
         return known
-    step_context.instance.add_run_tags(step_context.run_id, {_tag(table): f"{table.table_id}@{version}"})
-    return version
+    pin = f"{_pin_owner(step_context, table)}@{version}"
+    step_context.instance.add_run_tags(step_context.run_id, {_tag(table): pin})
+    # Another process of the run may have written at the same moment; what holds now is what later reads will see.
+    return pinned_version(step_context, table) or version
 
 
 def run_tags(step_context: Any) -> Mapping[str, str]:
@@ -156,6 +160,10 @@ def _run_tags(step_context: Any) -> Mapping[str, str]:
         return {}
     run = step_context.instance.get_run_by_id(step_context.run_id)
     return {} if run is None else run.tags
+
+
+def _pin_owner(step_context: Any, table: Table) -> str:
+    return f"{step_context.run_id}:{table.table_id}"
 
 
 def _tag(table: Table) -> str:

@@ -49,6 +49,9 @@ REPORTED_KEYS = frozenset({"commit_version", "table_id", "operation", "outcome",
 
 _NAMING_KEYS = frozenset({"table", "schema", "catalog", "partition_expr"})
 _ALIASES = {
+    "mode": "mode",
+    "modes": "mode",
+    "savemode": "mode",
     "writemode": "mode",
     "mergeon": "merge_keys",
     "mergekey": "merge_keys",
@@ -177,11 +180,11 @@ def parse_write_contract(
     Raises:
         InvalidArgumentError: an unknown key or value, or a combination that has no meaning.
     """
-    entries = {
-        **own_entries(definition, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The asset's metadata"),
-        **run,
-        **own_entries(output, known=RUN_TIME_KEYS, where="The output's metadata"),
-    }
+    entries = _overridden(
+        own_entries(definition, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The asset's metadata"),
+        run,
+        own_entries(output, known=RUN_TIME_KEYS, where="The output's metadata"),
+    )
     mode, schema_mode = _modes(entries)
     contract = WriteContract(
         identifier=table_identifier(entries, asset_path=asset_path, names=names),
@@ -196,6 +199,24 @@ def parse_write_contract(
     )
     _check_combinations(contract, entries, partitioned=partitioned)
     return contract
+
+
+_KEYS_OF_MODE = {
+    WriteMode.MERGE.value: frozenset({"merge_keys", "merge_mode"}),
+    WriteMode.REPLACE_WHERE.value: frozenset({"replace_where"}),
+}
+
+
+def _overridden(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers over earlier ones; a layer that sets another mode leaves behind what only the earlier mode needs."""
+    entries: dict[str, Any] = {}
+    for layer in layers:
+        if "mode" in layer:
+            needed = _KEYS_OF_MODE.get(str(layer["mode"]), frozenset())
+            special = frozenset().union(*_KEYS_OF_MODE.values()) - needed
+            entries = {key: value for key, value in entries.items() if key not in special}
+        entries.update(layer)
+    return entries
 
 
 def parse_read_contract(
@@ -274,6 +295,10 @@ def _own_name(key: str, *, known: frozenset[str], where: str) -> str | None:
         raise InvalidArgumentError(
             f"{where} cannot hold the key {key!r}: it has no meaning there. Known after {PREFIX!r}: "
             f"{', '.join(sorted(known))}."
+        )
+    if re.match(r"cm[-_ ]?delta[-_:./ ]", key, flags=re.IGNORECASE):
+        raise InvalidArgumentError(
+            f"{where} holds the key {key!r}; keys of this package begin with {PREFIX!r} exactly."
         )
     meant = _meant(key, known)
     if meant is not None:

@@ -164,14 +164,27 @@ def test_a_due_task_that_is_not_permitted_is_the_reason_to_skip(catalog, instanc
     assert evaluate(policy, catalog, instance).run_config["ops"]["compact"]["config"]["action"] == "run"
 
 
-def test_tombstones_past_their_retention_make_vacuum_due(catalog):
+def test_files_that_vacuum_may_delete_make_it_due_once_it_is_permitted(catalog):
     table = make_table(catalog.client, NAME)
     commit(table, size=500)
     commit(table, replace=True)
-    hour_old = policy_of(tombstone_bytes=500, retention_ms=3600_000)
-    assert due_tasks(table, hour_old) == ()
+    table.store.write(f"{table.location}/part-1.parquet", b"x" * 500)
+    big = policy_of(tombstone_bytes=500)
+    rule = MaintenanceRule(scope=NAME, kind=MaintenanceKind.DATA_CLEANUP, allowed=True)
+    catalog.client.catalog.set_maintenance_rule(rule)
+    assert due_tasks(table, big) == ()
     table.services.now_ms = lambda: 10**14
-    assert [item.task for item in due_tasks(table, hour_old)] == [MaintenanceTask.VACUUM]
+    assert [item.task for item in due_tasks(table, big)] == [MaintenanceTask.VACUUM]
+    table.store.delete(f"{table.location}/part-1.parquet")
+    assert due_tasks(table, big) == ()
+
+
+def test_a_schedule_skips_a_table_that_does_not_exist_yet(catalog, instance):
+    (schedule,) = build_maintenance_schedules(policy_of())
+    with dg.build_schedule_context(instance=instance, resources={"catalog": catalog}) as context:
+        result = schedule.evaluate_tick(context)
+    assert not result.run_requests
+    assert NAME in str(result.skip_message)
 
 
 def test_a_policy_without_meaning_is_refused():

@@ -183,3 +183,22 @@ def test_a_time_of_an_input_needs_a_zone():
 def test_an_input_without_meaning_is_refused(own):
     with pytest.raises(InvalidArgumentError):
         reading(own)
+
+
+def test_a_mode_set_at_run_time_leaves_the_keys_of_the_old_mode_behind():
+    merging = {"mode": "merge", "merge_keys": ["id"]}
+    arguments = {"asset_path": ["t"], "partitioned": False, "names": TableNames()}
+    replaced = parse_write_contract(definition=merging, run={"mode": "overwrite"}, output={}, **arguments)
+    assert (replaced.mode, replaced.merge_keys) == (WriteMode.OVERWRITE, ())
+    kept = parse_write_contract(definition=merging, run={"mode": "merge"}, output={}, **arguments)
+    assert kept.merge_keys == ("id",)
+    with pytest.raises(InvalidArgumentError, match="merge_keys"):
+        parse_write_contract(definition={"mode": "append", "merge_keys": ["id"]}, run={}, output={}, **arguments)
+
+
+@pytest.mark.parametrize("key", ["Mode", "modes", "save_mode", "cm-delta/mode", "cm_delta:mode", "CM_DELTA/mode"])
+def test_slips_of_the_mode_are_refused(key):
+    with pytest.raises(InvalidArgumentError):
+        parse_write_contract(
+            definition={key: "append"}, run={}, output={}, asset_path=["t"], partitioned=False, names=TableNames()
+        )
