@@ -16,6 +16,8 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     TableAlreadyExistsError,
 )
+from cm_delta_dagster.operations.create import create_table
+from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 
@@ -512,3 +514,30 @@ def test_columns_of_an_asset_are_the_default_of_its_readers(world):
 
     world.materialize(made, down, other)
     assert sorted(seen) == [["a"], ["b"]]
+
+
+def test_a_run_that_is_executed_again_with_the_tags_of_the_first_reads_anew(world):
+    made = asset("t", lambda _: world.frame([(1,)], "id int"), metadata={"mode": "append"})
+    counts = []
+
+    @dg.asset
+    def down(t: DataFrame) -> None:
+        counts.append(t.count())
+
+    world.materialize(made)
+    first = world.materialize(made, down, selection=[down])
+    world.materialize(made)
+    tags = {key: value for key, value in world.instance.get_run_by_id(first.run_id).tags.items() if "cm_delta" in key}
+    assert tags
+    world.materialize(made, down, selection=[down], tags=tags)
+    assert counts == [1, 2]
+
+
+def test_an_empty_table_is_no_obstacle_to_error_if_exists(world):
+    create_table(
+        world.client, identifier="main.default.t", schema=StructType((StructField("id", PrimitiveType("integer")),))
+    )
+    made = asset("t", lambda _: world.frame([(1,)], "id int"), metadata={"mode": "error_if_exists"})
+    world.materialize(made)
+    assert isinstance(refused(world, made), TableAlreadyExistsError)
+    assert world.rows("main.default.t") == [(1,)]
