@@ -90,12 +90,20 @@ class AfterCommit:
             published = outcome.published_version
         current = replace(snapshot, published_version=max(min(published, snapshot.version), snapshot.published_version))
         self._remember(current)
-        name = f"{snapshot.identifier} version {snapshot.version}"
+        try:
+            self._arrange(current, data)
+        except Exception:  # A client being closed, an unreadable property: the commit is ratified all the same.
+            _log.warning(
+                "No checksum or checkpoint of version %d of %s", current.version, current.identifier, exc_info=True
+            )
+        return current
+
+    def _arrange(self, current: Snapshot, data: bytes) -> None:
+        name = f"{current.identifier} version {current.version}"
         self._background.submit(f"Checksum of {name}", lambda: self._write_checksum(current, data))
         interval = current.properties.checkpoint_interval
         if current.version % interval == 0 and current.published_version == current.version:
             self._background.submit(f"Checkpoint of {name}", lambda: self._write_checkpoint(current))
-        return current
 
     def _publish(self, snapshot: Snapshot, data: bytes, outcome: Ratified) -> int:
         if outcome.published_version == snapshot.version - 1:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 
 from cm_delta_dagster.catalog.catalog import MaintenanceDecision, MaintenanceKind, RatifiedCommits, TableIdentifier
 from cm_delta_dagster.client.after_commit import AfterCommit, BackgroundWork
-from cm_delta_dagster.client.committer import TableCommitter, advance
+from cm_delta_dagster.client.committer import TableCommitter, advance, changes_data
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.log_reader import LoadedState, commit_sources, load_state, read_commits
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
-from cm_delta_dagster.client.time_travel import version_as_of
+from cm_delta_dagster.client.time_travel import earliest_version, version_as_of
 from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.errors import (
     CorruptLogError,
@@ -91,7 +91,16 @@ class Table:
                 f"Version {version} of {self.identifier} does not exist; the catalog's versions are 0 to "
                 f"{ratified.latest_version}."
             )
-        return self._load(ratified, version)
+        try:
+            return self._load(ratified, version)
+        except CorruptLogError as error:
+            oldest = earliest_version(self, ratified)
+            if version >= oldest:
+                raise
+            raise VersionNotFoundError(
+                f"Version {version} of {self.identifier} was removed by metadata cleanup; the oldest readable version is "
+                f"{oldest}."
+            ) from error
 
     def start_transaction(
         self,
@@ -151,12 +160,26 @@ class Table:
             location=self.location,
             version=version,
             published_version=min(ratified.published_version, version),
-            data_version=min(ratified.latest_data_version, version),
+            data_version=self._data_version(ratified, version),
             timestamp_ms=loaded.in_commit_timestamp,
             state=loaded.state,
         )
         self._check(snapshot)
         return snapshot
+
+    def _data_version(self, ratified: RatifiedCommits, version: int) -> int:
+        """Newest version at or before ``version`` that changed data: the catalog knows it for the latest one only."""
+        if ratified.latest_data_version <= version:
+            return ratified.latest_data_version
+        sources = commit_sources(self.location, start=0, end=version, ratified=ratified.commits)
+        for source in reversed(sources):
+            try:
+                (commit,) = read_commits(self.store, (source,), threads=1)
+            except ObjectNotFoundError:
+                break  # Metadata cleanup removed it; this version is then the best that is known.
+            if changes_data(commit):
+                return commit.version
+        return version
 
     def _load_state(self, ratified: RatifiedCommits, version: int) -> LoadedState:
         try:

@@ -156,6 +156,10 @@ def check_partition_columns(schema: StructType, partition_columns: Sequence[str]
                 f"Partition column {field.name!r} is of type {data_type_text(field.type)}, which has no form as a "
                 "partition value. Partition by a column of a simple type."
             )
+        if field.name.startswith("."):
+            raise InvalidArgumentError(
+                f"Partition column {field.name!r} would give directories that readers take for hidden. Rename it."
+            )
         fields.append(field.name)
     if len(set(fields)) != len(fields):
         raise InvalidArgumentError(f"A partition column is named twice in {list(partition_columns)}; name each once.")

@@ -367,9 +367,14 @@ def check_column_names(schema: StructType) -> None:
 
     Raises:
         SchemaMismatchError: a name is repeated ignoring case, is empty, or has one of the characters `` ,;{}()=``, tab,
-            newline.
+            newline, or is reserved.
     """
     check_unique_names(schema)
+    for name in schema.names:
+        if name.lower() == "delta.txn" or name.lower().startswith("__cm_delta_"):
+            raise SchemaMismatchError(
+                f"The column name {name!r} is reserved: reading and merging use it for themselves. Rename the column."
+            )
     for path, item in walk_fields(schema):
         if not item.name or _FORBIDDEN_CHARACTERS.intersection(item.name):
             raise SchemaMismatchError(

@@ -14,7 +14,7 @@ from cm_delta_dagster.errors import UnsupportedFeatureError
 from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION
 from cm_delta_dagster.protocol.schema import BINARY, DataType, DecimalType, PrimitiveType, StructField, data_type_text
 from cm_delta_dagster.spark.errors import Violation, violation_text
-from cm_delta_dagster.spark.schema import quoted
+from cm_delta_dagster.spark.schema import quoted, sql_type
 
 _DAY_MICROS = 86_400_000_000
 _INTEGER = r"^-?\d{1,18}$"
@@ -58,7 +58,7 @@ def typed_column(text: Column, data_type: DataType) -> Column:
     """The value of a canonical text."""
     if data_type == PrimitiveType("string"):
         return text
-    return text.cast(data_type_text(data_type))
+    return text.cast(sql_type(data_type))
 
 
 def _text_sql(field: StructField) -> str:

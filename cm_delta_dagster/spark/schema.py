@@ -12,6 +12,7 @@ from cm_delta_dagster.protocol.schema import (
     ArrayType,
     DataType,
     MapType,
+    PrimitiveType,
     StructField,
     StructType,
     data_type_text,
@@ -95,6 +96,8 @@ def sql_type(data_type: DataType) -> str:
             return f"array<{sql_type(data_type.element_type)}>"
         case MapType():
             return f"map<{sql_type(data_type.key_type)},{sql_type(data_type.value_type)}>"
+        case PrimitiveType("timestamp"):
+            return "timestamp_ltz"  # What `timestamp` means is a setting of the session.
         case _:
             return data_type_text(data_type)
 

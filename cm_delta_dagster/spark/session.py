@@ -24,7 +24,7 @@ class _Held:
 
 _lock = threading.Lock()
 # Settings belong to a session that several threads may share: the first block sets, the last one restores.
-_held: dict[tuple[int, str], _Held] = {}
+_held: dict[tuple[str, str], _Held] = {}
 
 
 def check_frame(frame: Any) -> DataFrame:
@@ -60,25 +60,34 @@ def temporary_settings(session: SparkSession, settings: Mapping[str, str]) -> It
             _give_back(session, key)
 
 
+def _identity(session: SparkSession) -> str:
+    """The same text for every Python object that stands for one session."""
+    if is_connect(session):
+        return str(session.session_id)  # type: ignore[attr-defined]
+    return str(session._jsparkSession.hashCode())
+
+
 def _take(session: SparkSession, key: str, value: str) -> None:
+    identity = _identity(session)
     with _lock:
-        held = _held.get((id(session), key))
+        held = _held.get((identity, key))
         if held is not None:
             held.holders += 1
             return
         original = session.conf.get(key, None)
         if original != value:
             session.conf.set(key, value)
-        _held[id(session), key] = _Held(holders=1, original=original)
+        _held[identity, key] = _Held(holders=1, original=original)
 
 
 def _give_back(session: SparkSession, key: str) -> None:
+    identity = _identity(session)
     with _lock:
-        held = _held[id(session), key]
+        held = _held[identity, key]
         held.holders -= 1
         if held.holders:
             return
-        del _held[id(session), key]
+        del _held[identity, key]
         if held.original is None:
             session.conf.unset(key)
         elif session.conf.get(key, None) != held.original:

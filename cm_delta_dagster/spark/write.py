@@ -8,7 +8,7 @@ write.
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
@@ -132,6 +132,11 @@ def discard(store: Store, directory: str) -> None:
 
 
 def _check_storable(schema: StructType, partition_columns: Sequence[str]) -> None:
+    for name in partition_columns:
+        if name.startswith("."):
+            raise InvalidArgumentError(
+                f"The partition column {name!r} would give directories that readers take for hidden. Rename the column."
+            )
     partitions = {name.lower() for name in partition_columns}
     if all(item.name.lower() in partitions or item.type == VOID for item in schema.fields):
         raise InvalidArgumentError(
@@ -184,6 +189,7 @@ def _collect(
     marker = f"/{name}/"
     listed = [(status, status.location.partition(marker)[2]) for status in store.list_recursive(directory)]
     found = [(status, relative) for status, relative in listed if _is_data_file(relative)]
+    _check_nothing_is_hidden(relative for _, relative in listed)
     footers = read_footers(store, [status for status, _ in found])
     readable: set[tuple[str, str]] = set()
     adds: list[AddFile] = []
@@ -217,6 +223,14 @@ def _is_data_file(relative: str) -> bool:
     segments = relative.split("/")
     hidden = any(segment.startswith(".") or (segment.startswith("_") and "=" not in segment) for segment in segments)
     return not hidden and relative.endswith(".parquet")
+
+
+def _check_nothing_is_hidden(relatives: Iterable[str]) -> None:
+    """Rows that Spark wrote to a place that readers pass over would be lost without a word."""
+    for relative in relatives:
+        unfinished = "_temporary" in relative.split("/")
+        if relative.endswith(".parquet") and not unfinished and not _is_data_file(relative):
+            raise EngineError(f"Spark wrote {relative!r}, a name that readers take for hidden. Nothing was committed.")
 
 
 def _drop_empty(store: Store, status: ObjectStatus) -> None:

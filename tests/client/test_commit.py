@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -354,3 +355,26 @@ def test_unordered_transactions_of_one_application_rebase_unless_they_are_the_sa
     with pytest.raises(CommitConflictError, match="same application"):
         repeated.commit()
     assert table.snapshot().transactions["job"].version == 8
+
+
+def test_a_closed_client_does_not_turn_a_ratified_commit_into_an_error(
+    client: DeltaClient, new_table: NewTable
+) -> None:
+    """CM-C16: what follows ratification cannot fail the write."""
+    table = new_table()
+    transaction = start(table)
+    transaction.add_files([add_file()])
+    client.background.close()
+    assert transaction.commit().version == 1
+
+
+def test_an_unreadable_checkpoint_interval_does_not_fail_a_ratified_commit(new_table: NewTable) -> None:
+    """CKPT-15."""
+    table = new_table()
+    transaction = start(table)
+    metadata = transaction.snapshot.metadata
+    configuration = {**metadata.configuration, "delta.checkpointInterval": "often"}
+    transaction.set_metadata(replace(metadata, configuration=configuration))
+    assert transaction.commit().version == 1
+    assert append(table).version == 2
+    assert table.snapshot().num_files == 1

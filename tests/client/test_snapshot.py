@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogManagedAccessError, CorruptLogError, TableNotFoundError, VersionNotFoundError
 from cm_delta_dagster.protocol import checksum
 from cm_delta_dagster.protocol.actions import SetTransaction
+from cm_delta_dagster.protocol.file_actions import removes_of
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.test_commit import add_file, append, overwrite_day, start
@@ -195,3 +197,31 @@ def test_every_version_gets_a_checksum_that_equals_one_made_from_scratch(
             snapshot.state, txn_id=value.txn_id, in_commit_timestamp=snapshot.timestamp_ms
         )
         assert value == expected
+
+
+def test_the_data_version_of_an_old_version_is_its_own(new_table: NewTable) -> None:
+    """A maintenance version has the data version of the one before it, also when it is not the latest."""
+    table = new_table()
+    append(table)
+    append(table)
+    transaction = start(table, "OPTIMIZE")
+    files = transaction.snapshot.files
+    transaction.remove_files(removes_of(files, deletion_timestamp=1_700_000_000_000, data_change=False))
+    transaction.add_files([replace(add_file(), data_change=False)])
+    transaction.commit()
+    append(table)
+    assert [table.snapshot(version=version).data_version for version in range(5)] == [0, 1, 2, 2, 4]
+
+
+def test_a_version_that_cleanup_removed_is_not_called_corrupt(
+    client: DeltaClient, store: MemoryStore, new_table: NewTable
+) -> None:
+    """CLEAN-10, TT-3."""
+    table = new_table()
+    for _ in range(12):
+        append(table)
+    client.wait_for_background()
+    for version in range(10):
+        store.delete(f"{table.location}/_delta_log/{version:020d}.json")
+    with pytest.raises(VersionNotFoundError, match="oldest readable version is 10"):
+        table.snapshot(version=4)

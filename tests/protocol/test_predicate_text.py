@@ -160,3 +160,19 @@ def test_written_sql_reads_back_as_the_same_predicate_or_is_left_to_the_engine(p
         assert isinstance(parsed, Opaque)
     else:
         assert parsed == predicate
+
+
+@pytest.mark.parametrize("text", ["NOT s LIKE 'x%'", "s NOT LIKE 'x%'", "NOT (s LIKE 'x%')"])
+def test_a_negated_like_is_negated(text: str) -> None:
+    """SKIP-1: whatever form the parser gives it."""
+    schema = StructType((StructField("s", PrimitiveType("string")),))
+    assert parse_predicate(text, schema) == Not(StartsWith("s", "x"))
+    assert parse_predicate("NOT (s NOT LIKE 'x%')", schema) == Not(Not(StartsWith("s", "x")))
+    assert parse_predicate("s NOT LIKE 'x'", schema) == Not(Comparison("s", ComparisonOperator.EQ, "x"))
+
+
+def test_negated_forms_agree_with_their_written_out_negation() -> None:
+    schema = StructType((StructField("i", PrimitiveType("long")),))
+    for negated, positive in (("i NOT IN (1, 2)", "i IN (1, 2)"), ("i NOT BETWEEN 1 AND 2", "i BETWEEN 1 AND 2")):
+        assert parse_predicate(negated, schema) == Not(parse_predicate(positive, schema))
+    assert parse_predicate("i IS NOT NULL", schema) == IsNotNull("i")
