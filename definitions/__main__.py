@@ -214,13 +214,17 @@ def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
 
 
 def main() -> int:
+    own_instance = "DAGSTER_HOME" not in os.environ
     os.environ.setdefault("DAGSTER_HOME", str(Path(".dagster").absolute()))
+    if home().exists() and "--fresh" in sys.argv:
+        shutil.rmtree(home())
+        if own_instance:
+            # Dagster's memory of the old tables goes too: a sensor's place in the old feed means nothing in a new catalog.
+            shutil.rmtree(os.environ["DAGSTER_HOME"], ignore_errors=True)
     Path(os.environ["DAGSTER_HOME"]).mkdir(parents=True, exist_ok=True)
     settings = Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml"
     if not settings.exists():
         settings.write_text("telemetry:\n  enabled: false\nnux:\n  enabled: false\n")
-    if home().exists() and "--fresh" in sys.argv:
-        shutil.rmtree(home())
     if (home() / "catalog.db").exists():
         print(
             f"{home()} holds the tables of an earlier run. Give --fresh to begin anew, or look at them with dg dev.",
