@@ -156,19 +156,20 @@ def _last_timestamp(store: Store, segment: LogSegment, commits: Sequence[CommitA
 
 def _read_checkpoint(store: Store, source: CheckpointSource, *, location: str, threads: int) -> TableState:
     try:
-        contents = [_read_checkpoint_file(store, part) for part in source.locations]
+        contents = [read_checkpoint_file(store, part) for part in source.locations]
         sidecars = [sidecar for content in contents for sidecar in content.sidecars]
         directory = log_files.sidecars_directory(location)
         names = [sidecar.path.rpartition("/")[2] for sidecar in sidecars]
         if names:
             with ThreadPoolExecutor(max_workers=min(threads, len(names))) as pool:
-                contents += pool.map(lambda name: _read_checkpoint_file(store, f"{directory}/{name}"), names)
+                contents += pool.map(lambda name: read_checkpoint_file(store, f"{directory}/{name}"), names)
         return state_from_checkpoint(contents, version=source.version, location=location)
     except (CorruptLogError, ObjectNotFoundError) as error:
         raise _UnusableCheckpointError(source, str(error)) from error
 
 
-def _read_checkpoint_file(store: Store, location: str) -> CheckpointContent:
+def read_checkpoint_file(store: Store, location: str) -> CheckpointContent:
+    """One file of a checkpoint or one sidecar. Raises ObjectNotFoundError, CorruptLogError."""
     data = store.read(location)
     if location.endswith(".json"):
         return checkpoints.read_checkpoint_json(data)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.catalog import MaintenanceKind
+from cm_delta_dagster.client.log_reader import read_checkpoint_file
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.operations.maintenance import MaintenanceClaim, maintenance_claim, require_permission
@@ -193,20 +194,13 @@ def _is_readable(table: Table, version: int, names: Sequence[str]) -> bool:
     directory = log_files.log_directory(table.location)
     sidecars = log_files.sidecars_directory(table.location)
     try:
-        contents = [_read(table.store, f"{directory}/{name}") for name in names]
-        contents += [_read(table.store, f"{sidecars}/{name}") for name in _sidecar_names(contents)]
+        contents = [read_checkpoint_file(table.store, f"{directory}/{name}") for name in names]
+        contents += [read_checkpoint_file(table.store, f"{sidecars}/{name}") for name in _sidecar_names(contents)]
         state = state_from_checkpoint(contents, version=version, location=table.location)
         # Made on demand otherwise: a damaged file action has to show now.
         return state.files.num_files >= 0
     except (CorruptLogError, ObjectNotFoundError):
         return False
-
-
-def _read(store: Store, location: str) -> CheckpointContent:
-    data = store.read(location)
-    if location.endswith(".json"):
-        return checkpoints.read_checkpoint_json(data)
-    return checkpoints.read_checkpoint(decode_parquet(data))
 
 
 def _sidecar_names(contents: Iterable[CheckpointContent]) -> list[str]:
