@@ -7,6 +7,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from cm_delta_dagster.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
+from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, column_mapping_mode
 from cm_delta_dagster.protocol.data_skipping import keep_mask
 from cm_delta_dagster.protocol.predicates import AlwaysTrue, Predicate
 from cm_delta_dagster.protocol.reconciliation import TableState
@@ -66,6 +67,10 @@ class Snapshot:
         return parse_schema(self.state.metadata.schema_string)
 
     @cached_property
+    def column_mapping(self) -> ColumnMappingMode:
+        return column_mapping_mode(self.state.protocol, self.state.metadata)
+
+    @cached_property
     def properties(self) -> TableProperties:
         return TableProperties(self.state.metadata.configuration)
 
@@ -98,5 +103,11 @@ class Snapshot:
         if predicate is None or isinstance(predicate, AlwaysTrue):
             return self.files
         files = self.files
-        mask = keep_mask(files, predicate, schema=self.schema, partition_columns=self.partition_columns)
+        mask = keep_mask(
+            files,
+            predicate,
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            mapping=self.column_mapping,
+        )
         return files.filter(mask)

@@ -5,8 +5,8 @@ answered for each file with one of three: false (no row of the file satisfies it
 the rows can tell). What is missing, unreadable or of another type than the column is null, so that it never excludes a
 file (SKIP-2).
 
-Names in the schema, the predicate and the partition columns are those of the statistics and partition values; for a
-table with column mapping these are the physical ones. Rows are not read here: what remains of the predicate is applied
+Schema, predicate and partition columns speak of columns by their logical names; statistics and partition values are
+looked up by the physical ones (COLMAP-9). Rows are not read here: what remains of the predicate is applied
 by the scan.
 """
 
@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.file_actions import partition_column
 from cm_delta_dagster.protocol.parsed_statistics import ColumnPath, ParsedStatistics, parse_statistics
 from cm_delta_dagster.protocol.partition_values import partition_value_array
@@ -57,7 +58,12 @@ _ORDER_METADATA = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
 
 
 def keep_mask(
-    adds: pa.Table, predicate: Predicate, *, schema: StructType, partition_columns: Sequence[str]
+    adds: pa.Table,
+    predicate: Predicate,
+    *,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    mapping: ColumnMappingMode = ColumnMappingMode.NONE,
 ) -> pa.BooleanArray:
     """One boolean a file: false only if no row of the file can satisfy the predicate (SKIP-1).
 
@@ -66,11 +72,12 @@ def keep_mask(
         predicate: what the query asks.
         schema: the table's schema.
         partition_columns: the table's partition columns.
+        mapping: the table's column mapping.
     """
     parts = conjuncts(_negations_inwards(predicate))
     on_partitions = And(tuple(part for part in parts if partition_only(part, partition_columns)))
     on_rows = And(tuple(part for part in parts if not partition_only(part, partition_columns)))
-    columns = _Columns(schema=schema, partition_columns=partition_columns)
+    columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
     keep = _Evaluation(adds=adds, columns=columns, statistics=None).answer(on_partitions).fill_null(True)
     wanted = columns.with_statistics(on_rows)
     if not on_rows.parts:
@@ -83,10 +90,15 @@ def keep_mask(
 
 
 def partition_matches_exactly(
-    adds: pa.Table, predicate: Predicate, *, schema: StructType, partition_columns: Sequence[str]
+    adds: pa.Table,
+    predicate: Predicate,
+    *,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    mapping: ColumnMappingMode = ColumnMappingMode.NONE,
 ) -> pa.BooleanArray:
     """One boolean a file: true only if partition values alone prove that every row satisfies the predicate."""
-    columns = _Columns(schema=schema, partition_columns=partition_columns)
+    columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
     evaluation = _Evaluation(adds=adds, columns=columns, statistics=None)
     return evaluation.answer(_negations_inwards(predicate)).fill_null(False)
 
@@ -147,6 +159,7 @@ class _Columns:
 
     schema: StructType
     partition_columns: Sequence[str]
+    mapping: ColumnMappingMode
 
     def resolve(self, column: str) -> _Column:
         path = column_path(column)
@@ -156,13 +169,13 @@ class _Columns:
             field = found.field(segment) if isinstance(found, StructType) else None
             if field is None or not _is_ordered_by_bytes(field):
                 return None
-            names.append(field.name)
+            names.append(physical_name(field, self.mapping))
             found = field.type
         if isinstance(found, StructType):
             return None
         for name in self.partition_columns:
             if len(path) == 1 and name.casefold() == path[0].casefold():
-                return _PartitionColumn(name=name, type=found)
+                return _PartitionColumn(name=names[0], type=found)
         return _DataColumn(path=tuple(names), type=found)
 
     def with_statistics(self, predicate: Predicate) -> Mapping[ColumnPath, DataType]:

@@ -119,17 +119,17 @@ def _writer(
     )
 
 
-def _both(name: str, support: Support, *, requires: tuple[str, ...] = (), is_active: Activity = _never) -> Feature:
+def _both(name: str, write: Support, *, requires: tuple[str, ...] = (), is_active: Activity = _never) -> Feature:
     return Feature(
         name=name,
         kind=FeatureKind.READER_WRITER,
-        read=support,
-        write=support,
+        write=write,
         requires=requires,
         is_active=is_active,
     )
 
 
+_shreds = _either(_property_is_true("delta.enableVariantShredding"), _has_type(VARIANT))
 _FULL, _IDLE, _NONE = Support.FULL, Support.WHILE_INACTIVE, Support.NONE
 _widens = _either(_property_is_true("delta.enableTypeWidening"), _field_has("delta.typeChanges"))
 
@@ -144,7 +144,6 @@ FEATURES: Mapping[str, Feature] = {
         Feature(
             name="columnMapping",
             kind=FeatureKind.READER_WRITER,
-            read=_IDLE,
             write=_IDLE,
             legacy_reader=2,
             legacy_writer=5,
@@ -176,14 +175,9 @@ FEATURES: Mapping[str, Feature] = {
         _both("vacuumProtocolCheck", _FULL),
         _writer(IN_COMMIT_TIMESTAMP, _FULL, is_active=_property_is_true("delta.enableInCommitTimestamps")),
         _both(CATALOG_MANAGED, _FULL, requires=(IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck")),
-        _both("typeWidening", _IDLE, is_active=_widens),
-        _both("variantType", _IDLE, is_active=_has_type(VARIANT)),
-        _both(
-            "variantShredding",
-            _IDLE,
-            requires=("variantType",),
-            is_active=_either(_property_is_true("delta.enableVariantShredding"), _has_type(VARIANT)),
-        ),
+        *(_both(name, _IDLE, is_active=_widens) for name in ("typeWidening", "typeWidening-preview")),
+        *(_both(name, _IDLE, is_active=_has_type(VARIANT)) for name in ("variantType", "variantType-preview")),
+        *(_both(name, _IDLE, is_active=_shreds) for name in ("variantShredding", "variantShredding-preview")),
         _writer("checkpointProtection", _NONE),
     )
 }

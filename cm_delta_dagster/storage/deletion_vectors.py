@@ -1,0 +1,66 @@
+"""Fetching deletion vectors (protocol heading "Deletion Vectors", DV-3, DV-4). Room: storage.
+
+Which bytes mean which rows is decided in ``protocol.deletion_vectors``. Every file of vectors is fetched once.
+"""
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.actions import DeletionVectorDescriptor
+from cm_delta_dagster.protocol.deletion_vectors import decode_from_file, decode_inline, dv_location
+from cm_delta_dagster.storage.store import Store
+
+_THREADS = 8
+
+
+def read_deletion_vectors(store: Store, *, location: str, files: pa.Table) -> list[BitMap64]:
+    """The deleted positions of each file of ``files`` (columns of ``ADD_SCHEMA``), which all have a deletion vector.
+
+    Args:
+        location: absolute URI of the table root.
+
+    Raises:
+        CorruptLogError: a deletion vector contradicts its descriptor or names a row that the file does not have
+        (DV-27). ObjectNotFoundError: the file of a deletion vector is gone.
+    """
+    descriptors = [_descriptor(value) for value in files["deletionVector"].to_pylist()]
+    places = [dv_location(location, descriptor) for descriptor in descriptors]
+    wanted = sorted({place for place in places if place is not None})
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+        content = dict(zip(wanted, pool.map(store.read, wanted), strict=True))
+    bitmaps = []
+    for descriptor, place, path, stats in zip(
+        descriptors, places, files["path"].to_pylist(), files["stats"].to_pylist(), strict=True
+    ):
+        bitmap = decode_inline(descriptor) if place is None else decode_from_file(content[place], descriptor)
+        _check_range(bitmap, stats, path)
+        bitmaps.append(bitmap)
+    return bitmaps
+
+
+def _descriptor(value: Mapping[str, Any]) -> DeletionVectorDescriptor:
+    return DeletionVectorDescriptor(
+        storage_type=value["storageType"],
+        path_or_inline_dv=value["pathOrInlineDv"],
+        size_in_bytes=value["sizeInBytes"],
+        cardinality=value["cardinality"],
+        offset=value.get("offset"),
+    )
+
+
+def _check_range(bitmap: BitMap64, stats: str | None, path: str) -> None:
+    try:
+        rows = json.loads(stats or "{}").get("numRecords")
+    except (ValueError, AttributeError):
+        rows = None
+    if isinstance(rows, int) and len(bitmap) and bitmap.max() >= rows:
+        raise CorruptLogError(
+            f"The deletion vector of {path!r} deletes row {bitmap.max()}, and the file has {rows} rows. It belongs to "
+            "another file; restore the deletion vector or an older version of the table."
+        )
