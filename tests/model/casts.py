@@ -1,0 +1,261 @@
+"""The members that are set on one table, and the casts that are explored. Members only use the package's own verbs."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import (
+    CommitConflictError,
+    MaintenanceInProgressError,
+    TableAlreadyExistsError,
+    VersionNotFoundError,
+)
+from cm_delta_dagster.operations.checkpoint import checkpoint
+from cm_delta_dagster.operations.clean_log import clean_log
+from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
+from cm_delta_dagster.operations.create import (
+    TableDesign,
+    create_table,
+    create_table_as,
+    open_or_create,
+    write_or_create,
+)
+from cm_delta_dagster.operations.publish import publish
+from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.protocol.file_actions import removes_of
+from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from tests.model.calls import Call
+from tests.model.explorer import Cast
+from tests.model.observation import Cleaned, Created, Published, Read, Wrote
+from tests.model.reference import require
+from tests.model.runs import Member
+
+NAME = "main.model.t"
+SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
+HOUR_MS = 60 * 60 * 1000
+YEAR_MS = 365 * 24 * HOUR_MS
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """A way of committing. ``choose`` is called once, after the table was made, to put the table into it."""
+
+    choose: Callable[[Table], None] | None = None
+
+
+MODES: Mapping[str, Mode] = {"staged": Mode()}
+"""Every commit mode, and mixtures of them, by name: each cast is explored in each."""
+
+
+def row(name: str) -> str:
+    """The path of the file that the writer of that name adds."""
+    return f"{name}.parquet"
+
+
+def rows_of(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(snapshot.files["path"].to_pylist())
+
+
+def _add(name: str) -> AddFile:
+    return AddFile(path=row(name), partition_values={}, size=1, modification_time=1, stats='{"numRecords":1}')
+
+
+def commit_row(table: Table, name: str, *, overwrite: bool = False) -> Wrote:
+    snapshot = table.snapshot()
+    transaction = table.start_transaction(snapshot, operation="WRITE")
+    if overwrite:
+        transaction.read_whole_table()
+        transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=True))
+    transaction.add_files([_add(name)])
+    committed = transaction.commit()
+    return Wrote(
+        table_id=table.table_id,
+        version=committed.version,
+        txn_id=committed.txn_id,
+        rows=frozenset([row(name)]),
+        snapshot_rows=rows_of(committed.snapshot),
+        timestamp=committed.in_commit_timestamp,
+    )
+
+
+def writer(name: str, **more: Any) -> Member:
+    """Appends one file without having read anything."""
+    return Member(name=name, act=lambda client: commit_row(client.table(NAME), name, overwrite=False), **more)
+
+
+def overwriter(name: str) -> Member:
+    """Reads the whole table and replaces it by one file; it conflicts with whoever is faster."""
+    return Member(
+        name=name,
+        act=lambda client: commit_row(client.table(NAME), name, overwrite=True),
+        may_fail=(CommitConflictError,),
+    )
+
+
+def publisher(name: str = "publisher") -> Member:
+    def act(client: DeltaClient) -> Published:
+        table = client.table(NAME)
+        return Published(table.table_id, publish(table).published_version)
+
+    return Member(name=name, act=act)
+
+
+def _read(snapshot: Snapshot) -> tuple[int, frozenset[str], int]:
+    return snapshot.version, rows_of(snapshot), snapshot.timestamp_ms
+
+
+def reader(name: str = "reader", *, reads: int = 2) -> Member:
+    """Reads the latest version, again and again: first from the log, then from what it has in memory."""
+
+    def act(client: DeltaClient) -> Read:
+        table = client.table(NAME)
+        found = [table.snapshot() for _ in range(reads)]
+        versions = [snapshot.version for snapshot in found]
+        require(versions == sorted(versions), f"a later read was of an older version: {versions}")
+        return Read(table.table_id, tuple(_read(snapshot) for snapshot in found))
+
+    return Member(name=name, act=act)
+
+
+def historian(name: str = "observer", *, kept: int = 0) -> Member:
+    """Reads the latest version, every earlier one down to ``kept`` and further if it is there, each again by its time, the feed."""
+
+    def act(client: DeltaClient) -> Read:
+        table = client.table(NAME)
+        feed = client.catalog.feed(after=0, limit=1000)
+        found = [table.snapshot()]
+        for version in range(found[0].version - 1, -1, -1):
+            try:
+                found.append(table.snapshot(version=version))
+            except VersionNotFoundError:
+                require(version < kept, f"version {version} is not readable any more")
+                break
+        for snapshot in found[:]:
+            again = table.snapshot(timestamp_ms=snapshot.timestamp_ms)
+            require(again.version == snapshot.version, f"{again.version} was read as of the time of {snapshot.version}")
+            found.append(again)
+        entries = tuple((entry.version, entry.summary.txn_id) for entry in feed if entry.table_id == table.table_id)
+        return Read(table.table_id, tuple(_read(snapshot) for snapshot in found), entries)
+
+    return Member(name=name, act=act)
+
+
+def staged_cleaner(name: str = "cleaner") -> Member:
+    """Deletes staged files that nobody needs, however young they are."""
+
+    def act(client: DeltaClient) -> Cleaned:
+        return Cleaned(clean_staged_commits(client.table(NAME), safety_age_ms=0).num_files)
+
+    return Member(name=name, act=act, may_fail=(MaintenanceInProgressError,), skew_ms=1)
+
+
+def log_cleaner(name: str = "cleaner") -> Member:
+    """Deletes what of the log has outlived its retention: by its clock, everything that a checkpoint covers."""
+    return Member(name=name, act=lambda client: Cleaned(clean_log(client.table(NAME)).num_files), skew_ms=YEAR_MS)
+
+
+def creator(name: str, *, opens: bool = False) -> Member:
+    """Creates the table; with ``opens`` it is content with one that somebody else has created."""
+    make = open_or_create if opens else create_table
+
+    def act(client: DeltaClient) -> Created:
+        return Created(NAME, make(client, identifier=NAME, schema=SCHEMA).table_id)
+
+    return Member(name=name, act=act, may_fail=() if opens else (TableAlreadyExistsError,))
+
+
+def creator_with_rows(name: str, *, joins: bool = False) -> Member:
+    """Creates the table with a first file in it; with ``joins`` it writes to one that somebody else has created."""
+
+    def write(table: Table) -> Wrote:
+        table.store.write_if_absent(f"{table.location}/{row(name)}", b"rows")
+        return commit_row(table, name)
+
+    def act(client: DeltaClient) -> Wrote:
+        design = TableDesign(schema=SCHEMA)
+        if joins:
+            return write_or_create(client, identifier=NAME, design=lambda: design, write=write)[1]
+        return create_table_as(client, identifier=NAME, design=design, write=write)[1]
+
+    return Member(name=name, act=act, may_fail=() if joins else (TableAlreadyExistsError,))
+
+
+def founder(mode: str, properties: Mapping[str, str]) -> Member:
+    """Makes the table in its commit mode and permits its cleaning."""
+
+    def act(client: DeltaClient) -> Created:
+        rule = MaintenanceRule(scope="main", kind=MaintenanceKind.METADATA_CLEANUP, allowed=True)
+        client.catalog.set_maintenance_rule(rule)
+        table = create_table(client, identifier=NAME, schema=SCHEMA, properties=properties)
+        choose = MODES[mode].choose
+        if choose is not None:
+            choose(table)
+        return Created(NAME, table.table_id)
+
+    return Member(name="founder", act=act, skew_ms=-HOUR_MS)
+
+
+def checkpointer(name: str) -> Member:
+    """Appends a file and writes a checkpoint."""
+
+    def act(client: DeltaClient) -> Wrote:
+        table = client.table(NAME)
+        wrote = commit_row(table, name, overwrite=False)
+        checkpoint(table)
+        return wrote
+
+    return Member(name=name, act=act)
+
+
+def _newcomer() -> Member:
+    """Comes when all others have gone: opens or makes the table, and appends."""
+
+    def act(client: DeltaClient) -> Wrote:
+        return commit_row(open_or_create(client, identifier=NAME, schema=SCHEMA), "newcomer", overwrite=False)
+
+    return Member(name="newcomer", act=act)
+
+
+def stages(call: Call) -> bool:
+    """Whether a writer has read its snapshot and begins to commit: such writers stand on one version."""
+    return call.method in ("commit", "write", "write_if_absent")
+
+
+def cast(
+    name: str,
+    *members: Member,
+    mode: str,
+    before: tuple[Member, ...] = (),
+    properties: Mapping[str, str] | None = None,
+    **limits: Any,
+) -> Cast:
+    """``members`` on a table of that commit mode, on which ``before`` have acted; ``limits`` as of :class:`Cast`."""
+    setup = (founder(mode, properties or {}), *before)
+    return Cast(
+        name=f"{name}, {mode}",
+        members=members,
+        setup=setup,
+        observer=historian(),
+        recovery=(_newcomer(), publisher("late publisher"), staged_cleaner("late cleaner")),
+        rows={member.name: frozenset([row(member.name)]) for member in (*setup, *members, _newcomer())},
+        **limits,
+    )
+
+
+def creation(name: str, *members: Member, **limits: Any) -> Cast:
+    """``members`` who want the same name, which nobody has; ``limits`` as of :class:`Cast`."""
+    allowed = MaintenanceRule(scope="main", kind=MaintenanceKind.METADATA_CLEANUP, allowed=True)
+    owner = Member(name="owner", act=lambda client: client.catalog.set_maintenance_rule(allowed))
+    return Cast(
+        name=name,
+        members=members,
+        setup=(owner,),
+        observer=historian(),
+        recovery=(_newcomer(), publisher("late publisher"), staged_cleaner("late cleaner")),
+        rows={member.name: frozenset([row(member.name)]) for member in (*members, _newcomer())},
+        **limits,
+    )

@@ -1,0 +1,424 @@
+"""Deliberately broken clients and catalogs: each breaks one rule of the protocol, and the explorer has to find a schedule for it.
+
+A broken client is the real one with a broken line to a seam, or a member that does by hand what the package does with care; a
+broken catalog is the real one behind a wrong answer.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cm_delta_dagster.catalog.catalog import (
+    Catalog,
+    CommitOutcome,
+    CommitProposal,
+    CommitSummary,
+    Ratified,
+    RatifiedCommits,
+    TableEntry,
+    TableIdentifier,
+    VersionTaken,
+)
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    CommitStateUnknownError,
+    ObjectAlreadyExistsError,
+    TableAlreadyExistsError,
+)
+from cm_delta_dagster.operations.create import create_table
+from cm_delta_dagster.protocol import log_files
+from cm_delta_dagster.storage.store import Store
+from tests.model.casts import NAME, SCHEMA, cast, commit_row, creation, creator_with_rows, reader, row, rows_of, writer
+from tests.model.explorer import Cast
+from tests.model.observation import Cleaned, Created, Published, Read, Wrote
+from tests.model.reference import parse
+from tests.model.runs import Member
+
+_STAGED = re.compile(r".*/_staged_commits/(\d{20})\.[^/]+\.json")
+
+
+class Forwarding:
+    """Everything goes on to the real object unless a subclass does otherwise."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+class CatalogWithoutVersionCheck(Forwarding):
+    """Tells every proposer that it has won."""
+
+    def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
+        outcome = self.real.commit(table_id, proposal)
+        if isinstance(outcome, VersionTaken):
+            won = outcome.winners
+            return Ratified(
+                version=proposal.version, latest_version=won.latest_version, published_version=won.published_version
+            )
+        return outcome  # type: ignore[no-any-return]
+
+
+class ForgetfulCatalog(Forwarding):
+    """Takes a commit for published as soon as it is ratified, and serves it no more."""
+
+    def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
+        outcome: CommitOutcome = self.real.commit(table_id, proposal)
+        if isinstance(outcome, Ratified):
+            self.real.set_published_version(table_id, outcome.latest_version)
+        return outcome
+
+
+class CatalogThatForgetsSilently(Forwarding):
+    """Serves no unpublished commit to readers, but goes on calling them unpublished."""
+
+    def get_ratified_commits(self, table_id: str, **range_: Any) -> RatifiedCommits:
+        answer: RatifiedCommits = self.real.get_ratified_commits(table_id, **range_)
+        return replace(answer, commits=())
+
+
+class StoreThatReusesStagedFile(Forwarding):
+    """After a lost race the client offers its first commit again, under a name for the next version."""
+
+    def __init__(self, real: Any) -> None:
+        super().__init__(real)
+        self.first: bytes | None = None
+
+    def write_if_absent(self, location: str, data: bytes) -> None:
+        if _STAGED.fullmatch(location):
+            self.first = data = self.first or data
+        self.real.write_if_absent(location, data)
+
+
+class StoreThatRewritesWhatItPublishes(Forwarding):
+    """Publishes a commit parsed and written anew, instead of its bytes."""
+
+    def write_if_absent(self, location: str, data: bytes) -> None:
+        staged = _STAGED.fullmatch(location)
+        self.real.write_if_absent(location, data if staged else data.replace(b'"WRITE"', b'"write"'))
+
+
+class CatalogCallsThatGiveUp(Forwarding):
+    """The client takes a lost answer for a refusal."""
+
+    def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
+        try:
+            return self.real.commit(table_id, proposal)  # type: ignore[no-any-return]
+        except CatalogUnavailableError as error:
+            raise CommitRejectedError("No answer, so it did not happen.") from error
+
+
+class RegistrationThatGivesUp(Forwarding):
+    """The client takes a lost answer for a name that is taken, and so deletes what it has written for the table."""
+
+    def register_table(self, table_id: str, identifier: TableIdentifier, *, summary: CommitSummary) -> TableEntry:
+        try:
+            return self.real.register_table(table_id, identifier, summary=summary)  # type: ignore[no-any-return]
+        except CatalogUnavailableError as error:
+            raise TableAlreadyExistsError("No answer, so somebody else has it.") from error
+
+
+class StaleClock(Forwarding):
+    """The client writes its clock into its commits, whatever the versions before say."""
+
+    def __init__(self, real: Any, skew_ms: int) -> None:
+        super().__init__(real)
+        self.skew_ms = skew_ms
+
+    def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
+        early = replace(proposal.summary, in_commit_timestamp=proposal.summary.in_commit_timestamp + self.skew_ms)
+        return self.real.commit(table_id, replace(proposal, summary=early))  # type: ignore[no-any-return]
+
+
+def writer_that_retries_what_may_have_happened(name: str) -> Member:
+    """Takes a lost answer for a failure and starts again with a new commit."""
+
+    def act(client: DeltaClient) -> Wrote:
+        table = client.table(NAME)
+        try:
+            return commit_row(table, name)
+        except CommitRejectedError:
+            return commit_row(table, name)
+
+    return Member(name=name, act=act, broken_catalog=CatalogCallsThatGiveUp)
+
+
+def writer_that_gives_up(name: str) -> Member:
+    """Takes a lost answer for a failure and reports it."""
+    return Member(
+        name=name, act=lambda client: commit_row(client.table(NAME), name), broken_catalog=CatalogCallsThatGiveUp
+    )
+
+
+def writer_that_takes_unknown_for_success(name: str) -> Member:
+    """Reports the version that it hoped for."""
+
+    def act(client: DeltaClient) -> Wrote:
+        table = client.table(NAME)
+        snapshot = table.snapshot()
+        try:
+            return commit_row(table, name)
+        except CommitStateUnknownError as error:
+            found = re.search(r"txnId (\S+)", str(error))
+            return Wrote(
+                table.table_id,
+                snapshot.version + 1,
+                found[1] if found else "",
+                frozenset([row(name)]),
+                rows_of(snapshot) | {row(name)},
+                max(client.now_ms(), snapshot.timestamp_ms + 1),
+            )
+
+    settings = ClientSettings(retry_initial_seconds=0, max_resolve_attempts=1, read_threads=1)
+    return Member(name=name, act=act, settings=settings)
+
+
+def writer_without_catalog(name: str) -> Member:
+    """Writes the next file of ``_delta_log`` itself, as a client does that knows paths only."""
+
+    def act(client: DeltaClient) -> Cleaned:
+        table = client.table(NAME)
+        snapshot = table.snapshot()
+        add = f'{{"add":{{"path":"{row(name)}","partitionValues":{{}},"size":1,"modificationTime":1,"dataChange":true}}}}\n'
+        info = f'{{"commitInfo":{{"inCommitTimestamp":{snapshot.timestamp_ms + 1},"txnId":"{name}"}}}}\n'
+        table.store.write_if_absent(_published(table, snapshot.version + 1), (info + add).encode())
+        return Cleaned(0)
+
+    return Member(name=name, act=act)
+
+
+def publisher_of_the_newest_first() -> Member:
+    """Publishes what is pending in descending order."""
+
+    def act(client: DeltaClient) -> Published:
+        table = client.table(NAME)
+        ratified = client.catalog.get_ratified_commits(table.table_id)
+        for commit in reversed(ratified.commits):
+            if commit.version > ratified.published_version:
+                data = commit.content or table.store.read(_staged(table, commit.file_name))
+                _copy(table.store, _published(table, commit.version), data)
+        client.catalog.set_published_version(table.table_id, ratified.latest_version)
+        return Published(table.table_id, ratified.latest_version)
+
+    return Member(name="publisher", act=act)
+
+
+def publisher_that_announces_first() -> Member:
+    """Tells the catalog that everything is published, then publishes it."""
+
+    def act(client: DeltaClient) -> Published:
+        table = client.table(NAME)
+        ratified = client.catalog.get_ratified_commits(table.table_id)
+        client.catalog.set_published_version(table.table_id, ratified.latest_version)
+        for commit in ratified.commits:
+            data = commit.content or table.store.read(_staged(table, commit.file_name))
+            _copy(table.store, _published(table, commit.version), data)
+        return Published(table.table_id, ratified.latest_version)
+
+    return Member(name="publisher", act=act)
+
+
+def reader_of_staged_files() -> Member:
+    """Takes a staged file of the next version for a commit."""
+
+    def act(client: DeltaClient) -> Read:
+        table = client.table(NAME)
+        snapshot = table.snapshot()
+        version, rows, timestamp = snapshot.version, rows_of(snapshot), snapshot.timestamp_ms
+        for status in table.store.list_from(log_files.staged_commits_directory(table.location)):
+            if status.name.startswith(f"{version + 1:020d}."):
+                content = parse(table.store.read(status.location))
+                return _one(table, version + 1, (rows - content.removed) | content.added, content.timestamp)
+        return _one(table, version, rows, timestamp)
+
+    return Member(name="reader", act=act)
+
+
+def reader_of_the_directory() -> Member:
+    """Reads every commit that ``_delta_log`` holds, also above the catalog's latest version."""
+
+    def act(client: DeltaClient) -> Read:
+        table = client.table(NAME)
+        snapshot = table.snapshot()
+        version, rows, timestamp = snapshot.version, rows_of(snapshot), snapshot.timestamp_ms
+        names = [status.name for status in table.store.list_from(log_files.log_directory(table.location))]
+        while log_files.commit_file_name(version + 1) in names:
+            version += 1
+            content = parse(table.store.read(_published(table, version)))
+            rows, timestamp = (rows - content.removed) | content.added, content.timestamp
+        return _one(table, version, rows, timestamp)
+
+    return Member(name="reader", act=act)
+
+
+def reader_of_published_files_only() -> Member:
+    """Passes an older state off as the latest version while commits are not published."""
+
+    def act(client: DeltaClient) -> Read:
+        table = client.table(NAME)
+        ratified = client.catalog.get_ratified_commits(table.table_id)
+        old = table.snapshot(version=ratified.published_version)
+        return _one(table, ratified.latest_version, rows_of(old), old.timestamp_ms)
+
+    return Member(name="reader", act=act)
+
+
+def cleaner_of_everything_staged() -> Member:
+    """Deletes every staged file that it finds."""
+
+    def act(client: DeltaClient) -> Cleaned:
+        table = client.table(NAME)
+        found = table.store.list_from(log_files.staged_commits_directory(table.location))
+        for status in found:
+            table.store.delete(status.location)
+        return Cleaned(len(found))
+
+    return Member(name="cleaner", act=act)
+
+
+def cleaner_of_what_the_catalog_does_not_name() -> Member:
+    """Deletes staged files that the catalog does not serve, without a look at their versions."""
+
+    def act(client: DeltaClient) -> Cleaned:
+        table = client.table(NAME)
+        found = table.store.list_from(log_files.staged_commits_directory(table.location))
+        named = {commit.file_name for commit in client.catalog.get_ratified_commits(table.table_id).commits}
+        gone = [status for status in found if status.name not in named]
+        for status in gone:
+            table.store.delete(status.location)
+        return Cleaned(len(gone))
+
+    return Member(name="cleaner", act=act)
+
+
+def creator_that_registers_first(name: str) -> Member:
+    """Gives the table its name before version 0 is there."""
+
+    class Late(Forwarding):
+        def __init__(self, real: Any) -> None:
+            super().__init__(real)
+            self.kept: list[tuple[str, bytes]] = []
+
+        def write_if_absent(self, location: str, data: bytes) -> None:
+            self.kept.append((location, data))
+
+    late: list[Late] = []
+
+    def broken_store(real: Store) -> Late:
+        late[:] = [Late(real)]
+        return late[0]
+
+    def act(client: DeltaClient) -> Created:
+        table = create_table(client, identifier=NAME, schema=SCHEMA)
+        for location, data in late[0].kept:
+            late[0].real.write_if_absent(location, data)
+        return Created(NAME, table.table_id)
+
+    return Member(name=name, act=act, broken_store=broken_store)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken cast, a pattern of the violation that it has to be caught by, and the modes in which it is one."""
+
+    cast: Callable[[str], Cast]
+    violation: str
+    modes: tuple[str, ...] = ("staged",)
+
+
+def _published(table: Table, version: int) -> str:
+    return f"{log_files.log_directory(table.location)}/{log_files.commit_file_name(version)}"
+
+
+def _staged(table: Table, name: str) -> str:
+    return f"{log_files.staged_commits_directory(table.location)}/{name}"
+
+
+def _copy(store: Store, location: str, data: bytes) -> None:
+    with contextlib.suppress(ObjectAlreadyExistsError):
+        store.write_if_absent(location, data)
+
+
+def _one(table: Table, version: int, rows: frozenset[str], timestamp: int) -> Read:
+    return Read(table.table_id, ((version, rows, timestamp),))
+
+
+def _with_catalog(broken: Callable[[Any], Catalog], *members: Member) -> Callable[[str], Cast]:
+    return lambda mode: replace(cast("mutant", *members, mode=mode), broken=broken)
+
+
+def _of(*members: Member, crashes: int = 1, losses: int = 0) -> Callable[[str], Cast]:
+    return lambda mode: cast("mutant", *members, mode=mode, crashes=crashes, losses=losses)
+
+
+def _broken(name: str, store: Callable[[Any], Any]) -> Member:
+    return replace(writer(name), broken_store=store)
+
+
+MUTANTS: Mapping[str, Mutant] = {
+    "a catalog that skips the version check": Mutant(
+        _with_catalog(CatalogWithoutVersionCheck, writer("a"), writer("b")), "was ratified after version"
+    ),
+    "a catalog that forgets before publishing": Mutant(
+        _with_catalog(ForgetfulCatalog, writer("a"), reader()), "published"
+    ),
+    "a catalog that serves no unpublished commits": Mutant(
+        _with_catalog(CatalogThatForgetsSilently, writer("a"), reader()), "serves no commit"
+    ),
+    "a writer that does not ask the catalog": Mutant(
+        _of(writer_without_catalog("a"), reader()), "published but not ratified"
+    ),
+    "a publisher that starts with the newest": Mutant(
+        _of(writer("a"), writer("b"), publisher_of_the_newest_first(), crashes=2), "was published after version"
+    ),
+    "a publisher that announces before it publishes": Mutant(
+        _of(writer("a"), publisher_that_announces_first()), "reported as published"
+    ),
+    "a publisher that changes the bytes": Mutant(
+        _of(_broken("a", StoreThatRewritesWhatItPublishes)), "are not the ratified"
+    ),
+    "a reader that trusts _staged_commits": Mutant(_of(writer("a"), reader_of_staged_files()), "was read"),
+    "a reader that goes above the catalog's latest version": Mutant(
+        _of(writer("a"), reader_of_the_directory()), "the catalog had answered"
+    ),
+    "a reader that sees published commits only": Mutant(
+        _of(writer("a"), reader_of_published_files_only()), "was read as"
+    ),
+    "a writer that reuses its staged file after a lost race": Mutant(
+        _of(writer("b"), _broken("a", StoreThatReusesStagedFile)), "version 2 says"
+    ),
+    "a writer whose commit says another time than its proposal": Mutant(
+        _of(replace(writer("a"), broken_catalog=lambda real: StaleClock(real, 1))), "version 1 says"
+    ),
+    "a writer that retries after a lost answer": Mutant(
+        _of(writer_that_retries_what_may_have_happened("a"), losses=1), "a second time"
+    ),
+    "a writer that takes a lost answer for a failure": Mutant(
+        _of(writer_that_gives_up("a"), losses=1), "reported as not committed"
+    ),
+    "a writer that takes unknown for success": Mutant(
+        _of(writer_that_takes_unknown_for_success("a"), losses=1), "was acknowledged"
+    ),
+    "a cleaner that deletes every staged file": Mutant(
+        _of(writer("a"), cleaner_of_everything_staged()), "still serves|does not exist"
+    ),
+    "a cleaner that deletes proposals under way": Mutant(
+        _of(writer("a"), cleaner_of_what_the_catalog_does_not_name()), "still serves|does not exist"
+    ),
+    "a creator that deletes its files after a lost answer": Mutant(
+        lambda mode: creation(
+            "mutant", replace(creator_with_rows("a"), broken_catalog=RegistrationThatGivesUp), losses=1
+        ),
+        "reported as not committed|which the latest version reads|cannot be built",
+    ),
+    "a creator that registers before version 0 is written": Mutant(
+        lambda mode: creation("mutant", creator_that_registers_first("a")), "before version 0"
+    ),
+}

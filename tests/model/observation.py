@@ -1,0 +1,218 @@
+"""Tells the reference model what happened: one call and its true answer at a time, and how members ended."""
+
+import re
+import typing
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.catalog import Ratified, RatifiedCommits, TableEntry, VersionTaken
+from cm_delta_dagster.errors import CommitStateUnknownError, TableAlreadyExistsError
+from tests.model.calls import CATALOG, Answer, Call
+from tests.model.reference import Model, TableModel, Violation, parse, require
+from tests.model.runs import Ended, Node
+
+_LOG_FILE = re.compile(r"(?P<table>.+)/_delta_log/(?P<staged>_staged_commits/)?(?P<name>[^/]+)")
+_COMMIT = re.compile(r"(\d{20})\.json")
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """A writer's acknowledged commit: what it says of the version, and the snapshot that it handed out with it."""
+
+    table_id: str
+    version: int
+    txn_id: str
+    rows: frozenset[str]
+    snapshot_rows: frozenset[str]
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class Read:
+    """Snapshots that a reader was given: version, live paths, commit time; and versions with txn ids of the feed, if asked."""
+
+    table_id: str
+    snapshots: tuple[tuple[int, frozenset[str], int], ...]
+    feed: tuple[tuple[int, str], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a publisher reports."""
+
+    table_id: str
+    published_version: int
+
+
+@dataclass(frozen=True)
+class Created:
+    """A creator's table."""
+
+    name: str
+    table_id: str
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A cleaner's count of deleted files."""
+
+    num_files: int
+
+
+def observe(model: Model, call: Call, answer: Answer, published_zero: typing.Callable[[str], bytes | None]) -> Model:
+    """The model after a call that took effect. ``published_zero`` reads version 0 of a location as storage has it now."""
+    if call.service == CATALOG:
+        return model if answer.error is not None else _observe_catalog(model, call, answer, published_zero)
+    if answer.error is None and call.method in ("write", "write_if_absent", "delete"):
+        return _observe_change(model, call)
+    return model
+
+
+def _observe_change(model: Model, call: Call) -> Model:
+    location = call.argument(0, "location")
+    match = _LOG_FILE.fullmatch(location)
+    if match is None:
+        if call.method == "delete":
+            for _, table in model.tables:
+                if location.startswith(f"{table.location}/"):
+                    table.delete_data(location.removeprefix(f"{table.location}/"))
+        return model
+    found = _table_at(model, match["table"])
+    if found is None:
+        return model
+    table_id, table = found
+    name, commit = match["name"], _COMMIT.fullmatch(match["name"])
+    data = call.argument(1, "data")
+    if match["staged"]:
+        return model.with_table(table_id, table.delete_staged(name) if data is None else table.stage(name, data))
+    if commit is None or data is None or not table.ratified:
+        # Checkpoints and hints are judged by what is read with them, version 0 when the table gets its name; which old
+        # commits may be deleted is judged by what is readable afterwards.
+        return model
+    return model.with_table(table_id, table.publish(int(commit[1]), data))
+
+
+def _observe_catalog(
+    model: Model, call: Call, answer: Answer, published_zero: typing.Callable[[str], bytes | None]
+) -> Model:
+    value = answer.value
+    if call.method == "create_staging_table":
+        return model.reserve(value.table_id, value.location)
+    if call.method == "register_table":
+        identifier = call.argument(1, "identifier")
+        registered = model.register(value.table_id, str(identifier), published_zero(value.location))
+        _check_entry(registered, value)
+        return registered
+    if isinstance(value, TableEntry):
+        _check_entry(model, value)
+    if isinstance(value, RatifiedCommits):
+        table = model.table(call.argument(0, "table_id"))
+        _check_served(table, value, start=call.named.get("start") or 0, end=call.named.get("end"))
+    if call.method == "set_published_version":
+        table_id = call.argument(0, "table_id")
+        return model.with_table(table_id, model.table(table_id).announce(call.argument(1, "version")))
+    if call.method == "commit":
+        return _observe_commit(model, call, value)
+    return model
+
+
+def _observe_commit(model: Model, call: Call, outcome: Ratified | VersionTaken) -> Model:
+    table_id, proposal = call.argument(0, "table_id"), call.argument(1, "proposal")
+    table = model.table(table_id)
+    if isinstance(outcome, VersionTaken):
+        require(proposal.version <= table.latest, f"version {proposal.version} was refused as taken but it is free")
+        _check_served(table, outcome.winners, start=proposal.version)
+        return model
+    require(outcome.version == proposal.version, f"{outcome.version} was ratified, {proposal.version} was proposed")
+    if outcome.repeated:
+        same = proposal.version <= table.latest and table.ratified[proposal.version].name == proposal.file_name
+        require(same, f"version {proposal.version} was called ratified already, but it is another commit")
+    else:
+        table = table.ratify(
+            proposal.version,
+            proposal.file_name,
+            getattr(proposal, "content", None),
+            txn_id=proposal.summary.txn_id,
+            timestamp=proposal.summary.in_commit_timestamp,
+        )
+    require(
+        outcome.latest_version == table.latest, f"the latest version is {table.latest}, not {outcome.latest_version}"
+    )
+    require(
+        outcome.published_version <= table.published,
+        f"published is {table.published}, the catalog answers {outcome.published_version}",
+    )
+    return model.with_table(table_id, table)
+
+
+def _check_entry(model: Model, entry: TableEntry) -> None:
+    holder = dict(model.names).get(str(entry.identifier))
+    require(holder == entry.table_id, f"{entry.identifier} resolves to {entry.table_id}, it is {holder}")
+    _check_served(model.table(entry.table_id), entry.ratified)
+
+
+def _check_served(table: TableModel, answer: RatifiedCommits, *, start: int = 0, end: int | None = None) -> None:
+    served = [(commit.version, commit.file_name) for commit in answer.commits]
+    versions = [version for version, _ in served]
+    require(versions == list(range(versions[0], versions[0] + len(versions))) if versions else True, "a gap is served")
+    table.check_served(answer.latest_version, answer.published_version, served, start=start, end=end)
+
+
+def _table_at(model: Model, location: str) -> tuple[str, TableModel] | None:
+    return next(((table_id, table) for table_id, table in model.tables if table.location == location), None)
+
+
+def check_end(model: Model, node: Node, *, rows: frozenset[str]) -> int:
+    """Judge how a member ended; ``rows`` is what it would have written. Returns the number of reads compared."""
+    ended = node.reached
+    assert isinstance(ended, Ended)
+    if ended.error is not None:
+        _check_error(model, node, ended, rows)
+        return 0
+    result = ended.result
+    if isinstance(result, Wrote):
+        table = model.table(result.table_id)
+        require(
+            result.table_id in dict(model.names).values(), f"{result.rows} were acknowledged in a table without a name"
+        )
+        table.check_acknowledged(result.version, result.txn_id, result.rows)
+        table.check_read(result.version, result.snapshot_rows, result.timestamp)
+        return 1
+    if isinstance(result, Read):
+        _check_read(model, node, result)
+        return len(result.snapshots)
+    if isinstance(result, Published):
+        real = model.table(result.table_id).published
+        require(result.published_version <= real, f"{result.published_version} reported as published, {real} is")
+    if isinstance(result, Created):
+        holder = dict(model.names).get(result.name)
+        require(holder == result.table_id, f"{result.name} was created as {result.table_id} but belongs to {holder}")
+    return 0
+
+
+def _check_error(model: Model, node: Node, ended: Ended, rows: frozenset[str]) -> None:
+    error = ended.error
+    if isinstance(error, CommitStateUnknownError):
+        require(node.lost, f"{node.member.name} knows nothing of its commit although nothing was lost: {error}")
+        return
+    for _, table in model.tables:
+        table.check_absent(rows)
+    if isinstance(error, TableAlreadyExistsError):
+        require(bool(model.names), "a creation was refused because of a table that nobody has created")
+    if not node.lost and not isinstance(error, node.member.may_fail):
+        raise Violation(f"{node.member.name} failed although nothing was lost: {type(error).__name__}: {error}")
+
+
+def _check_read(model: Model, node: Node, result: Read) -> None:
+    table = model.table(result.table_id)
+    for version, rows, timestamp in result.snapshots:
+        table.check_read(version, rows, timestamp)
+    if result.feed is not None:
+        ratified = tuple((version, parse(commit.data).txn_id) for version, commit in enumerate(table.ratified))
+        require(result.feed == ratified, f"the feed shows {result.feed}, ratified were {ratified}")
+    answered = set()
+    for answer in node.answers:
+        served = answer.value.ratified if isinstance(answer.value, TableEntry) else answer.value
+        if isinstance(served, RatifiedCommits):
+            answered.add(served.latest_version)
+    newest = max(version for version, _, _ in result.snapshots)
+    require(newest in answered, f"version {newest} was read, the catalog had answered {sorted(answered)}")

@@ -1,0 +1,256 @@
+"""Every interleaving of small casts of the real client, with crashes and lost answers at every call, keeps the protocol.
+
+What is checked in every state, at every call and at every end is in ``reference`` and ``observation``. The counts are shown at the
+end of the run.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cm_delta_dagster.errors import CommitConflictError, CommitStateUnknownError, TableAlreadyExistsError
+from tests.model.casts import (
+    HOUR_MS,
+    MODES,
+    cast,
+    checkpointer,
+    creation,
+    creator,
+    creator_with_rows,
+    historian,
+    log_cleaner,
+    overwriter,
+    publisher,
+    reader,
+    row,
+    staged_cleaner,
+    stages,
+    writer,
+)
+from tests.model.explorer import Cast, Counts, Explorer
+from tests.model.observation import Cleaned, Created, Read, Wrote
+
+Tell = Callable[[str], None]
+EACH_MODE = pytest.mark.parametrize("mode", MODES)
+
+
+def explore(cast: Cast, tell: Tell) -> Explorer:
+    """Explore, show the counts, and see that they are those of an exploration that did something."""
+    with Explorer(cast) as explorer:
+        counts = explorer.explore()
+        tell(f"{cast.name}: {counts}")
+        _check(counts, cast)
+        return explorer
+
+
+def _check(counts: Counts, cast: Cast) -> None:
+    assert counts.executions >= counts.interleavings > 0
+    assert counts.transitions >= counts.states - 1 > 0
+    assert counts.ends > 0 and counts.reads > 0 and counts.runs >= len(cast.members)
+    assert counts.recoveries > 0 and counts.steps > 0
+    assert bool(counts.crashes) is bool(cast.crashes) and bool(counts.losses) is bool(cast.losses)
+
+
+def versions_of(explorer: Explorer, name: str) -> set[int]:
+    """Versions that this writer was acknowledged."""
+    return {ended.result.version for ended in explorer.results(name) if isinstance(ended.result, Wrote)}
+
+
+def errors_of(explorer: Explorer, name: str) -> set[type[Exception]]:
+    return {type(ended.error) for ended in explorer.results(name) if ended.error is not None}
+
+
+def versions_read(explorer: Explorer) -> set[tuple[int, ...]]:
+    """For each way in which the reader ended, the versions of its reads."""
+    ends = (ended.result for ended in explorer.results("reader") if isinstance(ended.result, Read))
+    return {tuple(version for version, _, _ in end.snapshots) for end in ends}
+
+
+@EACH_MODE
+def test_two_writers_lose_and_invent_nothing(mode: str, tell: Tell) -> None:
+    """CM-C1, CM-C2, CM-C3, CM-W1 to CM-W4, CM-P2 to CM-P4, OCC-12, OCC-13, ICT-5."""
+    explorer = explore(cast("two writers", writer("a"), writer("b"), mode=mode, crashes=2, losses=1, delays=True), tell)
+    assert versions_of(explorer, "a") == versions_of(explorer, "b") == {1, 2}
+
+
+@EACH_MODE
+def test_two_losses_in_a_row_are_an_unknown_outcome_and_never_a_wrong_one(mode: str, tell: Tell) -> None:
+    """CM-W4."""
+    explorer = explore(
+        cast("two writers, two losses", writer("a"), writer("b"), mode=mode, crashes=0, losses=2, delays=True), tell
+    )
+    assert CommitStateUnknownError in errors_of(explorer, "a")
+
+
+@EACH_MODE
+def test_writers_whose_clocks_differ_by_an_hour_make_growing_timestamps(mode: str, tell: Tell) -> None:
+    """ICT-4, ICT-5."""
+    early, late = writer("early", skew_ms=-HOUR_MS), writer("late", skew_ms=HOUR_MS)
+    explorer = explore(cast("writers of different clocks", early, late, mode=mode), tell)
+    ends = [ended.result for name in ("early", "late") for ended in explorer.results(name) if ended.error is None]
+    assert {end.version for end in ends} == {1, 2} and len({end.timestamp for end in ends}) > 2
+
+
+@EACH_MODE
+def test_a_serializable_overwrite_conflicts_with_a_faster_append_or_replaces_it(mode: str, tell: Tell) -> None:
+    """OCC-5, OCC-9, OCC-10."""
+    serializable = {"delta.isolationLevel": "Serializable"}
+    members, before = (writer("a"), overwriter("o")), (writer("x"),)
+    name = "writer and serializable overwriter"
+    explorer = explore(cast(name, *members, mode=mode, before=before, properties=serializable, losses=1), tell)
+    assert CommitConflictError in errors_of(explorer, "o")
+    wrote = [ended.result for ended in explorer.results("o") if isinstance(ended.result, Wrote)]
+    assert {end.version for end in wrote} == {2, 3}
+    assert all(end.snapshot_rows == {row("o")} for end in wrote)
+
+
+@EACH_MODE
+def test_of_two_overwrites_that_read_one_version_one_conflicts(mode: str, tell: Tell) -> None:
+    """OCC-5, OCC-9, OCC-10."""
+    members, before = (overwriter("o"), overwriter("p")), (writer("x"),)
+    explorer = explore(cast("two overwriters", *members, mode=mode, before=before), tell)
+    for name in ("o", "p"):
+        assert CommitConflictError in errors_of(explorer, name)
+        wrote = [ended.result for ended in explorer.results(name) if isinstance(ended.result, Wrote)]
+        assert {end.version for end in wrote} == {2, 3}
+        assert all(end.snapshot_rows == {row(name)} for end in wrote)
+
+
+@EACH_MODE
+def test_two_writers_and_a_publisher_publish_in_order_what_was_ratified(mode: str, tell: Tell) -> None:
+    """CM-P1 to CM-P5."""
+    explore(cast("two writers and a publisher", writer("a"), writer("b"), publisher(), mode=mode, crashes=2), tell)
+
+
+@EACH_MODE
+def test_a_reader_beside_a_writer_and_a_publisher_reads_ratified_versions(mode: str, tell: Tell) -> None:
+    """CM-R1 to CM-R10, CACHE-4."""
+    members = (writer("a"), publisher(), reader())
+    explorer = explore(cast("writer, publisher and reader", *members, mode=mode, crashes=2, losses=1), tell)
+    assert versions_read(explorer) == {(0, 0), (0, 1), (1, 1)}
+
+
+@EACH_MODE
+def test_a_cleaner_of_staged_files_takes_nothing_that_a_writer_or_reader_needs(mode: str, tell: Tell) -> None:
+    """CM-P7, CM-W5."""
+    members = (writer("a"), staged_cleaner(), reader())
+    before = (writer("x"),)
+    explorer = explore(cast("writer, staged cleaner and reader", *members, mode=mode, before=before), tell)
+    assert versions_read(explorer) == {(1, 1), (1, 2), (2, 2)}
+    if mode == "staged":
+        assert {ended.result for ended in explorer.results("cleaner")} == {Cleaned(1), Cleaned(2)}
+
+
+@EACH_MODE
+def test_a_cleaner_of_the_log_takes_nothing_that_a_writer_or_reader_needs(mode: str, tell: Tell) -> None:
+    """CLEAN-4, CLEAN-10, CLEAN-11."""
+    members, before = (writer("a"), log_cleaner(), reader()), (writer("x"), checkpointer("y"))
+    cleaned = cast("writer, log cleaner and reader", *members, mode=mode, before=before)
+    explorer = explore(replace(cleaned, observer=historian(kept=2)), tell)
+    assert versions_read(explorer) == {(2, 2), (2, 3), (3, 3)}
+    assert all(ended.result.num_files > 1 for ended in explorer.results("cleaner"))
+
+
+@EACH_MODE
+def test_checkpoints_and_checksums_beside_readers_change_nothing_that_is_read(mode: str, tell: Tell) -> None:
+    """CKPT-17, LASTCP-2, LASTCP-3, CM-M1."""
+    members = (writer("a", works_inline=True), reader())
+    properties = {"delta.checkpointInterval": "1"}
+    name = "writer with checkpoints and reader"
+    explorer = explore(cast(name, *members, mode=mode, properties=properties, crashes=2, losses=1), tell)
+    assert versions_read(explorer) == {(0, 0), (0, 1), (1, 1)}
+
+
+@EACH_MODE
+def test_three_writers_on_one_version_become_three_versions(mode: str, tell: Tell) -> None:
+    """CM-C3, OCC-12."""
+    three = [writer(name, starts=stages) for name in ("a", "b", "c")]
+    explorer = explore(cast("three writers on one version", *three, mode=mode), tell)
+    for name in ("a", "b", "c"):
+        assert versions_of(explorer, name) == {1, 2, 3}
+
+
+def test_of_two_creators_of_one_name_one_makes_the_table_and_the_other_is_told(tell: Tell) -> None:
+    """CM-D1 to CM-D5."""
+    members = (creator("a"), creator("b"))
+    explorer = explore(creation("two creators", *members, crashes=2, losses=2, delays=True), tell)
+    for name in ("a", "b"):
+        assert TableAlreadyExistsError in errors_of(explorer, name)
+        assert any(isinstance(ended.result, Created) for ended in explorer.results(name))
+
+
+def test_two_who_open_or_create_one_name_get_one_table(tell: Tell) -> None:
+    """CM-D3."""
+    members = (creator("a", opens=True), creator("b", opens=True))
+    explore(creation("two who open or create", *members, crashes=2, losses=1, delays=True), tell)
+
+
+def test_of_two_who_create_one_name_with_rows_one_has_them_in_version_0_and_the_other_nothing(tell: Tell) -> None:
+    """CM-D1 to CM-D5."""
+    members = (creator_with_rows("a"), creator_with_rows("b"))
+    explorer = explore(creation("two creators with rows", *members, crashes=2, losses=1, delays=True), tell)
+    for name in ("a", "b"):
+        assert TableAlreadyExistsError in errors_of(explorer, name)
+        assert versions_of(explorer, name) == {0}
+
+
+def test_two_who_write_to_or_create_one_name_both_have_their_rows(tell: Tell) -> None:
+    """CM-D3, CM-W3."""
+    members = (creator_with_rows("a", joins=True), creator_with_rows("b", joins=True))
+    explorer = explore(creation("two who write or create", *members, crashes=1, losses=1), tell)
+    for name in ("a", "b"):
+        assert versions_of(explorer, name) == {0, 1}
+
+
+@EACH_MODE
+@pytest.mark.parametrize("seed", [20261121])
+def test_samples_of_a_large_cast_keep_the_protocol(mode: str, seed: int, tell: Tell) -> None:
+    writers = [writer(f"w{number}", skew_ms=1000 * (number - 2)) for number in range(4)]
+    others = (overwriter("o"), publisher(), reader(reads=3), staged_cleaner())
+    large = cast("eight members, sampled", *writers, *others, mode=mode, crashes=3, losses=3, delays=True)
+    with Explorer(large) as explorer:
+        counts = explorer.sample(seed, 60)
+    tell(f"{large.name} with seeds {seed}/0 to {seed}/59: {counts}")
+    assert counts.executions == 60 and counts.crashes > 0 and counts.losses > 0 and counts.reads > 60
+    assert counts.transitions >= 60 * len(large.members)
+
+
+def _full(mode: str) -> list[Cast]:
+    a, b, c = writer("a"), writer("b"), writer("c")
+    on_one_version = [writer(name, starts=stages) for name in ("a", "b", "c")]
+    two = on_one_version[:2]
+    old = (writer("x"), checkpointer("y"))
+    all_lost: dict[str, Any] = {"losses": 1, "delays": True}
+    return [
+        creation(
+            "three creators", creator("a"), creator("b"), creator("c", opens=True), crashes=3, losses=2, delays=True
+        ),
+        cast("two writers, publisher and reader", *two, publisher(), reader(reads=1), mode=mode),
+        cast("writer, staged cleaner and publisher", a, staged_cleaner(), publisher(), mode=mode),
+        cast("writer, staged cleaner and reader, two losses", a, staged_cleaner(), reader(), mode=mode, losses=2),
+        replace(
+            cast(
+                "writer, log cleaner and reader, all lost",
+                a,
+                log_cleaner(),
+                reader(),
+                mode=mode,
+                before=old,
+                **all_lost,
+            ),
+            observer=historian(kept=2),
+        ),
+        cast("two writers and a publisher, all lost", a, b, publisher(), mode=mode, crashes=2, **all_lost),
+        cast("three writers on one version, one loss", *on_one_version, mode=mode, crashes=2, losses=1),
+        cast("three writers", a, b, c, mode=mode),
+    ]
+
+
+@pytest.mark.model_full
+@pytest.mark.timeout(7200)
+@EACH_MODE
+@pytest.mark.parametrize("number", range(8))
+def test_larger_casts_keep_the_protocol(mode: str, number: int, tell: Tell) -> None:
+    explore(_full(mode)[number], tell)
