@@ -36,6 +36,10 @@ class TableIdentifier:
         return cls(*parts)
 
 
+PIN_LIFETIME_MS = 30 * 24 * 60 * 60 * 1000
+"""For so long a pinned version is kept, much longer than any run takes."""
+
+
 class CommitMode(StrEnum):
     """How a proposal carries its actions; further modes are added here (inline, put-if-absent)."""
 
@@ -50,8 +54,8 @@ class CommitSummary:
         txn_id: unique id of the transaction (CINFO-2).
         in_commit_timestamp: epoch milliseconds (ICT-4).
         operation: name as in commitInfo, e.g. ``WRITE``.
-        data_change: True if any file action of the commit changes data, or if the metadata changed; False for
-            maintenance.
+        data_change: True if any file action of the commit changes data, or if the metadata of a table changed; False for
+            maintenance and for the creation of an empty table.
         metrics: operation metrics as in commitInfo.
         tags: provenance as in commitInfo, e.g. ``dagster/run_id``, ``dagster/asset_key``, ``dagster/partition_key``.
     """
@@ -78,7 +82,10 @@ class CommitProposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatifiedCommit:
-    """One ratified commit as the catalog keeps it."""
+    """One ratified commit as the catalog keeps it.
+
+    ``content`` holds the whole commit where the catalog stores it inline (CM-6); else the content is in ``file_name``.
+    """
 
     version: int
     file_name: str
@@ -86,6 +93,7 @@ class RatifiedCommit:
     file_modification_time: int
     txn_id: str
     in_commit_timestamp: int
+    content: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +209,18 @@ class FeedEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedPage:
+    """A part of the feed, and whose feed it is.
+
+    ``catalog_id`` never changes in the life of a catalog; ``latest_position`` is that of the newest commit of any table.
+    """
+
+    catalog_id: str
+    latest_position: int
+    entries: tuple[FeedEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
     """The caller holds the table for maintenance until ``expires_ms``."""
 
@@ -243,10 +263,6 @@ class Catalog(typing.Protocol):
 
     def drop_table(self, identifier: TableIdentifier) -> None:
         """Soft drop: the name is free, log and data stay (CM-D6). Raises TableNotFoundError."""
-        ...
-
-    def drop_unused_table(self, table_id: str) -> bool:
-        """Soft drop of a table that nobody has committed to since its creation; False if somebody has, or it is gone."""
         ...
 
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
@@ -297,6 +313,21 @@ class Catalog(typing.Protocol):
         """Give the claim back; no error if it is not held."""
         ...
 
+    def pin_version(self, table_id: str, version: int, *, owner: str) -> int:
+        """Fix the version of the table that ``owner`` reads; the first one given stays. Returns the one that holds.
+
+        Pins are forgotten ``PIN_LIFETIME_MS`` after they were last set. Raises TableNotFoundError for an unknown id.
+        """
+        ...
+
+    def raise_pinned_version(self, table_id: str, version: int, *, owner: str) -> int:
+        """Move the owner's pin forward to ``version``, never back; make it if there is none. Returns the one that holds."""
+        ...
+
+    def pinned_version(self, table_id: str, *, owner: str) -> int | None:
+        """The version that the owner has fixed, None if it has not."""
+        ...
+
     def feed(
         self,
         *,
@@ -305,6 +336,16 @@ class Catalog(typing.Protocol):
         identifiers: Iterable[TableIdentifier] | None = None,
     ) -> Sequence[FeedEntry]:
         """Commits of position > ``after`` in order of position, at most ``limit``, in one query; optionally of these names."""
+        ...
+
+    def feed_page(
+        self,
+        *,
+        after: int,
+        limit: int,
+        identifiers: Iterable[TableIdentifier] | None = None,
+    ) -> FeedPage:
+        """As ``feed``, with the feed's identity and end from the same query."""
         ...
 
     def latest_feed_position(self) -> int:

@@ -13,8 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.catalog import Catalog, MaintenanceKind, Ratified, TableIdentifier
-from cm_delta_dagster.client.checkpointer import read_checksum, write_checkpoint, write_checksum
-from cm_delta_dagster.client.log_reader import published_source
+from cm_delta_dagster.client.checkpointer import write_checkpoint, write_checksum
+from cm_delta_dagster.client.log_reader import published_source, read_checksum
 from cm_delta_dagster.client.publisher import publish_commits
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import ObjectAlreadyExistsError
@@ -97,6 +97,15 @@ class AfterCommit:
                 "No checksum or checkpoint of version %d of %s", current.version, current.identifier, exc_info=True
             )
         return current
+
+    def created(self, snapshot: Snapshot, *, data: bytes) -> None:
+        """Arrange the checksum of version 0, which is published from the start; a checkpoint of it would save nothing."""
+        self._remember(snapshot)
+        try:
+            name = f"{snapshot.identifier} version {snapshot.version}"
+            self._background.submit(f"Checksum of {name}", lambda: self._write_checksum(snapshot, data))
+        except Exception:  # A client being closed: the table exists all the same.
+            _log.warning("No checksum of version 0 of %s", snapshot.identifier, exc_info=True)
 
     def _arrange(self, current: Snapshot, data: bytes) -> None:
         name = f"{current.identifier} version {current.version}"

@@ -93,14 +93,6 @@ def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) ->
     store.write(location, last_checkpoint.encode(hint))
 
 
-def read_checksum(store: Store, location: str, version: int) -> VersionChecksum | None:
-    """The checksum of ``version``, or None if there is none that can be understood (CRC-9)."""
-    try:
-        return checksum.decode(store.read(_checksum_location(location, version)))
-    except ObjectNotFoundError:
-        return None
-
-
 def write_checksum(store: Store, location: str, version: int, value: VersionChecksum) -> None:
     """Write the checksum of a ratified version unless there is one already (CRC-8)."""
     try:

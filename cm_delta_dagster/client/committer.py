@@ -112,7 +112,7 @@ class TableCommitter:
             operation=transaction.operation,
             data_change=transaction.data_change,
             metrics=dict(transaction.metrics),
-            tags=_feed_tags(transaction),
+            tags=feed_tags(transaction),
         )
         proposal = CommitProposal(
             version=version,
@@ -249,7 +249,7 @@ def changes_data(commit: CommitActions) -> bool:
     return commit.metadata is not None or commit.has_data_change
 
 
-def _feed_tags(transaction: Transaction) -> dict[str, str]:
+def feed_tags(transaction: Transaction) -> dict[str, str]:
     """Provenance for the catalog's feed and, where it is known and short, which partitions changed."""
     tags = dict(transaction.context.tags)
     partitions = transaction.changed_partitions()

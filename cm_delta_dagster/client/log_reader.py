@@ -5,42 +5,75 @@ only fetched. Guarantee: the state of exactly the asked version, or an error; ne
 """
 
 import logging
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from cm_delta_dagster.catalog.catalog import RatifiedCommit
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.protocol import action_json, checkpoints, last_checkpoint, log_files
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.checkpoints import CheckpointContent
+from cm_delta_dagster.protocol.checksum import VersionChecksum
+from cm_delta_dagster.protocol.checksum import decode as decode_checksum
+from cm_delta_dagster.protocol.last_checkpoint import LastCheckpoint
 from cm_delta_dagster.protocol.log_segment import (
     CheckpointSource,
     CommitSource,
+    CompactedCommits,
+    InlineCommit,
     LogSegment,
     PublishedCommit,
+    RatifiedSource,
     StagedCommit,
     build_log_segment,
+    plan_log_segment,
 )
+from cm_delta_dagster.protocol.path_encoding import decode_path
 from cm_delta_dagster.protocol.reconciliation import TableState, replay, state_from_checkpoint
-from cm_delta_dagster.storage.parquet import decode_parquet, populated_columns
+from cm_delta_dagster.storage.parquet import decode_parquet, leaf_columns
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
 
+_MAX_PROBES = 1000
+"""Commits missing in a listing that are looked for one by one before a gap is reported (LIST-5)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedState:
-    """A state and the in-commit timestamp of its last commit (None where that commit carries none)."""
+    """A state and what is known of the time of its last commit, in epoch milliseconds.
+
+    Attributes:
+        in_commit_timestamp: from the commit, or from the checksum where the commit is gone; None if neither has it.
+        txn_id: the transaction that made the commit, if it says so.
+        has_commit: whether the commit itself is still there.
+        modification_time: of the commit file, or of the checkpoint where that is gone; None for a commit of a catalog.
+    """
 
     state: TableState
     in_commit_timestamp: int | None
+    txn_id: str | None = None
+    has_commit: bool = True
+    modification_time: int | None = None
+
+
+def ratified_source(location: str, commit: RatifiedCommit) -> RatifiedSource:
+    """Where the ratified content of ``commit`` is: in the catalog's answer, or in its staged file."""
+    if commit.content is not None:
+        return InlineCommit(version=commit.version, content=commit.content)
+    return staged_source(location, commit)
 
 
 def staged_source(location: str, commit: RatifiedCommit) -> StagedCommit:
     """Where the ratified content of ``commit`` is stored."""
     directory = log_files.staged_commits_directory(location)
-    return StagedCommit(version=commit.version, location=f"{directory}/{commit.file_name}")
+    return StagedCommit(
+        version=commit.version, location=f"{directory}/{commit.file_name}", size=commit.file_size or None
+    )
 
 
 def published_source(location: str, version: int) -> PublishedCommit:
@@ -55,16 +88,44 @@ def commit_sources(
     """Sources of versions ``start..end``: the catalog's own where it names one, else the published file (CM-R3, CM-R4)."""
     named = {commit.version: commit for commit in ratified}
     return tuple(
-        staged_source(location, named[version]) if version in named else published_source(location, version)
+        ratified_source(location, named[version]) if version in named else published_source(location, version)
         for version in range(start, end + 1)
     )
+
+
+def read_source(store: Store, source: CommitSource) -> bytes:
+    """The content of one commit or compaction.
+
+    Raises:
+        ObjectNotFoundError: it is not there.
+        CorruptLogError: a staged file has another size than the catalog ratified: a part of it is lost.
+    """
+    if isinstance(source, InlineCommit):
+        return source.content
+    data = store.read(source.location)
+    if isinstance(source, StagedCommit) and source.size is not None and len(data) != source.size:
+        raise CorruptLogError(
+            f"{source.location} has {len(data)} bytes, and the commit that the catalog ratified as version "
+            f"{source.version} has {source.size}; restore the file from a backup."
+        )
+    return data
+
+
+def decode_source(store: Store, source: CommitSource) -> CommitActions:
+    """One commit or compaction, parsed. Raises ObjectNotFoundError, CorruptLogError; both name the file."""
+    data = read_source(store, source)
+    try:
+        return action_json.decode_commit(data, version=source.version)
+    except CorruptLogError as error:
+        place = "the catalog's answer" if isinstance(source, InlineCommit) else source.location
+        raise CorruptLogError(f"{place} cannot be read: {error}") from error
 
 
 def read_commits(store: Store, sources: Sequence[CommitSource], *, threads: int) -> tuple[CommitActions, ...]:
     """Fetch and parse commits, in the order given. Raises ObjectNotFoundError naming the missing file."""
 
     def read_one(source: CommitSource) -> CommitActions:
-        return action_json.decode_commit(store.read(source.location), version=source.version)
+        return decode_source(store, source)
 
     if len(sources) <= 2:
         return tuple(read_one(source) for source in sources)
@@ -81,97 +142,239 @@ def load_state(
         CorruptLogError: a commit between the checkpoint and ``version`` is missing, or a file cannot be understood.
         ObjectNotFoundError: a file named by the catalog or seen in the listing has gone.
     """
-    staged = tuple(staged_source(location, commit) for commit in ratified if commit.version <= version)
+    ratified_sources = tuple(ratified_source(location, commit) for commit in ratified if commit.version <= version)
     directory = log_files.log_directory(location)
     start = _listing_start(store, directory, version)
-    names = [status.name for status in store.list_from(directory, start=start)]
-    excluded: frozenset[CheckpointSource] = frozenset()
+    names = _list_log(store, directory, start)
+    unusable: dict[CheckpointSource | CompactedCommits, str] = {}
     while True:
-        try:
-            segment = build_log_segment(
-                location=location, names=names, ratified=staged, version=version, excluded_checkpoints=excluded
-            )
-        except CorruptLogError:
-            if not start:
-                raise
+        segment, missing = plan_log_segment(
+            location=location,
+            names=names,
+            ratified=ratified_sources,
+            version=version,
+            excluded_checkpoints=frozenset(item for item in unusable if isinstance(item, CheckpointSource)),
+            excluded_compactions=frozenset(item for item in unusable if isinstance(item, CompactedCommits)),
+        )
+        if missing and start:
             # The hint may point past what is needed or to a checkpoint that has gone: the full listing decides (LASTCP-4).
             start = ""
-            names = [status.name for status in store.list_from(directory)]
+            names = _list_log(store, directory)
+            continue
+        if missing:
+            found = _probe(store, directory, missing)
+            names |= found
+            if len(found) < sum(gap.stop - gap.start for gap in missing):
+                _refuse_gap(location, names, ratified_sources, version, unusable)
             continue
         try:
-            return _read_segment(store, segment, location=location, threads=threads)
-        except _UnusableCheckpointError as error:
-            _log.warning("Checkpoint %s of %s is not usable: %s", error.source.version, location, error)
-            excluded |= {error.source}
+            state, commits = _read_segment(store, segment, location=location, threads=threads)
+        except _UnusableError as error:
+            _log.warning("Version %d of %s is read without a file that could not be used: %s", version, location, error)
+            unusable[error.source] = str(error)
             start = ""
-            names = [status.name for status in store.list_from(directory)]
+            names = _list_log(store, directory)
+            continue
+        return _with_times(store, location, state, commits=commits, ratified=ratified_sources, times=names)
 
 
-class _UnusableCheckpointError(Exception):
-    """A checkpoint could not be read; another one or the commits may still do (CKPT-17)."""
+def _list_log(store: Store, directory: str, start: str = "") -> dict[str, int]:
+    """Names in the log from ``start`` on, with their modification times."""
+    return {status.name: status.modification_time for status in store.list_from(directory, start=start)}
 
-    def __init__(self, source: CheckpointSource, reason: str) -> None:
-        super().__init__(reason)
+
+def _probe(store: Store, directory: str, gaps: Sequence[range]) -> dict[str, int]:
+    """Those commits of ``gaps`` that are there although a listing does not show them (LIST-5)."""
+    found: dict[str, int] = {}
+    for version in islice(chain.from_iterable(gaps), _MAX_PROBES):
+        name = log_files.commit_file_name(version)
+        try:
+            found[name] = store.stat(f"{directory}/{name}").modification_time
+        except ObjectNotFoundError:
+            break  # One hole is enough for a refusal.
+    return found
+
+
+def _refuse_gap(
+    location: str,
+    names: Iterable[str],
+    ratified: Sequence[RatifiedSource],
+    version: int,
+    unusable: Mapping[CheckpointSource | CompactedCommits, str],
+) -> typing.NoReturn:
+    try:
+        build_log_segment(
+            location=location,
+            names=names,
+            ratified=ratified,
+            version=version,
+            excluded_checkpoints=frozenset(item for item in unusable if isinstance(item, CheckpointSource)),
+            excluded_compactions=frozenset(item for item in unusable if isinstance(item, CompactedCommits)),
+        )
+    except CorruptLogError as error:
+        raise CorruptLogError(" ".join([str(error), *unusable.values()])) from error
+    raise AssertionError("a gap was found before")
+
+
+class _UnusableError(Exception):
+    """A checkpoint or compaction could not be read; another one or the commits may still do (CKPT-17, LC-5)."""
+
+    def __init__(self, source: CheckpointSource | CompactedCommits, error: Exception) -> None:
+        file = source.locations[0] if isinstance(source, CheckpointSource) else source.location
+        super().__init__(f"{file} was not usable: {error}")
         self.source = source
+
+
+def read_hint(store: Store, directory: str) -> LastCheckpoint | None:
+    """The ``_last_checkpoint`` of the log in ``directory``; None if there is none that can be trusted (LASTCP-4)."""
+    try:
+        return last_checkpoint.decode(store.read(f"{directory}/{log_files.LAST_CHECKPOINT_FILE_NAME}"))
+    except ObjectNotFoundError:
+        return None
 
 
 def _listing_start(store: Store, directory: str, version: int) -> str:
     """First name to list: that of the hinted checkpoint, or "" without a usable hint (LASTCP-3, LASTCP-4)."""
-    try:
-        text = store.read(f"{directory}/{log_files.LAST_CHECKPOINT_FILE_NAME}")
-    except ObjectNotFoundError:
-        return ""
-    hint = last_checkpoint.decode(text)
-    if hint is None or hint.version > version:
-        return ""
-    return f"{hint.version:020d}"
+    hint = read_hint(store, directory)
+    return "" if hint is None or hint.version > version else f"{hint.version:020d}"
 
 
-def _read_segment(store: Store, segment: LogSegment, *, location: str, threads: int) -> LoadedState:
+def _read_segment(
+    store: Store, segment: LogSegment, *, location: str, threads: int
+) -> tuple[TableState, Sequence[CommitActions]]:
     base: TableState | None = None
     if segment.checkpoint is not None:
         base = _read_checkpoint(store, segment.checkpoint, location=location, threads=threads)
-    sources: list[CommitSource] = [*segment.compactions, *segment.commits]
-    commits = sorted(read_commits(store, sources, threads=threads), key=lambda commit: commit.version)
+    compacted = [_read_compaction(store, source) for source in segment.compactions]
+    published = read_commits(store, segment.commits, threads=threads)
+    commits = sorted([*compacted, *published], key=lambda commit: commit.version)
     state = replay(base, commits, location=location) if commits else base
     if state is None:
         raise CorruptLogError(
             f"The log of {location} holds neither a checkpoint nor a commit for version {segment.version}."
         )
-    return LoadedState(state=state, in_commit_timestamp=_last_timestamp(store, segment, commits, location))
+    return state, published
 
 
-def _last_timestamp(store: Store, segment: LogSegment, commits: Sequence[CommitActions], location: str) -> int | None:
-    last = next((commit for commit in commits if commit.version == segment.version), None)
-    if last is not None and last.commit_info is not None:
-        return last.commit_info.in_commit_timestamp
+def _read_compaction(store: Store, source: CompactedCommits) -> CommitActions:
     try:
-        # The checkpoint or a compaction covers the version itself; neither keeps commitInfo (REC-11).
-        data = store.read(published_source(location, segment.version).location)
+        # A cut-off compaction would be a state with too little in it; the commits it stands for are there to be read.
+        if not store.read(source.location).endswith(b"\n"):
+            raise CorruptLogError(f"{source.location} does not end with a whole line.")
+        return decode_source(store, source)
+    except (CorruptLogError, ObjectNotFoundError) as error:
+        raise _UnusableError(source, error) from error
+
+
+def _with_times(
+    store: Store,
+    location: str,
+    state: TableState,
+    *,
+    commits: Sequence[CommitActions],
+    ratified: Sequence[RatifiedSource],
+    times: Mapping[str, int],
+) -> LoadedState:
+    """``state`` with the time of its last commit; checkpoints and compactions hold no commitInfo (REC-11)."""
+    version = state.version
+    time = times.get(log_files.commit_file_name(version))
+    last = next((commit for commit in commits if commit.version == version), None)
+    if last is not None:
+        info = last.commit_info
+        return LoadedState(
+            state=state,
+            in_commit_timestamp=None if info is None else info.in_commit_timestamp,
+            txn_id=None if info is None else info.txn_id,
+            modification_time=time,
+        )
+    source: CommitSource = next(
+        (commit for commit in ratified if commit.version == version), published_source(location, version)
+    )
+    try:
+        info = action_json.decode_commit_info(read_source(store, source))
+        return LoadedState(
+            state=state,
+            in_commit_timestamp=None if info is None else info.in_commit_timestamp,
+            txn_id=None if info is None else info.txn_id,
+            modification_time=time,
+        )
+    except ObjectNotFoundError:
+        pass
+    checksum = read_checksum(store, location, version)
+    of_checkpoint = [
+        modified
+        for name, modified in times.items()
+        if (file := log_files.parse_log_file(name)) is not None
+        and not isinstance(file, log_files.CompactionFile | log_files.LastCheckpointFile)
+        and file.version == version
+    ]
+    return LoadedState(
+        state=state,
+        in_commit_timestamp=None if checksum is None else checksum.in_commit_timestamp,
+        has_commit=False,
+        modification_time=max(of_checkpoint, default=None),
+    )
+
+
+def read_checksum(store: Store, location: str, version: int) -> VersionChecksum | None:
+    """The checksum of ``version``, or None if there is none that can be understood (CRC-9)."""
+    try:
+        return decode_checksum(
+            store.read(f"{log_files.log_directory(location)}/{log_files.checksum_file_name(version)}")
+        )
     except ObjectNotFoundError:
         return None
-    info = action_json.decode_commit_info(data)
-    return None if info is None else info.in_commit_timestamp
 
 
 def _read_checkpoint(store: Store, source: CheckpointSource, *, location: str, threads: int) -> TableState:
     try:
-        contents = [read_checkpoint_file(store, part) for part in source.locations]
+        contents = _read_checkpoint_files(store, source.locations, threads=threads)
         sidecars = [sidecar for content in contents for sidecar in content.sidecars]
         directory = log_files.sidecars_directory(location)
-        names = [sidecar.path.rpartition("/")[2] for sidecar in sidecars]
-        if names:
-            with ThreadPoolExecutor(max_workers=min(threads, len(names))) as pool:
-                contents += pool.map(lambda name: read_checkpoint_file(store, f"{directory}/{name}"), names)
-        return state_from_checkpoint(contents, version=source.version, location=location)
+        # Whatever the path looks like, the file of that name in the table's own directory is meant (V2ACT-2).
+        names = [decode_path(sidecar.path.rpartition("/")[2]) for sidecar in sidecars]
+        contents += _read_checkpoint_files(store, [f"{directory}/{name}" for name in names], threads=threads)
+        state = state_from_checkpoint(contents, version=source.version, location=location)
+        if source.locations[0].endswith(".json"):
+            _refuse_shortened(store, source, state, location=location)
+        return state
     except (CorruptLogError, ObjectNotFoundError) as error:
-        raise _UnusableCheckpointError(source, str(error)) from error
+        raise _UnusableError(source, error) from error
+
+
+def _read_checkpoint_files(store: Store, locations: Sequence[str], *, threads: int) -> list[CheckpointContent]:
+    """Parts or sidecars, in their order; several at a time, as most of the time goes into waiting for a store."""
+    if len(locations) < 2:
+        return [read_checkpoint_file(store, location) for location in locations]
+    with ThreadPoolExecutor(max_workers=min(threads, len(locations))) as pool:
+        return list(pool.map(lambda location: read_checkpoint_file(store, location), locations))
+
+
+def _refuse_shortened(store: Store, source: CheckpointSource, state: TableState, *, location: str) -> None:
+    """Text cut off at the end of a line cannot be told from whole text, except by the checksum of that version."""
+    checksum = read_checksum(store, location, source.version)
+    if checksum is not None and (checksum.num_files, checksum.table_size_bytes) != (
+        state.files.num_files,
+        state.files.size_bytes,
+    ):
+        raise CorruptLogError(
+            f"{source.locations[0]} has {state.files.num_files} files, and the checksum of version {source.version} has "
+            f"{checksum.num_files}."
+        )
 
 
 def read_checkpoint_file(store: Store, location: str) -> CheckpointContent:
-    """One file of a checkpoint or one sidecar. Raises ObjectNotFoundError, CorruptLogError."""
+    """One file of a checkpoint or one sidecar. Raises ObjectNotFoundError, CorruptLogError; both name the file."""
     data = store.read(location)
-    if location.endswith(".json"):
-        return checkpoints.read_checkpoint_json(data)
-    # Parsed statistics and partition values repeat what the text columns say; they are read only where the text is missing.
-    return checkpoints.read_checkpoint(decode_parquet(data, checkpoints.columns_to_read(populated_columns(data))))
+    try:
+        if location.endswith(".json"):
+            return checkpoints.read_checkpoint_json(data)
+        paths = leaf_columns(data)
+        content = checkpoints.read_checkpoint(decode_parquet(data, checkpoints.columns_to_read(paths)))
+        if checkpoints.needs_parsed_statistics(content, paths):
+            content = checkpoints.read_checkpoint(
+                decode_parquet(data, checkpoints.columns_with_parsed_statistics(paths))
+            )
+        return content
+    except CorruptLogError as error:
+        raise CorruptLogError(f"{location}: {error}") from error

@@ -7,7 +7,7 @@ run at once: "exists already" counts as done (CM-P3). Staged files stay; metadat
 from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.catalog import Catalog, RatifiedCommits
-from cm_delta_dagster.client.log_reader import published_source, staged_source
+from cm_delta_dagster.client.log_reader import published_source, ratified_source, read_source
 from cm_delta_dagster.errors import ObjectAlreadyExistsError
 from cm_delta_dagster.storage.store import Store
 
@@ -30,6 +30,7 @@ def publish_commits(
         The versions published or found published, ascending; empty if nothing was pending.
 
     Raises:
+        CorruptLogError: a staged file is not what was ratified.
         StorageError: a commit could not be copied; those after it were not tried (CM-P2), those before are reported.
     """
     held = contents or {}
@@ -40,7 +41,7 @@ def publish_commits(
                 continue
             data = held.get(commit.version)
             if data is None:
-                data = store.read(staged_source(location, commit).location)
+                data = read_source(store, ratified_source(location, commit))
             _publish_one(store, published_source(location, commit.version).location, data)
             done.append(commit.version)
     finally:

@@ -109,5 +109,6 @@ class Snapshot:
             schema=self.schema,
             partition_columns=self.partition_columns,
             mapping=self.column_mapping,
+            index=self.state.files.index,
         )
         return files.filter(mask)

@@ -1,16 +1,16 @@
 """A table that a catalog manages: snapshots, time travel, transactions. Room: client. Log only, no rows."""
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from cm_delta_dagster.catalog.catalog import MaintenanceDecision, MaintenanceKind, RatifiedCommits, TableIdentifier
 from cm_delta_dagster.client.after_commit import AfterCommit, BackgroundWork
+from cm_delta_dagster.client.commit_log import CommitLog, LoadedCommit
 from cm_delta_dagster.client.committer import TableCommitter, advance, changes_data
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.log_reader import LoadedState, commit_sources, load_state, read_commits
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
-from cm_delta_dagster.client.time_travel import earliest_version, version_as_of
 from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.errors import (
     CorruptLogError,
@@ -19,6 +19,9 @@ from cm_delta_dagster.errors import (
     ObjectNotFoundError,
     VersionNotFoundError,
 )
+from cm_delta_dagster.protocol import log_files, log_segment
+from cm_delta_dagster.protocol.commit_timestamps import in_commit_timestamp_period
+from cm_delta_dagster.protocol.metadata_check import check_metadata
 from cm_delta_dagster.protocol.table_features import check_readable, is_catalog_managed
 from cm_delta_dagster.storage.store import Store
 
@@ -53,17 +56,15 @@ class Table:
         self.location = location
         self.store = store
         self.services = services
-        self._committer = TableCommitter(
+        self.after_commit = AfterCommit(
             store=store,
             catalog=services.catalog,
-            settings=services.settings,
-            after_commit=AfterCommit(
-                store=store,
-                catalog=services.catalog,
-                background=services.background,
-                now_ms=services.now_ms,
-                remember=services.remember_snapshot,
-            ),
+            background=services.background,
+            now_ms=services.now_ms,
+            remember=services.remember_snapshot,
+        )
+        self._committer = TableCommitter(
+            store=store, catalog=services.catalog, settings=services.settings, after_commit=self.after_commit
         )
 
     @property
@@ -81,9 +82,10 @@ class Table:
         """
         if version is not None and timestamp_ms is not None:
             raise InvalidArgumentError("Give a version or a timestamp, not both.")
-        ratified = self.catalog.get_ratified_commits(self.table_id)
+        ratified = self._ratified()
         if timestamp_ms is not None:
-            version = version_as_of(self, ratified, timestamp_ms)
+            log = self._commit_log(ratified)
+            version = log.version_at_or_before(timestamp_ms, oldest=log.earliest_readable)
         if version is None or version == ratified.latest_version:
             return self._latest(ratified)
         if not 0 <= version <= ratified.latest_version:
@@ -94,13 +96,55 @@ class Table:
         try:
             return self._load(ratified, version)
         except CorruptLogError as error:
-            oldest = earliest_version(self, ratified)
-            if version >= oldest:
+            names = [status.name for status in self.store.list_from(log_files.log_directory(self.location))]
+            oldest = log_segment.version_after_cleanup(
+                names,
+                ratified=[commit.version for commit in ratified.commits],
+                version=version,
+                latest=ratified.latest_version,
+            )
+            if oldest is None:
                 raise
             raise VersionNotFoundError(
                 f"Version {version} of {self.identifier} was removed by metadata cleanup; the oldest readable version is "
                 f"{oldest}."
             ) from error
+
+    def commit_log(self) -> CommitLog:
+        """The commits that can be had now, ratified ones included, up to the catalog's latest version (CM-R9)."""
+        return self._commit_log(self._ratified())
+
+    def commits(self, start: int, end: int) -> Iterator[LoadedCommit]:
+        """Every version of ``start..end`` exactly once, oldest first; compactions are never used (LC-8).
+
+        Raises:
+            VersionNotFoundError: the range lies outside of the commits that are still there.
+            CorruptLogError: a commit in between is missing or unreadable.
+        """
+        done = start - 1
+        try:
+            for commit in self.commit_log().load(start, end):
+                yield commit
+                done = commit.version
+        except CorruptLogError as error:
+            if not isinstance(error.__cause__, ObjectNotFoundError):
+                raise
+        if done < end:
+            # A commit may have been published and its staged file cleaned since the answer: ask once more (CM-R10).
+            yield from self.commit_log().load(done + 1, end)
+
+    def version_range(self) -> tuple[int, int]:
+        """The oldest version that can be rebuilt (TT-5), and the catalog's latest."""
+        log = self.commit_log()
+        return log.earliest_readable, log.latest
+
+    def version_at_or_before(self, timestamp_ms: int) -> int:
+        """See :meth:`ReadableTable.version_at_or_before`."""
+        return self.commit_log().version_at_or_before(timestamp_ms)
+
+    def version_at_or_after(self, timestamp_ms: int) -> int:
+        """See :meth:`ReadableTable.version_at_or_after`."""
+        return self.commit_log().version_at_or_after(timestamp_ms)
 
     def start_transaction(
         self,
@@ -122,6 +166,21 @@ class Table:
     def maintenance_decision(self, kind: MaintenanceKind) -> MaintenanceDecision:
         """Ask the catalog whether that maintenance is permitted on this table now (CM-M5)."""
         return self.catalog.maintenance_decision(self.identifier, kind)
+
+    def _ratified(self) -> RatifiedCommits:
+        return self.catalog.get_ratified_commits(self.table_id)
+
+    def _commit_log(self, ratified: RatifiedCommits) -> CommitLog:
+        latest = self._latest(ratified)
+        return CommitLog(
+            identifier=self.identifier,
+            location=self.location,
+            store=self.store,
+            latest=latest.version,
+            period=in_commit_timestamp_period(latest.protocol, latest.metadata),
+            ratified=ratified.commits,
+            threads=self.services.settings.read_threads,
+        )
 
     def _latest(self, ratified: RatifiedCommits) -> Snapshot:
         cached = self.services.cached_snapshot(self.table_id)
@@ -149,11 +208,6 @@ class Table:
 
     def _load(self, ratified: RatifiedCommits, version: int) -> Snapshot:
         loaded = self._load_state(ratified, version)
-        if loaded.in_commit_timestamp is None:
-            raise CorruptLogError(
-                f"Version {version} of {self.identifier} carries no inCommitTimestamp, which every commit of a "
-                "catalog-managed table must have; the commit is corrupt or is not one of this catalog."
-            )
         snapshot = Snapshot(
             identifier=str(self.identifier),
             table_id=self.table_id,
@@ -161,11 +215,29 @@ class Table:
             version=version,
             published_version=min(ratified.published_version, version),
             data_version=self._data_version(ratified, version),
-            timestamp_ms=loaded.in_commit_timestamp,
+            timestamp_ms=self._time(loaded),
             state=loaded.state,
         )
-        self._check(snapshot)
+        if version < ratified.latest_version and not is_catalog_managed(snapshot.protocol):
+            # An older version may be of the time before a catalog managed the table; the latest one decides (TT-4).
+            self._latest(ratified)
+            self._check_readable(snapshot)
+        else:
+            self._check(snapshot)
         return snapshot
+
+    def _time(self, loaded: LoadedState) -> int:
+        """Commit time of the loaded version (ICT-10, ICT-12)."""
+        if loaded.in_commit_timestamp is not None:
+            return loaded.in_commit_timestamp
+        period = in_commit_timestamp_period(loaded.state.protocol, loaded.state.metadata)
+        before = period is None or not period.covers(loaded.state.version)
+        if before and not is_catalog_managed(loaded.state.protocol) and loaded.modification_time is not None:
+            return loaded.modification_time
+        raise CorruptLogError(
+            f"Version {loaded.state.version} of {self.identifier} carries no inCommitTimestamp, which every commit of a "
+            "catalog-managed table must have; the commit is corrupt, missing, or is not one of this catalog."
+        )
 
     def _data_version(self, ratified: RatifiedCommits, version: int) -> int:
         """Newest version at or before ``version`` that changed data: the catalog knows it for the latest one only."""
@@ -186,7 +258,7 @@ class Table:
             return self._read(ratified, version)
         except ObjectNotFoundError:
             # A commit may have been published and its staged file cleaned since the answer: ask once more (CM-R10).
-            again = self.catalog.get_ratified_commits(self.table_id)
+            again = self._ratified()
         try:
             return self._read(again, version)
         except ObjectNotFoundError as error:
@@ -204,8 +276,13 @@ class Table:
             threads=self.services.settings.read_threads,
         )
 
+    def _check_readable(self, snapshot: Snapshot) -> None:
+        name = f"{snapshot.identifier} at version {snapshot.version}"
+        check_readable(snapshot.protocol, name, metadata=snapshot.metadata)
+        check_metadata(snapshot.metadata, name)
+
     def _check(self, snapshot: Snapshot) -> None:
-        check_readable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+        self._check_readable(snapshot)
         if not is_catalog_managed(snapshot.protocol):
             raise NotCatalogManagedError(
                 f"The catalog manages {self.identifier}, but its log at {self.location} does not list the feature catalogManaged. "

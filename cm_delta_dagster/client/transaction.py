@@ -6,7 +6,7 @@ the committer, which proposes it, rebases it over winners and reports the outcom
 
 import typing
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -155,19 +155,9 @@ class Transaction:
 
     def changed_partitions(self) -> tuple[Mapping[str, str | None], ...] | None:
         """Partition values of the files that change data, each once; None if they are unknown or too many to tell the feed."""
-        changed: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
-        if not self.snapshot.partition_columns or self._metadata is not None:
+        if self._metadata is not None:
             return None
-        files: list[AddFile | RemoveFile] = [*self._adds, *self._removes]
-        for file in files:
-            if not file.data_change:
-                continue
-            if file.partition_values is None:
-                return None
-            changed.setdefault(tuple(file.partition_values.items()), file.partition_values)
-            if len(changed) > _MAX_PARTITIONS_IN_FEED:
-                return None
-        return tuple(changed.values())
+        return changed_partitions(self.snapshot.partition_columns, [*self._adds, *self._removes])
 
     @property
     def isolation(self) -> IsolationLevel:
@@ -252,3 +242,21 @@ class Transaction:
             raise IllegalCommitError("This transaction was already committed; start another one.")
         self._finished = True
         return self._committer.commit(self)
+
+
+def changed_partitions(
+    partition_columns: Sequence[str], files: Iterable[AddFile | RemoveFile]
+) -> tuple[Mapping[str, str | None], ...] | None:
+    """Partition values of those ``files`` that change data, each once; None if they are unknown or too many."""
+    if not partition_columns:
+        return None
+    changed: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
+    for file in files:
+        if not file.data_change:
+            continue
+        if file.partition_values is None:
+            return None
+        changed.setdefault(tuple(file.partition_values.items()), file.partition_values)
+        if len(changed) > _MAX_PARTITIONS_IN_FEED:
+            return None
+    return tuple(changed.values())

@@ -1,34 +1,29 @@
-"""CREATE TABLE (protocol "Creating catalog-managed tables"). Room: operations.
+"""CREATE TABLE, empty or with its first rows (protocol "Creating catalog-managed tables"). Room: operations.
 
 Three phases: the catalog reserves an id and a location, the client writes version 0 there, the catalog registers the
-name. The name comes last, so that a failure before leaves nothing that can be seen; what a failed creation leaves on
-storage lies at a location that no table will ever have (CM-D5). No rows are written here.
+name. The first rows are part of version 0: nobody ever sees the table without them. Rows themselves are written by the
+verb that is handed in, to a table that looks empty to it.
 """
 
 import json
 import logging
-import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from cm_delta_dagster.catalog.catalog import CommitSummary, StagingTable, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.catalog import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.creation import NewTable
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
-    CatalogUnavailableError,
-    CommitStateUnknownError,
-    IllegalCommitError,
     InvalidArgumentError,
-    ObjectAlreadyExistsError,
     SchemaMismatchError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from cm_delta_dagster.protocol import action_json, log_files
-from cm_delta_dagster.protocol.actions import Action, CommitInfo, Metadata, Protocol
-from cm_delta_dagster.protocol.commit_timestamps import next_in_commit_timestamp
+from cm_delta_dagster.protocol.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.partition_values import is_partition_type
 from cm_delta_dagster.protocol.schema import (
     StructType,
@@ -48,7 +43,22 @@ from cm_delta_dagster.protocol.table_properties import check_user_properties, de
 
 _log = logging.getLogger(__name__)
 
-OPERATION = "CREATE TABLE"
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDesign:
+    """What a table is to be.
+
+    Attributes:
+        partition_columns: top-level columns of ``schema``, in partition order; case is ignored.
+        properties: table properties besides those that every table of this package has.
+    """
+
+    schema: StructType
+    partition_columns: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
 
 
 def create_table(
@@ -75,25 +85,63 @@ def create_table(
         CommitStateUnknownError: the catalog did not answer the registration; the table exists whole or not at all.
         CatalogUnavailableError, StorageError: a phase before the registration failed; no table exists.
     """
-    name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
-    user_properties = dict(properties or {})
-    check_column_names(schema)
-    check_user_properties(user_properties)
-    draft = Metadata(
-        id=str(uuid.uuid4()),
-        schema_string=schema_to_json(schema),
-        partition_columns=check_partition_columns(schema, partition_columns),
-        configuration=stored_properties(user_properties),
-        description=description,
-        created_time=client.now_ms(),
+    design = TableDesign(
+        schema=schema, partition_columns=partition_columns, properties=dict(properties or {}), description=description
     )
-    protocol = _protocol(schema, draft, user_properties, table=str(name))
-    staging = client.catalog.create_staging_table(name)
-    metadata = replace(draft, configuration={**draft.configuration, **default_properties(staging.table_id)})
-    info = _commit_info(client, metadata, user_properties, context)
-    _write_version_0(client, staging, [info, protocol, metadata])
-    entry = _register(client, staging, name, _summary(info))
-    return client.open(entry)
+
+    def nothing(table: NewTable) -> None:
+        table.commit_empty(context)
+
+    table, _ = _create(client, _name(identifier), design, nothing)
+    return table
+
+
+def create_table_as(
+    client: DeltaClient,
+    *,
+    identifier: TableIdentifier | str,
+    design: TableDesign,
+    write: Callable[[Table], _Result],
+) -> tuple[Table, _Result]:
+    """Make a table whose version 0 holds what ``write`` writes, and give it its name.
+
+    Args:
+        write: calls one verb, such as ``append`` or ``merge``, on the table that it is given.
+
+    Raises:
+        TableAlreadyExistsError: the name is taken; found before anything is written, or at the registration, and then
+            every file written for this table was deleted.
+        CmDeltaError: whatever :func:`create_table` and ``write`` raise; unless it is a CommitStateUnknownError, no table
+            exists.
+    """
+    return _create(client, _name(identifier), design, write)
+
+
+def write_or_create(
+    client: DeltaClient,
+    *,
+    identifier: TableIdentifier | str,
+    design: Callable[[], TableDesign],
+    write: Callable[[Table], _Result],
+) -> tuple[Table, _Result]:
+    """Write to the table of that name; where there is none, as :func:`create_table_as`.
+
+    Of several callers at once one creates the table and the others write to it.
+
+    Args:
+        design: asked for only if there is no such table.
+        write: calls one verb on the table that it is given; called again if the table turned up meanwhile.
+    """
+    name = _name(identifier)
+    try:
+        table = client.table(name)
+    except TableNotFoundError:
+        try:
+            return _create(client, name, design(), write)
+        except TableAlreadyExistsError:
+            _log.info("Another writer created %s at the same moment; the rows go there", name)
+            table = client.table(name)
+    return table, write(table)
 
 
 def open_or_create(
@@ -115,7 +163,7 @@ def open_or_create(
         SchemaMismatchError: the table exists and rows of ``schema`` could not be appended to it, or it is partitioned
             otherwise.
     """
-    name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+    name = _name(identifier)
     try:
         table = client.table(name)
     except TableNotFoundError:
@@ -132,8 +180,17 @@ def open_or_create(
         except TableAlreadyExistsError:
             _log.info("Another writer created %s at the same moment; it is opened instead", name)
             table = client.table(name)
-    _check_fits(table, schema, partition_columns)
+    reconcile_schemas(table.snapshot().schema, schema, mode=SchemaMode.STRICT)
+    check_partitioning(table, partition_columns)
     return table
+
+
+def first_schema(offered: StructType) -> StructType:
+    """Columns of a table that rows of ``offered`` are to be the first of.
+
+    As nullable as they may be: whether a plan can prove that a column holds no NULL changes from one run to the next.
+    """
+    return reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
 
 
 def check_partition_columns(schema: StructType, partition_columns: Sequence[str]) -> tuple[str, ...]:
@@ -171,85 +228,9 @@ def check_partition_columns(schema: StructType, partition_columns: Sequence[str]
     return tuple(fields)
 
 
-def _protocol(schema: StructType, draft: Metadata, properties: Mapping[str, str], *, table: str) -> Protocol:
-    """What the new table asks of its clients; refused here, not at the first write, if this client cannot do it."""
-    features = required_features(schema, draft.configuration) | requested_features(properties)
-    protocol = catalog_managed_protocol(extra_features=features)
-    check_writable(protocol, table, metadata=draft)
-    return protocol
-
-
-def _commit_info(
-    client: DeltaClient, metadata: Metadata, properties: Mapping[str, str], context: CommitContext
-) -> CommitInfo:
-    timestamp = next_in_commit_timestamp(client.now_ms(), None)
-    parameters = {
-        "isManaged": "true",
-        "partitionBy": json.dumps(list(metadata.partition_columns)),
-        "properties": json.dumps(dict(properties)),
-    }
-    if metadata.description is not None:
-        parameters["description"] = metadata.description
-    return CommitInfo(
-        in_commit_timestamp=timestamp,
-        timestamp=timestamp,
-        txn_id=str(uuid.uuid4()),
-        operation=OPERATION,
-        operation_parameters=parameters,
-        operation_metrics={},
-        isolation_level="Serializable",
-        is_blind_append=True,
-        engine_info=context.engine_info,
-        user_metadata=context.user_metadata,
-        tags=dict(context.tags) or None,
-    )
-
-
-def _summary(info: CommitInfo) -> CommitSummary:
-    assert info.txn_id is not None and info.in_commit_timestamp is not None
-    return CommitSummary(
-        txn_id=info.txn_id,
-        in_commit_timestamp=info.in_commit_timestamp,
-        operation=OPERATION,
-        data_change=True,
-        tags=dict(info.tags or {}),
-    )
-
-
-def _write_version_0(client: DeltaClient, staging: StagingTable, actions: Sequence[Action]) -> None:
-    action_json.check_commit(actions)
-    location = f"{log_files.log_directory(staging.location)}/{log_files.commit_file_name(0)}"
-    try:
-        client.stores.store_for(staging.location).write_if_absent(location, action_json.encode_commit(actions))
-    except ObjectAlreadyExistsError as error:
-        raise IllegalCommitError(
-            f"The catalog reserved {staging.location} for a new table, but a Delta log is there already. Nothing was "
-            "changed. Two catalogs may be using one warehouse directory; give each its own."
-        ) from error
-
-
-def _register(client: DeltaClient, staging: StagingTable, name: TableIdentifier, summary: CommitSummary) -> TableEntry:
-    """Phase 3. Asking again is safe: the same id under the same name answers with the entry."""
-    settings = client.settings
-    attempt = 1
-    while True:
-        try:
-            return client.catalog.register_table(staging.table_id, name, summary=summary)
-        except CatalogUnavailableError as error:
-            if attempt >= settings.max_resolve_attempts:
-                raise CommitStateUnknownError(
-                    f"The catalog did not answer whether {name} was registered ({error}). The table exists whole or "
-                    "not at all. Once the catalog answers again, open it by its name, or create it again if it is not "
-                    "found."
-                ) from error
-            _log.warning("No answer to the registration of %s: %s", name, error)
-        time.sleep(min(settings.retry_max_seconds, settings.retry_initial_seconds * 2**attempt))
-        attempt += 1
-
-
-def _check_fits(table: Table, schema: StructType, partition_columns: Sequence[str]) -> None:
+def check_partitioning(table: Table, partition_columns: Sequence[str]) -> None:
+    """Raises SchemaMismatchError if the table is partitioned otherwise."""
     snapshot = table.snapshot()
-    reconcile_schemas(snapshot.schema, schema, mode=SchemaMode.STRICT)
     wanted = tuple(name.casefold() for name in partition_columns)
     found = tuple(name.casefold() for name in snapshot.partition_columns)
     if wanted != found:
@@ -258,3 +239,65 @@ def _check_fits(table: Table, schema: StructType, partition_columns: Sequence[st
             f"{list(partition_columns)}. Ask for the partitioning it has, or for another name. Its "
             f"columns:\n{schema_text(snapshot.schema)}"
         )
+
+
+def _name(identifier: TableIdentifier | str) -> TableIdentifier:
+    return TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+
+
+def _create(
+    client: DeltaClient, name: TableIdentifier, design: TableDesign, write: Callable[[NewTable], _Result]
+) -> tuple[Table, _Result]:
+    table = _reserve(client, name, design)
+    try:
+        result = write(table)
+    except BaseException:
+        table.clear()
+        raise
+    if table.entry is None:
+        raise InvalidArgumentError(f"{name} was not created, because nothing was committed to it. Write to it.")
+    return client.open(table.entry), result
+
+
+def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> NewTable:
+    """Phase 1; whatever cannot be is refused before."""
+    check_column_names(design.schema)
+    check_user_properties(design.properties)
+    draft = Metadata(
+        id=str(uuid.uuid4()),
+        schema_string=schema_to_json(design.schema),
+        partition_columns=check_partition_columns(design.schema, design.partition_columns),
+        configuration=stored_properties(design.properties),
+        description=design.description,
+        created_time=client.now_ms(),
+    )
+    protocol = _protocol(design.schema, draft, design.properties, table=str(name))
+    staging = client.catalog.create_staging_table(name)
+    return NewTable(
+        services=client,
+        identifier=name,
+        staging=staging,
+        store=client.stores.store_for(staging.location),
+        metadata=replace(draft, configuration={**draft.configuration, **default_properties(staging.table_id)}),
+        protocol=protocol,
+        parameters=_parameters(draft, design),
+    )
+
+
+def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
+    parameters = {
+        "isManaged": "true",
+        "partitionBy": json.dumps(list(draft.partition_columns)),
+        "properties": json.dumps(dict(design.properties)),
+    }
+    if design.description is not None:
+        parameters["description"] = design.description
+    return parameters
+
+
+def _protocol(schema: StructType, draft: Metadata, properties: Mapping[str, str], *, table: str) -> Protocol:
+    """What the new table asks of its clients; refused here, not at the first write, if this client cannot do it."""
+    features = required_features(schema, draft.configuration) | requested_features(properties)
+    protocol = catalog_managed_protocol(extra_features=features)
+    check_writable(protocol, table, metadata=draft)
+    return protocol

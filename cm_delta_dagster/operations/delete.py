@@ -5,15 +5,14 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import as_predicate, names_table
 from cm_delta_dagster.operations.removal import plan_removal
 from cm_delta_dagster.operations.row_commit import (
     TargetShape,
     WriteResult,
-    as_predicate,
     begin,
     check_not_append_only,
     json_text,
-    names_table,
     size_of,
 )
 from cm_delta_dagster.protocol.predicates import Predicate, to_sql

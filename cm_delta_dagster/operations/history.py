@@ -3,13 +3,13 @@
 from itertools import islice
 
 from cm_delta_dagster.client.history import HistoryEntry, find_transaction, iterate_history
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.errors import InvalidArgumentError
 
 __all__ = ["HistoryEntry", "find_transaction", "history"]
 
 
-def history(table: Table, *, limit: int | None = None) -> tuple[HistoryEntry, ...]:
+def history(table: ReadableTable, *, limit: int | None = None) -> tuple[HistoryEntry, ...]:
     """Commits from the latest version down, at most ``limit`` of them (HIST-1).
 
     Ratified but unpublished commits are included (HIST-3); commits removed by log cleanup are not.

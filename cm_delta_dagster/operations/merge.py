@@ -16,15 +16,14 @@ from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempoten
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, PartitionMismatchError
+from cm_delta_dagster.operations.arguments import as_predicate, names_table
 from cm_delta_dagster.operations.row_commit import (
     RowCommit,
     WriteResult,
     already_done,
-    as_predicate,
     begin,
     check_not_append_only,
     json_text,
-    names_table,
     rows_of_files,
     scan_files,
     scan_files_by_name,

@@ -6,10 +6,12 @@ and a concurrent change of the same files exactly one succeeds. Z-order and clus
 """
 
 import json
-from collections.abc import Sequence
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,17 +29,21 @@ from cm_delta_dagster.errors import (
     IllegalCommitError,
     InvalidArgumentError,
 )
+from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.maintenance import maintenance_claim, require_permission
-from cm_delta_dagster.operations.row_commit import as_predicate
+from cm_delta_dagster.operations.row_commit import scan_files, scan_files_by_name, size_of
 from cm_delta_dagster.protocol.actions import AddFile
 from cm_delta_dagster.protocol.file_actions import adds_to_table, partition_column, removes_of
 from cm_delta_dagster.protocol.partition_values import parse_partition_value
 from cm_delta_dagster.protocol.predicates import Predicate, columns_of, partition_only, to_sql
 from cm_delta_dagster.protocol.statistics import num_records, statistics_columns
 from cm_delta_dagster.protocol.table_features import check_writable
-from cm_delta_dagster.spark.scan import scan
-from cm_delta_dagster.spark.session import temporary_settings
-from cm_delta_dagster.spark.write import WrittenFiles, discard, write_files
+from cm_delta_dagster.spark.bins import together_by_bin
+from cm_delta_dagster.spark.layout import absolute_locations
+from cm_delta_dagster.spark.write import WrittenFiles, write_files
+from cm_delta_dagster.storage.discard import discard_below
+
+_log = logging.getLogger(__name__)
 
 TARGET_SIZE = 1 << 30
 """Bytes that a rewritten file aims at (OPT-1)."""
@@ -49,10 +55,13 @@ PACKED_TAG = "OPTIMIZE_TARGET_SIZE"
 """Tag of a rewritten file: the target it was packed for. A bin of nothing but such files is not rewritten again
 (OPT-2)."""
 
-_BINS_PER_JOB = 64
+_BINS_PER_JOB = 1000
+_BYTES_PER_JOB = 8 << 30
+"""What one job shuffles at most, so that it needs no more room on local disks; a larger bin has a job of its own."""
 
-# Since Spark 4.1 a union of single-partition children may become one partition, which would put all bins into one file.
-_ONE_TASK_PER_BIN = {"spark.sql.unionOutputPartitioning": "false"}
+_BYTES_PER_TASK = 64 << 20
+_BINS_PER_TASK = 50
+_LEAST_TASKS = 16
 
 
 class OptimizeOutcome(StrEnum):
@@ -269,21 +278,61 @@ def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: lis
     """Write one file for each bin, many bins in one Spark job; what was written is added to ``written`` at once."""
     snapshot = plan.snapshot
     columns = statistics_columns(snapshot.schema, snapshot.partition_columns, snapshot.properties)
-    with temporary_settings(spark, _ONE_TASK_PER_BIN):
-        for start in range(0, len(plan.bins), _BINS_PER_JOB):
-            bins = plan.bins[start : start + _BINS_PER_JOB]
-            frames = [_scan(table, snapshot, files, spark).coalesce(1) for files in bins]
-            written.append(
-                write_files(
-                    reduce(DataFrame.unionAll, frames),
-                    store=table.store,
-                    location=table.location,
-                    schema=snapshot.schema,
-                    partition_columns=snapshot.partition_columns,
-                    statistics_columns=columns,
-                    compression=snapshot.properties.parquet_compression,
-                )
+    started, done = time.monotonic(), 0
+    for bins in _jobs(plan.bins):
+        written.append(
+            write_files(
+                _rows_by_bin(table, snapshot, bins, spark),
+                store=table.store,
+                location=table.location,
+                schema=snapshot.schema,
+                partition_columns=snapshot.partition_columns,
+                statistics_columns=columns,
+                compression=snapshot.properties.parquet_compression,
             )
+        )
+        done += len(bins)
+        _log.info(
+            "OPTIMIZE of %s: %d of %d files written after %.1f seconds",
+            snapshot.identifier,
+            done,
+            plan.num_bins,
+            time.monotonic() - started,
+        )
+
+
+def _jobs(bins: Sequence[pa.Table]) -> Iterator[Sequence[pa.Table]]:
+    """Runs of bins that one Spark job rewrites."""
+    job: list[pa.Table] = []
+    total = 0
+    for files in bins:
+        size = size_of(files)
+        if job and (len(job) == _BINS_PER_JOB or total + size > _BYTES_PER_JOB):
+            yield job
+            job, total = [], 0
+        job.append(files)
+        total += size
+    if job:
+        yield job
+
+
+def _rows_by_bin(table: Table, snapshot: Snapshot, bins: Sequence[pa.Table], spark: SparkSession) -> DataFrame:
+    """The rows of all bins, each bin whole in one task and no two of one partition in the same."""
+    if len(bins) == 1:
+        return _scan(table, snapshot, bins[0], spark).coalesce(1)
+    files = pa.concat_tables(bins)
+    rows = scan_files_by_name(table, snapshot, spark, files, snapshot.schema)
+    locations = [absolute_locations(table.location, members["path"]) for members in bins]
+    return together_by_bin(rows, locations, tasks=_num_tasks(bins, snapshot.partition_columns, size_of(files)))
+
+
+def _num_tasks(bins: Sequence[pa.Table], partition_columns: Sequence[str], size: int) -> int:
+    """A task costs as much as a small file, so small bins share one; bins follow each other by partition."""
+    heads = pa.concat_tables([files.slice(0, 1) for files in bins])
+    values = [partition_column(heads, name).to_pylist() for name in partition_columns]
+    most = max(Counter(zip(*values, strict=True)).values()) if values else len(bins)
+    wanted = max(most, -(-size // _BYTES_PER_TASK), -(-len(bins) // _BINS_PER_TASK), _LEAST_TASKS)
+    return min(len(bins), wanted)
 
 
 def _adds(written: Sequence[WrittenFiles], plan: OptimizePlan) -> tuple[AddFile, ...]:
@@ -294,18 +343,11 @@ def _adds(written: Sequence[WrittenFiles], plan: OptimizePlan) -> tuple[AddFile,
 
 def _discard(table: Table, written: Sequence[WrittenFiles]) -> None:
     for files in written:
-        discard(table.store, files.directory)
+        discard_below(table.store, files.directory)
 
 
 def _scan(table: Table, snapshot: Snapshot, files: pa.Table, spark: SparkSession) -> DataFrame:
-    return scan(
-        spark,
-        store=table.store,
-        location=table.location,
-        schema=snapshot.schema,
-        partition_columns=snapshot.partition_columns,
-        files=files,
-    )
+    return scan_files(table, snapshot, spark, files, snapshot.schema)
 
 
 def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], spark: SparkSession) -> int:

@@ -4,13 +4,11 @@ Nothing here decides which rows change. New files exist before the commit and ar
 that proves that no commit names them.
 """
 
-import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +20,6 @@ from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.errors import (
-    CmDeltaError,
     CommitConflictError,
     CommitRejectedError,
     CommitRetriesExceededError,
@@ -33,7 +30,6 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.protocol.actions import Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.file_actions import removes_of
-from cm_delta_dagster.protocol.predicate_text import parse_predicate
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import (
     ArrayType,
@@ -53,30 +49,8 @@ from cm_delta_dagster.protocol.table_properties import TableProperties
 from cm_delta_dagster.spark.rewrite import count_rows
 from cm_delta_dagster.spark.scan import scan, scan_with_files
 from cm_delta_dagster.spark.schema import schema_of
-from cm_delta_dagster.spark.write import WrittenFiles, discard, write_files
-
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
-
-
-def names_table(
-    verb: Callable[Concatenate[Table, _Arguments], _Result],
-) -> Callable[Concatenate[Table, _Arguments], _Result]:
-    """Put the name of the table in front of an error of ``verb`` that does not tell it.
-
-    Rows and columns are checked where their table has no name; a run that writes several tables needs it.
-    """
-
-    @functools.wraps(verb)
-    def named(table: Table, /, *arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
-        try:
-            return verb(table, *arguments, **keywords)
-        except CmDeltaError as error:
-            if str(table.identifier) not in str(error):
-                error.args = (f"{table.identifier}: {error}",)
-            raise
-
-    return named
+from cm_delta_dagster.spark.write import WrittenFiles, write_files
+from cm_delta_dagster.storage.discard import discard_below
 
 
 class WriteOutcome(StrEnum):
@@ -125,11 +99,6 @@ class TargetShape:
     schema: StructType
     metadata: Metadata
     protocol: Protocol
-
-
-def as_predicate(where: Predicate | str | None, schema: StructType) -> Predicate | None:
-    """SQL text or a predicate value as a predicate. Raises InvalidArgumentError for text that is no condition."""
-    return parse_predicate(where, schema) if isinstance(where, str) else where
 
 
 def check_not_append_only(snapshot: Snapshot, doing: str) -> None:
@@ -288,7 +257,7 @@ class RowCommit:
     def discard(self) -> None:
         """Delete the files written so far."""
         for files in self.written:
-            discard(self.table.store, files.directory)
+            discard_below(self.table.store, files.directory)
 
     def write(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
         """Write rows that the commit will add."""

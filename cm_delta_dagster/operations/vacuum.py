@@ -17,7 +17,6 @@ from cm_delta_dagster.catalog.catalog import MaintenanceKind, RatifiedCommits
 from cm_delta_dagster.client.log_reader import commit_sources, read_commits
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.client.time_travel import earliest_version
 from cm_delta_dagster.errors import InvalidArgumentError, RetentionTooShortError
 from cm_delta_dagster.operations.maintenance import MaintenanceClaim, maintenance_claim, require_permission
 from cm_delta_dagster.protocol import log_files, retention
@@ -193,7 +192,7 @@ def _removes_to_honour(table: Table, snapshot: Snapshot, *, now_ms: int, retenti
 def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Iterator[CommitActions]:
     """Commits of the snapshot's history made at or after ``since_ms``, newest first, as far as the log reaches back."""
     ratified: RatifiedCommits = table.catalog.get_ratified_commits(table.table_id)
-    first = earliest_version(table, ratified)
+    first = table.commit_log().first
     end = snapshot.version
     while end >= first:
         start = max(first, end - _COMMITS_AT_ONCE + 1)

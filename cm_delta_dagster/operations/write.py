@@ -6,16 +6,15 @@ from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempoten
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.operations.arguments import as_predicate, names_table
 from cm_delta_dagster.operations.removal import Removal, plan_removal
 from cm_delta_dagster.operations.row_commit import (
     WriteOutcome,
     WriteResult,
     already_done,
-    as_predicate,
     begin,
     check_not_append_only,
     json_text,
-    names_table,
     size_of,
     target_shape,
 )

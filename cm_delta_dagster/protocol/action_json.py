@@ -6,6 +6,7 @@ together).
 """
 
 import json
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,16 @@ from cm_delta_dagster.protocol.actions import (
     SidecarFile,
 )
 from cm_delta_dagster.protocol.bulk_json import parse_file_actions
-from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, REMOVE_SCHEMA
+from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, REMOVE_SCHEMA, dv_ids, refuse_incomplete
+from cm_delta_dagster.protocol.json_fields import (
+    long,
+    nullable_texts,
+    optional_list,
+    optional_long,
+    optional_text,
+    optional_texts,
+    text,
+)
 
 LARGE_COMMIT_BYTES = 256 * 1024
 """From this size on a commit is parsed by ``pyarrow.json``."""
@@ -250,23 +260,36 @@ def decode_commit_info(data: bytes) -> CommitInfo | None:
     """The ``commitInfo`` of the first line, without looking at the rest (ICT-12); None if that is another action."""
     end = data.find(b"\n")
     try:
-        first = json.loads(data if end < 0 else data[:end])
-    except ValueError:
+        first = json.loads((data if end < 0 else data[:end]).decode())
+    except (ValueError, RecursionError):
         return None
     fields = first.get("commitInfo") if isinstance(first, dict) else None
     return _commit_info_from_json(fields) if isinstance(fields, dict) else None
 
 
-_FILE_PREFIXES = (b'{"add"', b'{"remove"')
+def find_commit_info(data: bytes) -> CommitInfo | None:
+    """The ``commitInfo`` of a commit wherever it stands, without looking at the other actions; None if it has none.
+
+    Only in-commit timestamps want it in the first line; writers without them have put it anywhere.
+    """
+    for line in data.splitlines():
+        if b'"commitInfo"' in line and (info := decode_commit_info(line)) is not None:
+            return info
+    return None
 
 
 def _decode_large(data: bytes, *, version: int) -> CommitActions:
-    lines = data.split(b"\n")
-    small = [line for line in lines if not line.startswith(_FILE_PREFIXES)]
-    files = parse_file_actions([line for line in lines if line.startswith(_FILE_PREFIXES)])
+    files = parse_file_actions(data)
     if files is None:
-        return _decode_lines(lines, version=version)
-    rest = _decode_lines(small, version=version)
+        return _decode_lines(data.split(b"\n"), version=version)
+    rest = _decode_lines(files.others, version=version)
+    try:
+        adds = _one_vector_a_path(pa.concat_tables([files.adds, rest.adds]))
+        removes = pa.concat_tables([files.removes, rest.removes])
+        refuse_incomplete(adds)
+        refuse_incomplete(removes)
+    except ValueError as error:
+        raise CorruptLogError(f"Version {version} holds a malformed action: {error}.") from error
     return CommitActions(
         version=version,
         commit_info=rest.commit_info,
@@ -274,8 +297,8 @@ def _decode_large(data: bytes, *, version: int) -> CommitActions:
         metadata=rest.metadata,
         transactions=rest.transactions,
         domains=rest.domains,
-        adds=pa.concat_tables([files[0], rest.adds]),
-        removes=pa.concat_tables([files[1], rest.removes]),
+        adds=adds,
+        removes=removes,
         cdc=rest.cdc,
         checkpoint_metadata=rest.checkpoint_metadata,
         sidecars=rest.sidecars,
@@ -288,8 +311,8 @@ def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:
         if not line.strip():
             continue
         try:
-            action = json.loads(line)
-        except ValueError as error:
+            action = json.loads(line.decode())
+        except (ValueError, RecursionError) as error:
             raise CorruptLogError(
                 f"Line {number} of version {version} is not JSON: {error}. The commit is damaged."
             ) from None
@@ -302,7 +325,7 @@ def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:
                 found.setdefault(name, []).append(fields)
     try:
         return _assemble(found, version)
-    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, pa.ArrowException) as error:
         what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise CorruptLogError(f"Version {version} holds a malformed action: {what}.") from error
 
@@ -325,87 +348,117 @@ _KNOWN_ACTIONS = frozenset(
 
 def _assemble(found: Mapping[str, Sequence[dict[str, Any]]], version: int) -> CommitActions:
     infos = found.get("commitInfo", ())
-    protocols = found.get("protocol", ())
-    metadata = found.get("metaData", ())
-    checkpoint = found.get("checkpointMetadata", ())
     return CommitActions(
         version=version,
         commit_info=_commit_info_from_json(infos[0]) if infos else None,
-        protocol=_protocol_from_json(protocols[-1]) if protocols else None,
-        metadata=_metadata_from_json(metadata[-1]) if metadata else None,
-        transactions=tuple(
-            SetTransaction(app_id=row["appId"], version=int(row["version"]), last_updated=row.get("lastUpdated"))
-            for row in found.get("txn", ())
-        ),
-        domains=tuple(
-            DomainMetadata(
-                domain=row["domain"], configuration=row.get("configuration", ""), removed=bool(row.get("removed"))
-            )
-            for row in found.get("domainMetadata", ())
-        ),
-        adds=_file_table(found.get("add", ()), ADD_SCHEMA),
+        protocol=_only("protocol", [_protocol_from_json(row) for row in found.get("protocol", ())]),
+        metadata=_only("metaData", [_metadata_from_json(row) for row in found.get("metaData", ())]),
+        transactions=tuple(_transaction_from_json(row) for row in found.get("txn", ())),
+        domains=tuple(_domain_from_json(row) for row in found.get("domainMetadata", ())),
+        adds=_one_vector_a_path(_file_table(found.get("add", ()), ADD_SCHEMA)),
         removes=_file_table(found.get("remove", ()), REMOVE_SCHEMA),
-        cdc=tuple(
-            AddCdcFile(
-                path=row["path"],
-                partition_values=row.get("partitionValues") or {},
-                size=int(row["size"]),
-                tags=row.get("tags"),
-            )
-            for row in found.get("cdc", ())
-        ),
-        checkpoint_metadata=(
-            CheckpointMetadata(version=int(checkpoint[0]["version"]), tags=checkpoint[0].get("tags"))
-            if checkpoint
-            else None
+        cdc=tuple(_cdc_from_json(row) for row in found.get("cdc", ())),
+        checkpoint_metadata=_only(
+            "checkpointMetadata",
+            [
+                CheckpointMetadata(version=long(row, "version"), tags=optional_texts(row, "tags"))
+                for row in found.get("checkpointMetadata", ())
+            ],
         ),
         sidecars=tuple(
             SidecarFile(
-                path=row["path"],
-                size_in_bytes=int(row["sizeInBytes"]),
-                modification_time=int(row["modificationTime"]),
-                tags=row.get("tags"),
+                path=text(row, "path"),
+                size_in_bytes=long(row, "sizeInBytes"),
+                modification_time=long(row, "modificationTime"),
+                tags=optional_texts(row, "tags"),
             )
             for row in found.get("sidecar", ())
         ),
     )
 
 
+_T = typing.TypeVar("_T")
+
+
+def _only(name: str, values: Sequence[_T]) -> _T | None:
+    """Of several in one commit none is the newest: their order means nothing (REC-6, LOG-8)."""
+    if len(values) > 1:
+        raise ValueError(f"it holds {len(values)} {name} actions and may hold one")
+    return values[0] if values else None
+
+
+def _transaction_from_json(row: Mapping[str, Any]) -> SetTransaction:
+    return SetTransaction(
+        app_id=text(row, "appId"), version=long(row, "version"), last_updated=optional_long(row, "lastUpdated")
+    )
+
+
+def _domain_from_json(row: Mapping[str, Any]) -> DomainMetadata:
+    removed = row.get("removed")
+    if removed is not None and not isinstance(removed, bool):
+        raise ValueError(f"removed is {removed!r}, not true or false")
+    return DomainMetadata(
+        domain=text(row, "domain"),
+        configuration="" if row.get("configuration") is None else text(row, "configuration"),
+        removed=bool(removed),
+    )
+
+
+def _cdc_from_json(row: Mapping[str, Any]) -> AddCdcFile:
+    values = row.get("partitionValues")
+    return AddCdcFile(
+        path=text(row, "path"),
+        partition_values={} if values is None else nullable_texts(values, "partitionValues"),
+        size=long(row, "size"),
+        tags=None if row.get("tags") is None else nullable_texts(row["tags"], "tags"),
+    )
+
+
 def _file_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     for row in rows:
-        if not isinstance(row["path"], str):
-            raise TypeError("path is not a string")
+        text(row, "path")
     columns = {}
     for field in schema:
         values = [row.get(field.name) for row in rows]
         if pa.types.is_map(field.type):
             values = [None if value is None else list(value.items()) for value in values]
         columns[field.name] = pa.array(values, type=field.type)
-    return pa.table(columns, schema=schema)
+    files = pa.table(columns, schema=schema)
+    refuse_incomplete(files)
+    return files
+
+
+def _one_vector_a_path(adds: pa.Table) -> pa.Table:
+    """Refuse two adds of one file with different deletion vectors: which rows it has would be a guess (LOG-8, REC-7)."""
+    if adds["deletionVector"].null_count < adds.num_rows:
+        files = pa.table({"path": adds["path"], "vector": dv_ids(adds)})
+        if files.group_by(["path", "vector"]).aggregate([]).num_rows > pc.count_distinct(files["path"]).as_py():
+            raise ValueError("it adds a file twice, with different deletion vectors")
+    return adds
 
 
 def _protocol_from_json(row: Mapping[str, Any]) -> Protocol:
-    reader, writer = row.get("readerFeatures"), row.get("writerFeatures")
     return Protocol(
-        min_reader_version=int(row["minReaderVersion"]),
-        min_writer_version=int(row["minWriterVersion"]),
-        reader_features=None if reader is None else tuple(reader),
-        writer_features=None if writer is None else tuple(writer),
+        min_reader_version=long(row, "minReaderVersion"),
+        min_writer_version=long(row, "minWriterVersion"),
+        reader_features=optional_list(row, "readerFeatures"),
+        writer_features=optional_list(row, "writerFeatures"),
     )
 
 
 def _metadata_from_json(row: Mapping[str, Any]) -> Metadata:
     file_format = row.get("format") or {}
+    provider = file_format.get("provider")
     return Metadata(
-        id=row["id"],
-        schema_string=row["schemaString"],
-        partition_columns=tuple(row.get("partitionColumns") or ()),
-        configuration=dict(row.get("configuration") or {}),
-        name=row.get("name"),
-        description=row.get("description"),
-        format_provider=file_format.get("provider", "parquet"),
-        format_options=dict(file_format.get("options") or {}),
-        created_time=row.get("createdTime"),
+        id=text(row, "id"),
+        schema_string=text(row, "schemaString"),
+        partition_columns=optional_list(row, "partitionColumns") or (),
+        configuration=optional_texts(row, "configuration") or {},
+        name=optional_text(row, "name"),
+        description=optional_text(row, "description"),
+        format_provider="parquet" if provider is None else text(file_format, "provider"),
+        format_options=optional_texts(file_format, "options") or {},
+        created_time=optional_long(row, "createdTime"),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,7 +32,8 @@ from cm_delta_dagster.protocol.checkpoint_statistics import (
     stats_texts,
     with_physical_names,
 )
-from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, REMOVE_SCHEMA, partition_column
+from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, REMOVE_SCHEMA, partition_column, refuse_incomplete
+from cm_delta_dagster.protocol.json_fields import as_text
 from cm_delta_dagster.protocol.partition_values import partition_value_array
 from cm_delta_dagster.protocol.reconciliation import TableState
 from cm_delta_dagster.protocol.schema import parse_schema
@@ -42,6 +44,8 @@ MAX_INLINE_FILE_ACTIONS = 20_000
 """Up to this many file actions a V2 checkpoint is one file: another object would cost more than it saves."""
 
 ROWS_PER_SIDECAR = 250_000
+
+_PARSED_STATISTICS = "add.stats_parsed."
 
 _MAP = pa.map_(pa.string(), pa.string())
 _METADATA_TYPE = pa.struct(
@@ -150,18 +154,29 @@ def with_sidecars(top: pa.Table, sidecars: Sequence[SidecarFile]) -> pa.Table:
     return _concat([top, _rows("sidecar", values, _SIDECAR_TYPE)])
 
 
-def columns_to_read(populated: Iterable[str]) -> list[str]:
+def columns_to_read(paths: Iterable[str]) -> list[str]:
     """Which of the columns of a checkpoint file :func:`read_checkpoint` has a use for.
 
+    Parsed statistics repeat what the text says and are left out where there is a text column.
+
     Args:
-        populated: dotted paths of the leaf columns that hold values.
+        paths: dotted paths of the leaf columns.
     """
-    paths = list(populated)
-    unneeded = ["add.partitionValues_parsed."]
-    if "add.stats" in paths:
-        unneeded.append("add.stats_parsed.")
+    wanted = columns_with_parsed_statistics(paths)
+    return [path for path in wanted if not path.startswith(_PARSED_STATISTICS)] if "add.stats" in wanted else wanted
+
+
+def columns_with_parsed_statistics(paths: Iterable[str]) -> list[str]:
+    """As :func:`columns_to_read`, for a file in which some statistics may be there in parsed form only (CKPT-12)."""
     # `remove.stats` and the like are kept: whoever wrote them, reading costs little.
-    return [path for path in paths if not path.startswith(tuple(unneeded))]
+    return [path for path in paths if not path.startswith("add.partitionValues_parsed.")]
+
+
+def needs_parsed_statistics(content: CheckpointContent, paths: Sequence[str]) -> bool:
+    """Whether files of ``content``, read by :func:`columns_to_read`, may have statistics in parsed form only."""
+    if "add.stats" not in paths or not any(path.startswith(_PARSED_STATISTICS) for path in paths):
+        return False
+    return bool(content.adds.column("stats").null_count)
 
 
 def read_checkpoint(top: pa.Table) -> CheckpointContent:
@@ -361,44 +376,57 @@ def _refuse_mixture(content: CheckpointContent) -> None:
 
 
 def _file_actions(table: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
-    if name not in table.column_names or table[name].null_count == len(table):
+    if name not in table.column_names:
         return schema.empty_table()
-    # Flattening by field keeps parents' nulls, which chunk-wise access to a struct's children would lose.
-    column = table[name].drop_null()
-    columns = [_conform(_child(column, item.name), item.type, len(column)) for item in schema]
-    result = pa.table(columns, schema=schema)
-    if name == "add":
-        parsed = _child(column, "stats_parsed")
-        if parsed is not None and result["stats"].null_count:
-            texts = pc.coalesce(result["stats"], stats_texts(parsed))
-            result = result.set_column(schema.get_field_index("stats"), schema.field("stats"), texts)
+    batches = [_file_batch(rows, name, schema) for chunk in table[name].chunks for rows in _present(chunk)]
+    result = pa.Table.from_batches(batches, schema=schema)
+    refuse_incomplete(result)
     if result["path"].null_count:
         raise CorruptLogError(f"A checkpoint holds {name} actions without a path; write a new checkpoint.")
     return result
 
 
-def _child(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray | None:
-    if column.type.get_field_index(name) < 0:
+_RUNS_UNCOPIED = 8
+
+
+def _present(rows: pa.StructArray) -> list[pa.StructArray]:
+    """The rows that are not null. Mostly they lie side by side, and are then not copied: they are nearly the whole file."""
+    if rows.null_count in (0, len(rows)):
+        return [] if rows.null_count else [rows]
+    valid = pc.is_valid(rows)
+    edges = np.flatnonzero(np.diff(valid.to_numpy(zero_copy_only=False).astype(np.int8), prepend=0, append=0))
+    if len(edges) > 2 * _RUNS_UNCOPIED:
+        return [rows.filter(valid)]
+    return [rows.slice(start, end - start) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _file_batch(rows: pa.StructArray, name: str, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_conform(_child(rows, item.name), item.type, len(rows)) for item in schema]
+    if name == "add":
+        parsed, position = _child(rows, "stats_parsed"), schema.get_field_index("stats")
+        if parsed is not None and columns[position].null_count:
+            columns[position] = pc.coalesce(columns[position], stats_texts(parsed))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _child(rows: pa.StructArray, name: str) -> pa.Array | None:
+    index = rows.type.get_field_index(name)
+    if index < 0:
         return None
-    return pc.struct_field(column, name)
+    # `field` passes over the nulls of the struct itself, and copies nothing.
+    return pc.struct_field(rows, [index]) if rows.null_count else rows.field(index)
 
 
-def _conform(values: pa.ChunkedArray | None, kind: pa.DataType, length: int) -> pa.ChunkedArray:
+def _conform(values: pa.Array | None, kind: pa.DataType, length: int) -> pa.Array:
     """``values`` as ``kind``: fields of structs are taken by name, absent ones are null, unknown ones are dropped."""
     if values is None:
-        return pa.chunked_array([pa.nulls(length, kind)])
+        return pa.nulls(length, kind)
     if values.type == kind:
         return values
     if not pa.types.is_struct(kind):
         return values.cast(kind)
-    chunks = []
-    for chunk in values.chunks:
-        children = [
-            _conform(_child(pa.chunked_array([chunk]), item.name), item.type, len(chunk)).combine_chunks()
-            for item in kind
-        ]
-        chunks.append(pa.StructArray.from_arrays(children, fields=list(kind), mask=chunk.is_null()))
-    return pa.chunked_array(chunks, kind)
+    children = [_conform(_child(values, item.name), item.type, length) for item in kind]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
 
 
 def _protocol(value: Mapping[str, Any]) -> Protocol:
@@ -406,8 +434,8 @@ def _protocol(value: Mapping[str, Any]) -> Protocol:
     return Protocol(
         min_reader_version=int(value["minReaderVersion"]),
         min_writer_version=int(value["minWriterVersion"]),
-        reader_features=None if reader is None else tuple(reader),
-        writer_features=None if writer is None else tuple(writer),
+        reader_features=None if reader is None else _texts(reader),
+        writer_features=None if writer is None else _texts(writer),
     )
 
 
@@ -416,7 +444,7 @@ def _metadata(value: Mapping[str, Any]) -> Metadata:
     metadata = Metadata(
         id=_required_text(value, "id"),
         schema_string=_required_text(value, "schemaString"),
-        partition_columns=tuple(value.get("partitionColumns") or ()),
+        partition_columns=_texts(value.get("partitionColumns") or ()),
         configuration=_mapping(value.get("configuration")),
         name=value.get("name"),
         description=value.get("description"),
@@ -463,8 +491,13 @@ def _required_text(value: Mapping[str, Any], name: str) -> str:
     return text
 
 
+def _texts(values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(as_text(value, "a name in a list") for value in values)
+
+
 def _mapping(value: Mapping[str, str] | Sequence[tuple[str, str]] | None) -> dict[str, str]:
-    return {} if value is None else dict(value)
+    # Some writers leave keys without a value behind; they say nothing.
+    return {} if value is None else {key: text for key, text in dict(value).items() if text is not None}
 
 
 def _pairs(value: Mapping[str, str] | None) -> list[tuple[str, str]] | None:

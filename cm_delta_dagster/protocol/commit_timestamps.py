@@ -1,6 +1,44 @@
 """Commit times (protocol "In-Commit Timestamps"). Room: protocol; all times are epoch milliseconds."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cm_delta_dagster.protocol.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.table_features import IN_COMMIT_TIMESTAMP, writer_features
+from cm_delta_dagster.protocol.table_properties import TableProperties
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InCommitTimestampPeriod:
+    """The versions whose commits carry their own time: ``first_version`` and all later ones (ICT-10).
+
+    ``first_timestamp`` is the time of the enabling commit; None where every commit of the table has one (ICT-8).
+    """
+
+    first_version: int
+    first_timestamp: int | None
+
+    def covers(self, version: int) -> bool:
+        return version >= self.first_version
+
+
+def in_commit_timestamp_period(protocol: Protocol, metadata: Metadata) -> InCommitTimestampPeriod | None:
+    """Which commits have in-commit timestamps, as the latest state of a table tells it; None if it has them not enabled.
+
+    Raises:
+        InvalidArgumentError: the properties that tell since when are no numbers.
+    """
+    properties = TableProperties(metadata.configuration)
+    # ICT-1: the property has no effect unless the writer features list it.
+    if protocol.min_writer_version < 7 or IN_COMMIT_TIMESTAMP not in writer_features(protocol):
+        return None
+    if not properties.in_commit_timestamps_enabled:
+        return None
+    version = properties.in_commit_timestamp_enablement_version
+    return InCommitTimestampPeriod(
+        first_version=0 if version is None else version,
+        first_timestamp=None if version is None else properties.in_commit_timestamp_enablement_timestamp,
+    )
 
 
 def next_in_commit_timestamp(now_ms: int, previous_ms: int | None) -> int:

@@ -13,16 +13,16 @@ by the scan.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from decimal import Decimal
 from functools import reduce
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
-from cm_delta_dagster.protocol.file_actions import partition_column
+from cm_delta_dagster.protocol.comparable_values import aligned, comparable, literal_of
+from cm_delta_dagster.protocol.file_index import FileIndex
 from cm_delta_dagster.protocol.parsed_statistics import ColumnPath, ParsedStatistics, parse_statistics
 from cm_delta_dagster.protocol.partition_values import partition_value_array
 from cm_delta_dagster.protocol.predicates import (
@@ -50,8 +50,13 @@ _NEVER = Or(())
 
 _NEGATED = {_Op.EQ: _Op.NE, _Op.NE: _Op.EQ, _Op.LT: _Op.GE, _Op.GE: _Op.LT, _Op.GT: _Op.LE, _Op.LE: _Op.GT}
 
+_FEW = 4
+"""Statistics of less than this fraction of the files are parsed alone and not remembered."""
+
 _MAX_LISTED_VALUES = 64
 """Longer IN lists are compared with a file's bounds by their least and greatest value only."""
+
+_TYPE_CHANGES = "delta.typeChanges"
 
 _ORDER_METADATA = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
 """Field metadata of strings that are not compared byte by byte: collations, and blank-padded ``char(n)``."""
@@ -64,6 +69,7 @@ def keep_mask(
     schema: StructType,
     partition_columns: Sequence[str],
     mapping: ColumnMappingMode = ColumnMappingMode.NONE,
+    index: FileIndex | None = None,
 ) -> pa.BooleanArray:
     """One boolean a file: false only if no row of the file can satisfy the predicate (SKIP-1).
 
@@ -73,20 +79,27 @@ def keep_mask(
         schema: the table's schema.
         partition_columns: the table's partition columns.
         mapping: the table's column mapping.
+        index: remembers parsed columns for the next query on the same files.
     """
+    index = index or FileIndex()
     parts = conjuncts(_negations_inwards(predicate))
     on_partitions = And(tuple(part for part in parts if partition_only(part, partition_columns)))
     on_rows = And(tuple(part for part in parts if not partition_only(part, partition_columns)))
     columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
-    keep = _Evaluation(adds=adds, columns=columns, statistics=None).answer(on_partitions).fill_null(True)
-    wanted = columns.with_statistics(on_rows)
+    keep = _Evaluation(adds=adds, columns=columns, index=index).answer(on_partitions).fill_null(True)
     if not on_rows.parts:
         return keep
-    # Parsing statistics is the dear part, so only files that their partition values keep have theirs parsed.
-    kept = adds if keep.false_count == 0 else adds.filter(keep)
-    statistics = parse_statistics(kept["stats"], wanted) if wanted else None
-    answer = _Evaluation(adds=kept, columns=columns, statistics=statistics).answer(on_rows).fill_null(True)
-    return answer if kept is adds else pc.replace_with_mask(keep, keep, answer)
+    wanted = columns.with_statistics(on_rows)
+    kept = pc.sum(keep).as_py() or 0
+    # Parsing statistics is the dear part: where partition values leave few files, only those have theirs parsed.
+    if kept * _FEW >= adds.num_rows or index.has_statistics(adds, wanted):
+        statistics = index.statistics(adds, wanted) if wanted else None
+        answer = _Evaluation(adds=adds, columns=columns, index=index, statistics=statistics).answer(on_rows)
+        return pc.and_(keep, answer.fill_null(True))
+    few = adds.filter(keep)
+    statistics = parse_statistics(few["stats"], wanted) if wanted else None
+    answer = _Evaluation(adds=few, columns=columns, index=FileIndex(), statistics=statistics).answer(on_rows)
+    return pc.replace_with_mask(keep, keep, answer.fill_null(True))
 
 
 def partition_matches_exactly(
@@ -99,7 +112,7 @@ def partition_matches_exactly(
 ) -> pa.BooleanArray:
     """One boolean a file: true only if partition values alone prove that every row satisfies the predicate."""
     columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
-    evaluation = _Evaluation(adds=adds, columns=columns, statistics=None)
+    evaluation = _Evaluation(adds=adds, columns=columns, index=FileIndex())
     return evaluation.answer(_negations_inwards(predicate)).fill_null(False)
 
 
@@ -148,6 +161,7 @@ class _PartitionColumn:
 class _DataColumn:
     path: ColumnPath
     type: DataType
+    was_float: bool
 
 
 _Column: TypeAlias = _PartitionColumn | _DataColumn | None
@@ -165,9 +179,10 @@ class _Columns:
         path = column_path(column)
         names: list[str] = []
         found: DataType = self.schema
+        field: StructField | None = None
         for segment in path:
             field = found.field(segment) if isinstance(found, StructType) else None
-            if field is None or not _is_ordered_by_bytes(field):
+            if field is None or not is_ordered_by_bytes(field):
                 return None
             names.append(physical_name(field, self.mapping))
             found = field.type
@@ -176,7 +191,7 @@ class _Columns:
         for name in self.partition_columns:
             if len(path) == 1 and name.casefold() == path[0].casefold():
                 return _PartitionColumn(name=names[0], type=found)
-        return _DataColumn(path=tuple(names), type=found)
+        return _DataColumn(path=tuple(names), type=found, was_float=field is not None and was_float(field))
 
     def with_statistics(self, predicate: Predicate) -> Mapping[ColumnPath, DataType]:
         """The data columns of the predicate."""
@@ -188,12 +203,19 @@ class _Columns:
         return found
 
 
-def _is_ordered_by_bytes(field: StructField) -> bool:
+def is_ordered_by_bytes(field: StructField) -> bool:
     for key in _ORDER_METADATA:
         # varchar(n) is an ordinary string with a length limit.
         if key in field.metadata and not str(field.metadata[key]).startswith("varchar"):
             return False
     return True
+
+
+def was_float(field: StructField) -> bool:
+    """Whether the type was widened from float to double: statistics of older files are written as floats are."""
+    changes = field.metadata.get(_TYPE_CHANGES)
+    changes = changes if isinstance(changes, list) else []
+    return any(isinstance(change, Mapping) and change.get("fromType") == "float" for change in changes)
 
 
 def _leaf_columns(predicate: Predicate) -> list[str]:
@@ -214,7 +236,8 @@ class _Evaluation:
 
     adds: pa.Table
     columns: _Columns
-    statistics: ParsedStatistics | None
+    index: FileIndex
+    statistics: ParsedStatistics | None = None
 
     def answer(self, predicate: Predicate) -> pa.BooleanArray:
         match predicate:
@@ -241,19 +264,16 @@ class _Evaluation:
         return pa.repeat(pa.scalar(answer, pa.bool_()), self.adds.num_rows)
 
     def _by_partition(self, column: _PartitionColumn, leaf: Predicate) -> pa.BooleanArray:
-        texts = partition_column(self.adds, column.name)
-        if isinstance(texts, pa.ChunkedArray):
-            texts = texts.combine_chunks()
         # Files are many and partition values few: each value is parsed and compared once.
-        encoded = pc.dictionary_encode(texts, null_encoding="encode")
-        distinct = encoded.dictionary
-        values = _comparable(partition_value_array(distinct, column.type), column.type)
+        encoded = self.index.partition_values(self.adds, column.name)
+        distinct = pa.concat_arrays([encoded.dictionary, pa.nulls(1, pa.string())])
+        values = comparable(partition_value_array(distinct, column.type), column.type)
         answers = _answer_values(values, column.type, leaf)
         if isinstance(column.type, PrimitiveType) and column.type.name == "timestamp":
             # Without a zone the text means the unknown zone of its writer (PART-5).
             zoned = pc.match_substring_regex(distinct, r"(Z|[+-]\d\d:\d\d)$").fill_null(True)
             answers = pc.if_else(zoned, answers, pa.scalar(None, pa.bool_()))
-        return answers.take(encoded.indices)
+        return answers.take(encoded.indices.fill_null(len(distinct) - 1))
 
 
 def _answer_values(values: pa.Array, data_type: DataType, leaf: Predicate) -> pa.BooleanArray:
@@ -295,12 +315,12 @@ _COMPARE = {
 def _compare_values(values: pa.Array, data_type: DataType, operator: _Op, value: Any) -> pa.BooleanArray:
     if value is None:
         return pa.repeat(pa.scalar(False), len(values))
-    literal = _literal(value, data_type)
+    literal = literal_of(value, data_type)
     if literal is None:
         return pa.nulls(len(values), pa.bool_())
     if pa.types.is_floating(values.type):
         return _compare_floats(values, operator, literal.as_py())
-    return _COMPARE[operator](*_aligned(values, literal)).fill_null(False)
+    return _COMPARE[operator](*aligned(values, literal)).fill_null(False)
 
 
 def _compare_floats(values: pa.Array, operator: _Op, literal: float) -> pa.BooleanArray:
@@ -330,13 +350,11 @@ class _Bounds:
     def of(statistics: ParsedStatistics, column: _DataColumn) -> "_Bounds":
         lower = statistics.minimums.get(column.path)
         upper = statistics.maximums.get(column.path)
-        if upper is not None and isinstance(column.type, PrimitiveType) and column.type.name.startswith("timestamp"):
-            upper = _widened(upper)
         nulls = statistics.null_counts[column.path]
         return _Bounds(
             type=column.type,
-            lower=None if lower is None else _comparable(lower, column.type),
-            upper=None if upper is None else _comparable(upper, column.type),
+            lower=None if lower is None else _loosened(comparable(lower, column.type), column, -1),
+            upper=None if upper is None else _loosened(comparable(upper, column.type), column, 1),
             # Both hold for wide bounds as well as for tight ones (STATS-3).
             has_no_null=pc.equal(nulls, 0),
             has_only_nulls=pc.equal(nulls, statistics.num_records),
@@ -372,7 +390,7 @@ class _Bounds:
         if len(present) <= _MAX_LISTED_VALUES:
             each = (self._exclude_comparison(_Op.EQ, value) for value in present)
             return pc.or_kleene(self.has_only_nulls, reduce(pc.and_kleene, each, self._all(True)))
-        literals = [_literal(value, self.type) for value in present]
+        literals = [literal_of(value, self.type) for value in present]
         if any(literal is None or literal.as_py() != literal.as_py() for literal in literals):
             return self.has_only_nulls
         ordered = sorted(literal.as_py() for literal in literals if literal is not None)
@@ -381,7 +399,7 @@ class _Bounds:
         return pc.or_kleene(self.has_only_nulls, pc.or_kleene(below, above))
 
     def _exclude_comparison(self, operator: _Op, value: Any) -> pa.BooleanArray:
-        literal = _literal(value, self.type)
+        literal = literal_of(value, self.type)
         return self._all(None) if literal is None else self._exclude_literal(operator, literal)
 
     def _exclude_literal(self, operator: _Op, literal: pa.Scalar) -> pa.BooleanArray:
@@ -398,20 +416,20 @@ class _Bounds:
     def _exclude_ordered(self, operator: _Op, literal: pa.Scalar) -> pa.BooleanArray:
         match operator:
             case _Op.EQ:
-                return pc.or_kleene(pc.greater(*_aligned(self.lower, literal)), pc.less(*_aligned(self.upper, literal)))
+                return pc.or_kleene(pc.greater(*aligned(self.lower, literal)), pc.less(*aligned(self.upper, literal)))
             case _Op.NE:
-                return pc.and_kleene(pc.equal(*_aligned(self.lower, literal)), pc.equal(*_aligned(self.upper, literal)))
+                return pc.and_kleene(pc.equal(*aligned(self.lower, literal)), pc.equal(*aligned(self.upper, literal)))
             case _Op.LT:
-                return pc.greater_equal(*_aligned(self.lower, literal))
+                return pc.greater_equal(*aligned(self.lower, literal))
             case _Op.LE:
-                return pc.greater(*_aligned(self.lower, literal))
+                return pc.greater(*aligned(self.lower, literal))
             case _Op.GT:
-                return pc.less_equal(*_aligned(self.upper, literal))
+                return pc.less_equal(*aligned(self.upper, literal))
             case _:
-                return pc.less(*_aligned(self.upper, literal))
+                return pc.less(*aligned(self.upper, literal))
 
     def _exclude_prefix(self, prefix: str) -> pa.BooleanArray:
-        literal = _literal(prefix, self.type)
+        literal = literal_of(prefix, self.type)
         if literal is None or self.lower is None or self.upper is None or not pa.types.is_string(self.lower.type):
             return self._all(None)
         # A lower bound above the prefix without beginning with it is above everything that begins with it.
@@ -423,104 +441,38 @@ def _same_kind(value: Any, like: pa.Scalar | None) -> pa.Scalar:
     return pa.scalar(value) if like is None or pa.types.is_decimal(like.type) else pa.scalar(value, like.type)
 
 
+def _loosened(bounds: pa.Array, column: _DataColumn, direction: int) -> pa.Array:
+    """The bounds moved down (-1) or up (1) as far as writers are known to be off with values of this type."""
+    if isinstance(column.type, DecimalType):
+        return _loosened_decimals(bounds, direction) if column.type.precision > _EXACT_DIGITS else bounds
+    if column.was_float:
+        singles = bounds.to_numpy(zero_copy_only=False).astype(np.float32)
+        moved = np.nextafter(singles, np.float32(direction * math.inf)).astype(np.float64)
+        return pa.array(moved, mask=bounds.is_null().to_numpy(zero_copy_only=False))
+    if direction > 0 and isinstance(column.type, PrimitiveType):
+        if column.type.name.startswith("timestamp"):
+            return _widened(bounds)
+        if column.type.name == "string":
+            # Older writers end a shortened bound by U+FFFD (after a "?" where they cut a character in two), which is
+            # below the characters beyond U+FFFF in the order of UTF-8.
+            if pc.any(pc.ends_with(bounds, "\ufffd")).as_py():
+                return pc.replace_substring_regex(bounds, "\\??\ufffd$", "\U0010ffff")
+    return bounds
+
+
+_EXACT_DIGITS = 15
+"""Decimals of so many digits survive being written as a double, as some writers do in statistics."""
+
+
+def _loosened_decimals(bounds: pa.Array, direction: int) -> pa.Array:
+    magnitude = pc.abs(bounds.cast(pa.float64()))
+    margin = pc.add(pc.multiply(magnitude, 2.0**-50), 10.0**-bounds.type.scale)
+    wide = pa.decimal256(70, bounds.type.scale)
+    move = pc.add if direction > 0 else pc.subtract
+    return move(bounds.cast(wide), margin.cast(wide, safe=False))
+
+
 def _widened(micros: pa.Array) -> pa.Array:
     """Upper timestamp bounds are cut to milliseconds by their writers, so they may be up to 1 ms too low (SKIP-3)."""
     greatest = 2**63 - 1
     return pc.add(pc.min_element_wise(micros, pa.scalar(greatest - 1000), skip_nulls=False), 1000)
-
-
-def _comparable(values: pa.Array, data_type: DataType) -> pa.Array:
-    """Values in the form of literals: int64, float64, timestamps as int64 microseconds; others as they are."""
-    if not isinstance(data_type, PrimitiveType):
-        return values
-    match data_type.name:
-        case "byte" | "short" | "integer" | "long" | "timestamp" | "timestamp_ntz":
-            return values.cast(pa.int64())
-        case "float" | "double":
-            return values.cast(pa.float64())
-        case _:
-            return values
-
-
-def _aligned(values: pa.Array, literal: pa.Scalar) -> tuple[pa.Array, pa.Scalar]:
-    """Both as decimals of one scale, wide enough for every pair; other types are alike already."""
-    if not pa.types.is_decimal(values.type):
-        return values, literal
-    kind = pa.decimal256(76, max(values.type.scale, literal.type.scale))
-    return values.cast(kind), literal.cast(kind)
-
-
-_EPOCH = datetime(1970, 1, 1)
-
-
-def _literal(value: Any, data_type: DataType) -> pa.Scalar | None:
-    """The value as a scalar of the column's kind; None if Spark would compare the two in another way."""
-    if isinstance(data_type, DecimalType):
-        return _decimal_literal(value)
-    if not isinstance(data_type, PrimitiveType):
-        return None
-    match data_type.name:
-        case "byte" | "short" | "integer" | "long":
-            return _integer_literal(value)
-        case "float" | "double":
-            return _float_literal(value, exact_up_to=2**24 if data_type.name == "float" else 2**53)
-        case "string":
-            return _string_literal(value)
-        case "date":
-            is_date = isinstance(value, date) and not isinstance(value, datetime)
-            return pa.scalar(value, pa.date32()) if is_date else None
-        case "timestamp":
-            return _moment_literal(value) if isinstance(value, datetime) and value.tzinfo is not None else None
-        case "timestamp_ntz":
-            return _moment_literal(value) if isinstance(value, datetime) and value.tzinfo is None else None
-        case "boolean":
-            return pa.scalar(value) if isinstance(value, bool) else None
-        case "binary":
-            return pa.scalar(value, pa.binary()) if isinstance(value, bytes) else None
-        case _:
-            return None
-
-
-def _integer_literal(value: Any) -> pa.Scalar | None:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        return None
-    if isinstance(value, Decimal) and not value.is_finite():
-        return None
-    if not -(2**63) <= value < 2**63 or value != int(value):
-        return None
-    return pa.scalar(int(value), pa.int64())
-
-
-def _float_literal(value: Any, *, exact_up_to: int) -> pa.Scalar | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return None
-    if isinstance(value, int) and abs(value) > exact_up_to:
-        return None
-    return pa.scalar(float(value), pa.float64())
-
-
-def _decimal_literal(value: Any) -> pa.Scalar | None:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        return None
-    exact = Decimal(value)
-    if not exact.is_finite():
-        return None
-    _, digits, exponent = exact.as_tuple()
-    scale = max(0, -int(exponent))
-    if scale > 38 or len(digits) + max(0, int(exponent)) > 38:
-        return None
-    return pa.scalar(exact, pa.decimal128(38, scale))
-
-
-def _string_literal(value: Any) -> pa.Scalar | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return pa.scalar(value, pa.string())
-    except UnicodeEncodeError:
-        return None
-
-
-def _moment_literal(value: datetime) -> pa.Scalar:
-    moment = value.replace(tzinfo=None) - (value.utcoffset() or timedelta(0))
-    return pa.scalar((moment - _EPOCH) // timedelta(microseconds=1), pa.int64())

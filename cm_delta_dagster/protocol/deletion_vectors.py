@@ -149,7 +149,7 @@ def _decode_portable(data: bytes) -> BitMap64:
         raise _damaged(f"it announces {buckets} buckets and has {len(data)} bytes")
     try:
         bitmap = BitMap64.deserialize(data[4:])
-    except (ValueError, MemoryError, OverflowError) as error:
+    except (ValueError, IndexError, MemoryError, OverflowError) as error:
         raise _damaged(str(error) or "its buckets cannot be read") from error
     if bitmap and bitmap.max() >> 32 > _MAX_KEY:
         raise _damaged("a bucket key has its top bit set")
@@ -171,7 +171,7 @@ def _decode_legacy(data: bytes, order: str) -> BitMap64:
             raise _damaged(f"bitmap {key} has {length} bytes and {len(data) - position} are left")
         try:
             bitmap = BitMap.deserialize(data[position : position + length])
-        except (ValueError, MemoryError, OverflowError) as error:
+        except (ValueError, IndexError, MemoryError, OverflowError) as error:
             raise _damaged(f"bitmap {key} cannot be read: {error}") from error
         result |= BitMap64((key << 32) + value for value in bitmap) if key else BitMap64(bitmap)
         position += length

@@ -8,6 +8,7 @@ values.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -168,12 +169,34 @@ def removes_of(adds: pa.Table, *, deletion_timestamp: int, data_change: bool) ->
 
 def partition_column(files: pa.Table, physical_name: str) -> pa.Array:
     """The text of one partition column for each file; null for null and for the empty string (PART-1)."""
-    column = files.column("partitionValues")
-    values = pc.map_lookup(column, pa.scalar(physical_name, pa.string()), "first")
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    values = values.cast(pa.string())
-    return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+    return partition_texts(files.column("partitionValues"), physical_name)
+
+
+def partition_texts(maps: pa.ChunkedArray, physical_name: str) -> pa.Array:
+    """:func:`partition_column` of a column of ``partitionValues``."""
+    chunks = [_looked_up(chunk, physical_name) for chunk in maps.chunks]
+    values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], pa.string())
+    is_empty = pc.equal(values, "")
+    return pc.if_else(is_empty, pa.scalar(None, pa.string()), values) if pc.any(is_empty).as_py() else values
+
+
+def _looked_up(maps: pa.MapArray, name: str) -> pa.Array:
+    """The value under ``name`` in each map. Where all maps have the same keys in the same order, it is every k-th item."""
+    offsets = maps.offsets.to_numpy()
+    width = int(offsets[1] - offsets[0]) if len(maps) else 0
+    if maps.null_count == 0 and width and np.array_equal(offsets, offsets[0] + width * np.arange(len(offsets))):
+        start, count = int(offsets[0]), width * len(maps)
+        keys = maps.keys.slice(start, count)
+        for position in range(width):
+            if keys[position].as_py() != name:
+                continue
+            places = pa.array(np.arange(position, count, width))
+            same = keys if width == 1 else keys.take(places)
+            if pc.all(pc.equal(same, name)).as_py():
+                items = maps.items.slice(start, count)
+                return items if width == 1 else items.take(places)
+            break
+    return pc.map_lookup(maps, pa.scalar(name, pa.string()), "first").cast(pa.string())
 
 
 def dv_ids(files: pa.Table) -> pa.Array:
@@ -188,6 +211,17 @@ def dv_ids(files: pa.Table) -> pa.Array:
     with_offset = pc.binary_join_element_wise(base, offset, "@")
     ids = pc.if_else(pc.is_null(offset), base, with_offset)
     return pc.if_else(pc.is_valid(column), ids, pa.scalar(None, pa.string()))
+
+
+def refuse_incomplete(files: pa.Table) -> None:
+    """Raise ValueError if a deletion vector lacks a field: taken for none, it would bring deleted rows back (DV-10)."""
+    column = files.column("deletionVector")
+    if column.null_count == len(column):
+        return
+    vectors = column.drop_null()
+    for name in ("storageType", "pathOrInlineDv", "sizeInBytes", "cardinality"):
+        if pc.struct_field(vectors, name).null_count:
+            raise ValueError(f"a deletion vector without {name}")
 
 
 def _items(values: Mapping[str, str | None] | None) -> list[tuple[str, str | None]] | None:

@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 LAST_CHECKPOINT_FILE_NAME = "_last_checkpoint"
 
+_GREATEST_VERSION = f"{2**63 - 1:020d}"
+
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 
@@ -90,7 +92,8 @@ _CHECKSUM = re.compile(r"([0-9]{20})\.crc")
 
 def parse_log_file(name: str) -> LogFile | None:
     """What a file of that bare name is, or None if it is nothing of Delta's."""
-    if not name.isascii():
+    # A version is a long: greater numbers are no versions.
+    if not name.isascii() or (name[:1].isdigit() and name[:20] > _GREATEST_VERSION):
         return None
     if match := _COMMIT.fullmatch(name):
         return CommitFile(int(match[1]))

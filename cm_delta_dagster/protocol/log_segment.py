@@ -32,10 +32,19 @@ class PublishedCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedCommit:
-    """A ratified commit that the catalog names by its staged file."""
+    """A ratified commit that the catalog names by its staged file; ``size`` in bytes where the catalog tells it."""
 
     version: int
     location: str
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineCommit:
+    """A ratified commit whose content came with the catalog's answer (CM-6)."""
+
+    version: int
+    content: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +56,8 @@ class CompactedCommits:
     location: str
 
 
-CommitSource: TypeAlias = PublishedCommit | StagedCommit | CompactedCommits
+RatifiedSource: TypeAlias = StagedCommit | InlineCommit
+CommitSource: TypeAlias = PublishedCommit | RatifiedSource | CompactedCommits
 
 
 class CheckpointKind(StrEnum):
@@ -72,16 +82,17 @@ class LogSegment:
     version: int
     checkpoint: CheckpointSource | None
     compactions: tuple[CompactedCommits, ...]
-    commits: tuple[PublishedCommit | StagedCommit, ...]
+    commits: tuple[PublishedCommit | RatifiedSource, ...]
 
 
 def build_log_segment(
     *,
     location: str,
     names: Iterable[str],
-    ratified: Sequence[StagedCommit],
+    ratified: Sequence[RatifiedSource],
     version: int,
     excluded_checkpoints: frozenset[CheckpointSource] = frozenset(),
+    excluded_compactions: frozenset[CompactedCommits] = frozenset(),
 ) -> LogSegment:
     """The files that make ``version``.
 
@@ -89,10 +100,40 @@ def build_log_segment(
         names: bare names of the files in ``_delta_log``.
         ratified: the catalog's unpublished commits.
         excluded_checkpoints: checkpoints found to be unusable.
+        excluded_compactions: compactions found to be unusable.
 
     Raises:
         CorruptLogError: a version between the checkpoint and ``version`` is missing; the message names the gap.
     """
+    segment, missing = plan_log_segment(
+        location=location,
+        names=names,
+        ratified=ratified,
+        version=version,
+        excluded_checkpoints=excluded_checkpoints,
+        excluded_compactions=excluded_compactions,
+    )
+    if missing:
+        found = segment.checkpoint
+        base = "no checkpoint" if found is None else f"the checkpoint of version {found.version}"
+        raise CorruptLogError(
+            f"Version {version} of the table at {location} cannot be built: with {base} to start from, the commits of "
+            f"{_names(missing)} are missing from _delta_log and from the catalog. Restore them from a backup, or read "
+            "a version that is complete; no older version is shown in place of this one."
+        )
+    return segment
+
+
+def plan_log_segment(
+    *,
+    location: str,
+    names: Iterable[str],
+    ratified: Sequence[RatifiedSource],
+    version: int,
+    excluded_checkpoints: frozenset[CheckpointSource] = frozenset(),
+    excluded_compactions: frozenset[CompactedCommits] = frozenset(),
+) -> tuple[LogSegment, tuple[range, ...]]:
+    """As :func:`build_log_segment`, but with the missing versions, if any, as a value beside the incomplete segment."""
     directory = log_directory(location)
     parsed = [(file, f"{directory}/{name}") for name in names if (file := parse_log_file(name)) is not None]
     staged = {commit.version: commit for commit in ratified if commit.version <= version}
@@ -100,24 +141,70 @@ def build_log_segment(
         [found for found in _checkpoints(parsed) if found.version <= version and found not in excluded_checkpoints]
     )
     first = 0 if checkpoint is None else checkpoint.version + 1
-    commits: dict[int, PublishedCommit | StagedCommit] = {
+    commits: dict[int, PublishedCommit | RatifiedSource] = {
         file.version: PublishedCommit(version=file.version, location=path)
         for file, path in parsed
         if isinstance(file, CommitFile) and first <= file.version <= version
     }
     commits.update((number, commit) for number, commit in staged.items() if number >= first)
-    compactions = _choose_compactions(parsed, first=first, version=version, staged=staged.keys())
-    covered = {number for chosen in compactions for number in range(chosen.start, chosen.version + 1)}
-    missing = [number for number in range(first, version + 1) if number not in commits and number not in covered]
-    if missing:
-        base = "no checkpoint" if checkpoint is None else f"the checkpoint of version {checkpoint.version}"
-        raise CorruptLogError(
-            f"Version {version} of the table at {location} cannot be built: with {base} to start from, the commits of "
-            f"{_ranges(missing)} are missing from _delta_log and from the catalog. Restore them from a backup, or read "
-            "a version that is complete; no older version is shown in place of this one."
-        )
-    kept = tuple(commits[number] for number in sorted(commits) if number not in covered)
-    return LogSegment(version=version, checkpoint=checkpoint, compactions=compactions, commits=kept)
+    usable = [item for item in _compactions(parsed) if item not in excluded_compactions]
+    compactions = _choose_compactions(usable, first=first, version=version, staged=staged.keys())
+    kept = tuple(
+        commits[number]
+        for number in sorted(commits)
+        if not any(chosen.start <= number <= chosen.version for chosen in compactions)
+    )
+    segment = LogSegment(version=version, checkpoint=checkpoint, compactions=compactions, commits=kept)
+    present = [range(chosen.start, chosen.version + 1) for chosen in compactions]
+    present += [range(commit.version, commit.version + 1) for commit in kept]
+    missing = _gaps(present, range(first, version + 1))
+    return segment, missing
+
+
+def latest_version(names: Iterable[str]) -> int | None:
+    """Newest version that the names in ``_delta_log`` prove: by its commit, or by a complete checkpoint of it.
+
+    None for a directory without either. Not for catalog-managed tables, whose catalog knows the latest version.
+    """
+    parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
+    commits = [file.version for file, _ in parsed if isinstance(file, CommitFile)]
+    return max([*commits, *(found.version for found in _checkpoints(parsed))], default=None)
+
+
+def earliest_version(names: Iterable[str], *, ratified: Iterable[int] = (), latest: int) -> int:
+    """Oldest version from which every version up to ``latest`` can be rebuilt (TT-5).
+
+    That is 0 or the version of a complete checkpoint, with every commit after it; ``latest`` itself if there is none.
+
+    Args:
+        ratified: versions that the catalog holds.
+    """
+    parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
+    commits = {file.version for file, _ in parsed if isinstance(file, CommitFile)} | set(ratified)
+    bases = {found.version for found in _checkpoints(parsed)}
+    if 0 in commits:
+        bases.add(0)
+    first = latest
+    while first in commits:
+        first -= 1
+    # Commits first+1..latest are all there; a base may be one below, its own commit is not needed.
+    return min((base for base in bases if first <= base <= latest), default=latest)
+
+
+def version_after_cleanup(
+    names: Iterable[str], *, ratified: Iterable[int] = (), version: int, latest: int
+) -> int | None:
+    """Oldest readable version, if ``version`` is older because cleanup removed the beginning of the log (CLEAN-10).
+
+    None if the log has a hole instead: cleanup removes commits from the oldest on and leaves none.
+    """
+    held = list(names)
+    commits = {file.version for name in held if isinstance(file := parse_log_file(name), CommitFile)} | set(ratified)
+    wanted = [number for number in commits if number <= latest]
+    if wanted and len(wanted) != latest - min(wanted) + 1:
+        return None
+    oldest = earliest_version(held, ratified=commits, latest=latest)
+    return oldest if version < oldest else None
 
 
 def _newest_checkpoint(candidates: Sequence[CheckpointSource]) -> CheckpointSource | None:
@@ -140,23 +227,31 @@ def _checkpoints(parsed: Sequence[tuple[object, str]]) -> list[CheckpointSource]
             case _:
                 pass
     for (version, count), known in parts.items():
-        if set(known) == set(range(1, count + 1)):  # An incomplete set is no checkpoint (CKPT-MP-2).
+        # An incomplete set is no checkpoint (CKPT-MP-2). The number in a name may be enormous; it is not counted up to.
+        if len(known) == count and (min(known), max(known)) == (1, count):
             locations = tuple(known[part] for part in sorted(known))
             found.append(CheckpointSource(version=version, kind=CheckpointKind.MULTI_PART, locations=locations))
     return found
 
 
+def _compactions(parsed: Sequence[tuple[object, str]]) -> list[CompactedCommits]:
+    return [
+        CompactedCommits(start=file.start, version=file.end, location=path)
+        for file, path in parsed
+        if isinstance(file, CompactionFile)
+    ]
+
+
 def _choose_compactions(
-    parsed: Sequence[tuple[object, str]], *, first: int, version: int, staged: Iterable[int]
+    compactions: Sequence[CompactedCommits], *, first: int, version: int, staged: Iterable[int]
 ) -> tuple[CompactedCommits, ...]:
     """Compactions that do not overlap, longest first at each start; none over a commit of the catalog (CM-R4)."""
     named = set(staged)
     usable = [
-        CompactedCommits(start=file.start, version=file.end, location=path)
-        for file, path in parsed
-        if isinstance(file, CompactionFile)
-        and first <= file.start < file.end <= version
-        and not any(file.start <= number <= file.end for number in named)
+        item
+        for item in compactions
+        if first <= item.start < item.version <= version
+        and not any(item.start <= number <= item.version for number in named)
     ]
     chosen: list[CompactedCommits] = []
     following = first
@@ -167,12 +262,19 @@ def _choose_compactions(
     return tuple(chosen)
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """``1, 4 to 6`` for [1, 4, 5, 6]."""
-    groups: list[list[int]] = []
-    for number in numbers:
-        if groups and number == groups[-1][1] + 1:
-            groups[-1][1] = number
-        else:
-            groups.append([number, number])
-    return ", ".join(str(start) if start == end else f"{start} to {end}" for start, end in groups)
+def _gaps(present: Iterable[range], wanted: range) -> tuple[range, ...]:
+    """What of ``wanted`` the ranges ``present``, which do not overlap, leave out. Versions are not counted up to."""
+    gaps = []
+    following = wanted.start
+    for part in sorted(present, key=lambda part: part.start):
+        if part.start > following:
+            gaps.append(range(following, part.start))
+        following = max(following, part.stop)
+    if following < wanted.stop:
+        gaps.append(range(following, wanted.stop))
+    return tuple(gaps)
+
+
+def _names(gaps: Sequence[range]) -> str:
+    """``1, 4 to 6`` for the versions 1, 4, 5 and 6."""
+    return ", ".join(str(gap.start) if gap.stop - gap.start == 1 else f"{gap.start} to {gap.stop - 1}" for gap in gaps)

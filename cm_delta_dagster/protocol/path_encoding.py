@@ -8,6 +8,7 @@ are recognised as equal). Nothing here looks at storage.
 import re
 from urllib.parse import quote, unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,9 +24,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=/)")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _HIVE_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
-# Any of these makes a path more than a plain relative one: an escape, a scheme, a leading slash, dot segments, double
-# slashes.
-_NOT_PLAIN = r"%|^[A-Za-z][A-Za-z0-9+.\-]*:/|^/|(^|/)\.{0,2}(/|$)"
+_SLASH, _DOT, _COLON, _PERCENT = b"/.:%"
+_ROWS_AT_ONCE = 65_536
+"""So many paths fit into a processor's cache."""
 
 
 def encode_path(relative: str) -> str:
@@ -118,15 +119,90 @@ def file_keys(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks)
     array = array.cast(pa.string())
-    prefix = normalise_location(location) + "/"
     if not len(array):
         return array
-    special = pc.fill_null(pc.match_substring_regex(array, _NOT_PLAIN), False)
-    keys = pc.binary_join_element_wise(pa.scalar(prefix), array, pa.scalar(""))
-    if not pc.any(special).as_py():
-        return keys
-    resolved = [file_key(location, path) for path in array.filter(special).to_pylist()]
-    return pc.replace_with_mask(keys, special, pa.array(resolved, type=pa.string()))
+    keys = pc.binary_join_element_wise(pa.scalar(normalise_location(location) + "/"), array, pa.scalar(""))
+    special = _special_rows(array)
+    return keys if special is None else _replaced(keys, special, _keys_of(location, array, special))
+
+
+def relative_file_keys(location: str, paths: pa.Array) -> pa.Array:
+    """As :func:`file_keys`, but relative to the table where the file lies below it; plain paths are taken uncopied.
+
+    A relative key has no ``//`` in it and an absolute one has, so that the two are never taken for each other.
+
+    Raises:
+        CorruptLogError: as :func:`resolve_path`.
+    """
+    special = _special_rows(paths)
+    if special is None:
+        return paths
+    prefix = normalise_location(location) + "/"
+    keys = [None if key is None else key.removeprefix(prefix) for key in _keys_of(location, paths, special)]
+    return _replaced(paths, special, keys)
+
+
+def _replaced(keys: pa.Array, special: np.ndarray, values: list[str | None]) -> pa.Array:
+    mask = np.zeros(len(keys), dtype=bool)
+    mask[special] = True
+    return pc.replace_with_mask(keys, pa.array(mask), pa.array(values, type=pa.string()))
+
+
+def _special_rows(paths: pa.Array) -> np.ndarray | None:
+    """Row numbers of all paths that may be more than plain relative ones, and perhaps of a few plain ones; None for none.
+
+    More than plain are: an escape, a scheme, a leading or trailing slash, dot segments, double slashes, nothing at all.
+    The bytes of all paths are looked at together, which takes an eighth of the time of a regular expression.
+    """
+    _, offset_buffer, data_buffer = paths.buffers()
+    if not len(paths):
+        return None
+    offsets = np.frombuffer(offset_buffer, np.int32)[paths.offset : paths.offset + len(paths) + 1]
+    special = [np.flatnonzero(offsets[1:] == offsets[:-1])]
+    if paths.null_count:
+        special.append(np.flatnonzero(pc.is_null(paths).to_numpy(zero_copy_only=False)))
+    data = np.frombuffer(data_buffer or b"", np.uint8)
+    for first in range(0, len(paths), _ROWS_AT_ONCE):
+        ends = offsets[first : first + _ROWS_AT_ONCE + 1]
+        rows = _special_in(data[ends[0] : ends[-1]], ends - ends[0])
+        if len(rows):
+            special.append(rows + first)
+    found = np.unique(np.concatenate(special))
+    return found if len(found) else None
+
+
+def _special_in(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Rows of one block: ``data`` holds its texts one after the other, ``ends`` where each begins and the last ends."""
+    if not len(data):
+        return np.array([], dtype=np.int64)
+    slashes = np.flatnonzero(data == _SLASH)
+    after = data.take(slashes + 1, mode="clip")
+    before = data.take(slashes - 1, mode="clip")
+    odd = (after == _SLASH) | (after == _DOT) | (before == _COLON)
+    places = [np.flatnonzero(data == _PERCENT), slashes[odd]]
+    rows = [np.searchsorted(ends, place, side="right") - 1 for place in places if len(place)]
+    first = data.take(ends[:-1], mode="clip")
+    last = data.take(ends[1:] - 1, mode="clip")
+    rows.append(np.flatnonzero((first == _SLASH) | (first == _DOT) | (last == _SLASH)))
+    return np.concatenate(rows)
+
+
+def _keys_of(location: str, paths: pa.Array, rows: np.ndarray) -> list[str | None]:
+    """:func:`file_key` of the paths in ``rows``. Directories are resolved once each: partitions repeat them."""
+    directories: dict[str, str] = {}
+    keys: list[str | None] = []
+    for path in paths.take(pa.array(rows)).to_pylist():
+        directory, _, name = (path or "").rpartition("/")
+        if path is None:
+            keys.append(None)
+        elif not directory or directory.endswith("/") or "%" in name or name in ("", ".", ".."):
+            keys.append(file_key(location, path))
+        else:
+            prefix = directories.get(directory)
+            if prefix is None:
+                prefix = directories[directory] = file_key(location, directory + "/x")[:-1]
+            keys.append(prefix + name)
+    return keys
 
 
 def file_key(location: str, path: str) -> str:

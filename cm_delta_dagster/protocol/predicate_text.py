@@ -7,12 +7,11 @@ guessed at: the whole text then stays beside the understood parts as
 """
 
 import re
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import sqlglot
 from sqlglot import exp
@@ -36,6 +35,17 @@ from cm_delta_dagster.protocol.predicates import (
     quote_column,
 )
 from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType, StructType, schema_text
+from cm_delta_dagster.protocol.sql_literals import (
+    CONVERSIONS,
+    NotUnderstoodError,
+    cast_number,
+    checked,
+    date_of,
+    hex_bytes,
+    moment_of,
+    number_of,
+    refuse,
+)
 
 _Op = ComparisonOperator
 
@@ -59,7 +69,7 @@ def parse_predicate(text: str, schema: StructType) -> Predicate:
     """The predicate that Spark SQL ``text`` states over a table of this schema.
 
     Literals get the type of the column they are compared with. What is not understood becomes :class:`Opaque`, in
-    conjunction with what is.
+    conjunction with what is, and with what follows from it whatever the engine's settings are.
 
     Raises:
         InvalidArgumentError: the text is no SQL condition, or names a column that the table lacks.
@@ -72,8 +82,10 @@ def parse_predicate(text: str, schema: StructType) -> Predicate:
     for part in _and_parts(root):
         try:
             understood.append(reader.predicate(part))
-        except _NotUnderstoodError:
+        except NotUnderstoodError:
             complete = False
+            weaker = reader.implied(part)
+            understood += () if weaker is None else (weaker,)
     if not complete:
         # A trailing comment must not swallow the bracket that is put around the text later.
         understood.append(Opaque(text + "\n" if "--" in text else text, columns))
@@ -113,10 +125,6 @@ _UNDERSTOOD_ARGUMENTS = frozenset({"this", "expression", "expressions", "low", "
 def _surplus_arguments(node: Node) -> bool:
     """Whether a node says something that the reader would overlook, e.g. by a later release of the parser."""
     return any(value for name, value in node.args.items() if name not in _UNDERSTOOD_ARGUMENTS)
-
-
-class _NotUnderstoodError(Exception):
-    """Internal signal: this part of the text is left to the engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +171,7 @@ class _Reader:
             positive.set("negate", None)
             return _negation(self.predicate(positive))
         if not isinstance(node, exp.Column) and _surplus_arguments(node):
-            raise _NotUnderstoodError
+            raise NotUnderstoodError
         match node:
             case exp.And():
                 return And((self.predicate(node.this), self.predicate(node.expression)))
@@ -190,8 +198,79 @@ class _Reader:
                 return self._like(node)
         operator = _COMPARISONS.get(type(node))
         if operator is None:
-            raise _NotUnderstoodError
+            raise NotUnderstoodError
         return self._comparison(node.this, operator, node.expression)
+
+    def implied(self, node: Node) -> Predicate | None:
+        """A predicate that holds wherever the part of the text does, though maybe elsewhere as well; None for none."""
+        try:
+            return self.predicate(node)
+        except NotUnderstoodError:
+            pass
+        node = node.unnest()
+        if node.args.get("negate") or _surplus_arguments(node):
+            return None
+        if isinstance(node, exp.And | exp.Or):
+            sides = [self.implied(side) for side in (node.this, node.expression)]
+            found = tuple(side for side in sides if side is not None)
+            if isinstance(node, exp.And):
+                return conjunction(found) if found else None
+            return Or(found) if len(found) == len(sides) else None
+        try:
+            return self._implied_leaf(node)
+        except (NotUnderstoodError, OverflowError):
+            return None
+
+    def _implied_leaf(self, node: Node) -> Predicate:
+        match node:
+            case exp.Like():
+                prefix = re.split("[%_]", self._string(node.expression))[0]
+                return self._starts_with(node.this, prefix) if prefix else refuse()
+            case exp.Between():
+                low = self._near(node.this, _Op.GE, node.args["low"])
+                return And((low, self._near(node.this, _Op.LE, node.args["high"])))
+            case exp.In() if node.expressions and set(node.args) <= {"this", "expressions"}:
+                return Or(tuple(self._near(node.this, _Op.EQ, item) for item in node.expressions))
+        operator = _COMPARISONS.get(type(node))
+        if operator is None or operator is _Op.NE:
+            raise NotUnderstoodError
+        left, right = node.this.unnest(), node.expression.unnest()
+        if left.find(exp.Column) is None:
+            left, right, operator = right, left, _MIRRORED.get(operator, operator)
+        return self._near(left, _Op.EQ if operator is _Op.NULL_SAFE_EQ else operator, right)
+
+    def _near(self, column: Node, operator: _Op, literal: Node) -> Predicate:
+        """A comparison whose exact meaning depends on casts, loosened by more than any cast or zone can shift it."""
+        as_date = _converted_to_date(column.unnest())
+        name, data_type = self._column(as_date or column)
+        value = self._near_literal(literal.unnest())
+        if as_date is None and data_type in _INTEGERS and isinstance(value, float):
+            # Integers up to 2**53 are doubles without rounding, and larger ones stay on their side of such a number.
+            return Comparison(name, operator, Decimal(value)) if abs(value) <= 2**53 else refuse()
+        moment = _any_moment(value)
+        if data_type == PrimitiveType("date"):
+            low: date = moment.date() - _ZONES_AND_A_DAY
+            high: date = moment.date() + _ZONES_AND_A_DAY
+        elif data_type in (PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz")):
+            zone = UTC if data_type == PrimitiveType("timestamp") else None
+            low = moment.replace(tzinfo=zone) - _ZONES_AND_A_DAY
+            high = moment.replace(tzinfo=zone) + _ZONES_AND_A_DAY
+        else:
+            raise NotUnderstoodError
+        above, below = Comparison(name, _Op.GE, low), Comparison(name, _Op.LE, high)
+        if operator is _Op.EQ:
+            return And((above, below))
+        return above if operator in (_Op.GT, _Op.GE) else below
+
+    def _near_literal(self, node: Node) -> Any:
+        """A literal; a text for one that the session's zone gives its meaning, such as ``TIMESTAMP '2020-01-01'``."""
+        if (
+            isinstance(node, exp.Cast)
+            and node.to.this in _MOMENT_TYPES
+            and all(name in _CAST_ARGUMENTS or not value for name, value in node.args.items())
+        ):
+            return self._string(node.this)
+        return self._literal(node)
 
     def _comparison(self, left: Node, operator: _Op, right: Node) -> Predicate:
         left, right = left.unnest(), right.unnest()
@@ -205,11 +284,11 @@ class _Reader:
             return IsNull(self._column(node.this, allow=(DecimalType, PrimitiveType))[0])
         if isinstance(node.expression, exp.Boolean):
             return self._comparison(node.this, _Op.NULL_SAFE_EQ, node.expression)
-        raise _NotUnderstoodError
+        raise NotUnderstoodError
 
     def _in(self, node: exp.In) -> Predicate:
         if not node.expressions or any(node.args.get(key) for key in ("query", "unnest", "field")):
-            raise _NotUnderstoodError
+            raise NotUnderstoodError
         column, data_type = self._column(node.this)
         return In(column, tuple(self._value(item.unnest(), data_type) for item in node.expressions))
 
@@ -217,7 +296,7 @@ class _Reader:
         pattern = self._string(node.expression)
         body = pattern.removesuffix("%")
         if "%" in body or "_" in body:
-            raise _NotUnderstoodError
+            raise NotUnderstoodError
         if body != pattern:
             return self._starts_with(node.this, body)
         return self._comparison(node.this, _Op.EQ, node.expression)
@@ -225,30 +304,30 @@ class _Reader:
     def _starts_with(self, node: Node, prefix: str) -> Predicate:
         column, data_type = self._column(node)
         if data_type != PrimitiveType("string"):
-            raise _NotUnderstoodError
+            raise NotUnderstoodError
         return StartsWith(column, prefix)
 
     def _column(self, node: Node, allow: tuple[type, ...] = (DecimalType, PrimitiveType)) -> tuple[str, DataType]:
         node = node.unnest()
         if not isinstance(node, exp.Column):
-            raise _NotUnderstoodError
+            raise NotUnderstoodError
         names: list[str] = []
         data_type: DataType = self.schema
         for part in node.parts:
             field = data_type.field(part.name) if isinstance(data_type, StructType) else None
             if field is None:
-                raise _NotUnderstoodError
+                raise NotUnderstoodError
             names.append(field.name)
             data_type = field.type
         if not isinstance(data_type, allow):
-            raise _NotUnderstoodError
+            raise NotUnderstoodError
         return _column_text(tuple(names)), data_type
 
     def _string(self, node: Node) -> str:
         node = node.unnest()
         if isinstance(node, exp.Literal) and node.is_string and self.has_plain_strings:
             return str(node.this)
-        raise _NotUnderstoodError
+        raise NotUnderstoodError
 
     def _value(self, node: Node, data_type: DataType) -> Any:
         """The literal as a value of the column's type, if Spark would compare it as that in every setting."""
@@ -256,10 +335,10 @@ class _Reader:
         if literal is None:
             return None
         if isinstance(data_type, DecimalType):
-            return _checked(literal, int, Decimal)
-        convert = _CONVERSIONS.get(data_type.name) if isinstance(data_type, PrimitiveType) else None
+            return checked(literal, int, Decimal)
+        convert = CONVERSIONS.get(data_type.name) if isinstance(data_type, PrimitiveType) else None
         if convert is None:
-            raise _NotUnderstoodError
+            raise NotUnderstoodError
         return convert(literal)
 
     def _literal(self, node: Node) -> Any:
@@ -271,31 +350,73 @@ class _Reader:
             case exp.Neg():
                 number = self._literal(node.this.unnest())
                 # Arithmetic on a Decimal rounds to 28 digits; this does not.
-                return number.copy_negate() if isinstance(number, Decimal) else -_checked(number, int, float)
+                return number.copy_negate() if isinstance(number, Decimal) else -checked(number, int, float)
             case exp.Literal() if not node.is_string:
-                return _number(str(node.this))
+                return number_of(str(node.this))
             case exp.Literal():
                 return self._string(node)
             case exp.HexString():
-                return _hex_bytes(str(node.this))
+                return hex_bytes(str(node.this))
             case exp.Cast():
                 return self._cast(node)
-        raise _NotUnderstoodError
+        raise NotUnderstoodError
 
     def _cast(self, node: exp.Cast) -> Any:
         """A typed literal (``DATE '..'``, ``1L``, ``1.5D``) or a cast that means the same."""
         inner = node.this.unnest()
         if not isinstance(inner, exp.Literal) or node.args.get("format") or node.args.get("default"):
-            raise _NotUnderstoodError
+            raise NotUnderstoodError
         kind = node.to.this
         text = self._string(inner) if inner.is_string else str(inner.this)
         if inner.is_string and kind == exp.DataType.Type.DATE:
-            return _date(text)
+            return date_of(text)
         if inner.is_string and kind in (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ):
-            return _moment(text, zoned=True)
+            return moment_of(text, zoned=True)
         if inner.is_string and kind == exp.DataType.Type.TIMESTAMPNTZ:
-            return _moment(text, zoned=False)
-        return _cast_number(text, node.to)
+            return moment_of(text, zoned=False)
+        return cast_number(text, node.to)
+
+
+_INTEGERS = frozenset(PrimitiveType(name) for name in ("byte", "short", "integer", "long"))
+
+_ZONES_AND_A_DAY = timedelta(days=2)
+"""More than a time of day is cut off by a cast to a date and two time zones can differ."""
+
+
+_CAST_ARGUMENTS = frozenset({"this", "to", "safe", "_type"})
+_MOMENT_TYPES = frozenset(
+    {
+        exp.DataType.Type.DATE,
+        exp.DataType.Type.TIMESTAMP,
+        exp.DataType.Type.TIMESTAMPTZ,
+        exp.DataType.Type.TIMESTAMPLTZ,
+        exp.DataType.Type.TIMESTAMPNTZ,
+    }
+)
+
+
+def _converted_to_date(node: Node) -> Node | None:
+    """What ``CAST(x AS DATE)``, ``date(x)`` and ``to_date(x)`` convert; None for anything else."""
+    is_cast = isinstance(node, exp.Cast) and node.to.this == exp.DataType.Type.DATE
+    is_function = isinstance(node, exp.TsOrDsToDate) and not node.args.get("format")
+    plain = is_cast and all(name in _CAST_ARGUMENTS or not value for name, value in node.args.items())
+    return node.this.unnest() if plain or is_function else None
+
+
+def _any_moment(value: Any) -> datetime:
+    """A literal as the moment it means in UTC, or in a zone that it does not tell."""
+    if isinstance(value, str):
+        text = value.strip()
+        value = (
+            date_of(text) if len(text) == _DATE_LENGTH else moment_of(text, zoned=_MOMENT_ZONE.search(text) is not None)
+        )
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None) - (value.utcoffset() or timedelta(0))
+    return datetime.combine(checked(value, date), time())
+
+
+_DATE_LENGTH = len("2020-01-01")
+_MOMENT_ZONE = re.compile(r"(Z|[+-]\d\d:\d\d)$", re.ASCII)
 
 
 def _negation(predicate: Predicate) -> Predicate:
@@ -305,139 +426,3 @@ def _negation(predicate: Predicate) -> Predicate:
 def _column_text(path: tuple[str, ...]) -> str:
     plain = all("." not in name and "`" not in name for name in path)
     return ".".join(path) if plain else quote_column(path)
-
-
-def _checked(value: Any, *types: type) -> Any:
-    if isinstance(value, types) and (not isinstance(value, bool) or bool in types):
-        return value
-    raise _NotUnderstoodError
-
-
-def _number(text: str) -> int | float | Decimal:
-    """A number as Spark types it: with an exponent a double, with a point a decimal, else an integer."""
-    if re.fullmatch(r"\d+", text, re.ASCII):
-        return int(text)
-    if re.fullmatch(r"\d*\.\d*", text, re.ASCII) and text != ".":
-        return Decimal(text)
-    if re.fullmatch(r"(\d+\.?\d*|\.\d+)[eE][+-]?\d+", text, re.ASCII):
-        return float(text)
-    raise _NotUnderstoodError
-
-
-_INTEGER_BITS = {
-    exp.DataType.Type.TINYINT: 8,
-    exp.DataType.Type.SMALLINT: 16,
-    exp.DataType.Type.INT: 32,
-    exp.DataType.Type.BIGINT: 64,
-}
-
-
-def _cast_number(text: str, target: exp.DataType) -> int | float | Decimal:
-    try:
-        exact = Decimal(text)
-    except ArithmeticError:
-        raise _NotUnderstoodError from None
-    kind = target.this
-    if not exact.is_finite() or not text.isascii() or "_" in text or text != text.strip():
-        raise _NotUnderstoodError
-    if kind == exp.DataType.Type.DOUBLE:
-        return float(text)
-    if kind == exp.DataType.Type.FLOAT:
-        return _single(float(text))
-    if kind in _INTEGER_BITS:
-        # One short of the positive end as well, because a minus sign may stand before it.
-        fits = exact.copy_abs() < 2 ** (_INTEGER_BITS[kind] - 1)
-        return int(exact) if fits and exact == int(exact) else _refuse()
-    parameters = [str(item.this.this) for item in target.expressions]
-    if kind == exp.DataType.Type.DECIMAL and len(parameters) == 2 and all(item.isdecimal() for item in parameters):
-        precision, scale = map(int, parameters)
-        fits = exact.copy_abs() < 10 ** max(precision - scale, 0) and -int(exact.as_tuple().exponent) <= scale
-        return exact if fits else _refuse()
-    return _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise _NotUnderstoodError
-
-
-def _single(value: float) -> float:
-    """The value, if it is exactly a 32-bit float."""
-    try:
-        return value if struct.unpack("<f", struct.pack("<f", value))[0] == value else _refuse()
-    except OverflowError:
-        raise _NotUnderstoodError from None
-
-
-def _hex_bytes(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise _NotUnderstoodError from None
-
-
-def _date(text: str) -> date:
-    if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII) is None:
-        raise _NotUnderstoodError
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise _NotUnderstoodError from None
-
-
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)?", re.ASCII)
-
-
-def _moment(text: str, *, zoned: bool) -> datetime:
-    """A timestamp whose text says all: with a zone exactly where one is needed, never the session's."""
-    found = _MOMENT.fullmatch(text)
-    if found is None or (found[2] is not None) != zoned:
-        raise _NotUnderstoodError
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise _NotUnderstoodError from None
-
-
-def _to_integer(literal: Any) -> Any:
-    if isinstance(literal, str) and re.fullmatch(r"-?\d{1,9}", literal, re.ASCII):
-        return int(literal)
-    return _checked(literal, int, Decimal)
-
-
-def _to_double(literal: Any) -> Any:
-    number = _checked(literal, int, Decimal, float)
-    return float(number) if isinstance(number, Decimal) else number
-
-
-def _to_date(literal: Any) -> Any:
-    return _date(literal) if isinstance(literal, str) else _checked_date(literal)
-
-
-def _checked_date(literal: Any) -> Any:
-    return _refuse() if isinstance(literal, datetime) else _checked(literal, date)
-
-
-def _to_timestamp(literal: Any) -> Any:
-    moment = _moment(literal, zoned=True) if isinstance(literal, str) else _checked(literal, datetime)
-    return moment if moment.tzinfo is not None else _refuse()
-
-
-def _to_timestamp_ntz(literal: Any) -> Any:
-    moment = _moment(literal, zoned=False) if isinstance(literal, str) else _checked(literal, datetime)
-    return moment if moment.tzinfo is None else _refuse()
-
-
-_CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
-    "byte": _to_integer,
-    "short": _to_integer,
-    "integer": _to_integer,
-    "long": _to_integer,
-    "float": _to_double,
-    "double": _to_double,
-    "string": lambda literal: _checked(literal, str),
-    "boolean": lambda literal: _checked(literal, bool),
-    "binary": lambda literal: _checked(literal, bytes),
-    "date": _to_date,
-    "timestamp": _to_timestamp,
-    "timestamp_ntz": _to_timestamp_ntz,
-}

@@ -18,20 +18,11 @@ from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.checkpoint_content import CheckpointContent
-from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, REMOVE_SCHEMA, dv_ids
-from cm_delta_dagster.protocol.path_encoding import file_keys
+from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, REMOVE_SCHEMA
+from cm_delta_dagster.protocol.file_index import FileIndex
+from cm_delta_dagster.protocol.file_set import FileSet, KeyedFiles
 
 _MAX_LAYERS = 64
-
-
-def logical_file_keys(files: pa.Table, location: str) -> pa.Array:
-    """The identity of each logical file: normalised path and, where there is one, ``dvId`` (REC-5, REC-14)."""
-    paths = file_keys(location, files.column("path"))
-    vectors = dv_ids(files)
-    if vectors.null_count == len(vectors):
-        return paths
-    # A file without a vector has the same key whether or not its neighbours have one.
-    return pc.coalesce(pc.binary_join_element_wise(paths, vectors, "\n"), paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +44,15 @@ class FileState:
     location: str
     _base: "FileState | None" = None
     _layers: tuple[_Layer, ...] = ()
-    _given: tuple[pa.Table, pa.Table] | None = None
+    _given: tuple[FileSet, FileSet] | None = None
+    index: FileIndex = field(default_factory=FileIndex, compare=False, repr=False)
+    """Parsed columns of ``adds``, handed on to the states that follow."""
 
     @classmethod
     def of(cls, adds: pa.Table, removes: pa.Table, *, location: str) -> "FileState":
         """A state that is reconciled already, such as a checkpoint's."""
-        return cls(location=location, _given=(adds, removes))
+        given = (FileSet.of(adds, location=location), FileSet.of(removes, location=location))
+        return cls(location=location, _given=given)
 
     @classmethod
     def empty(cls, location: str) -> "FileState":
@@ -72,91 +66,81 @@ class FileState:
         if not layers:
             return self
         if self._base is not None and not self._is_reconciled and len(self._layers) + len(layers) <= _MAX_LAYERS:
-            return FileState(location=self.location, _base=self._base, _layers=self._layers + layers)
-        return FileState(location=self.location, _base=self._detached(), _layers=layers)
+            return replace(self, _layers=self._layers + layers)
+        return FileState(location=self.location, _base=self._detached(), _layers=layers, index=self.index)
 
     def _detached(self) -> "FileState":
         """The same state without what it was made of, so that refreshes do not keep every older one alive."""
         if self._base is None or not self._is_reconciled:
             return self
-        detached = FileState.of(*self._tables, location=self.location)
-        for name in ("_add_keys", "_remove_keys"):
-            if name in self.__dict__:
-                detached.__dict__[name] = self.__dict__[name]
-        return detached
+        return FileState(location=self.location, _given=self._sets, index=self.index)
 
     @property
     def _is_reconciled(self) -> bool:
-        return self._given is not None or "_tables" in self.__dict__
+        return self._given is not None or "_sets" in self.__dict__
 
     @cached_property
-    def _tables(self) -> tuple[pa.Table, pa.Table]:
+    def _sets(self) -> tuple[FileSet, FileSet]:
         if self._given is not None:
             return self._given
         assert self._base is not None
-        base_adds, base_removes = self._base._tables
-        adds, removes, keys = _newest(self._layers, self.location)
-        live = _without(base_adds, self._base._add_keys, keys)
-        dead = _without(base_removes, self._base._remove_keys, keys)
-        return pa.concat_tables([live, adds]), pa.concat_tables([dead, removes])
-
-    @cached_property
-    def _add_keys(self) -> pa.Array:
-        return logical_file_keys(self._tables[0], self.location)
-
-    @cached_property
-    def _remove_keys(self) -> pa.Array:
-        return logical_file_keys(self._tables[1], self.location)
+        live, dead = self._base._sets
+        adds, removes, touched = _newest(self._layers, self.location)
+        return live.without(touched).plus(adds), dead.without(touched).plus(removes)
 
     @property
     def adds(self) -> pa.Table:
         """Live files, columns of ``ADD_SCHEMA``."""
-        return self._tables[0]
+        return self._sets[0].table
 
     @property
     def removes(self) -> pa.Table:
         """Tombstones, columns of ``REMOVE_SCHEMA``."""
-        return self._tables[1]
+        return self._sets[1].table
 
     @property
     def num_files(self) -> int:
-        return int(self.adds.num_rows)
+        return len(self._sets[0])
 
     @property
     def size_bytes(self) -> int:
         return int(pc.sum(self.adds.column("size")).as_py() or 0)
 
 
-def _without(files: pa.Table, keys: pa.Array, touched: pa.Array) -> pa.Table:
-    if not files.num_rows or not len(touched):
-        return files
-    hit = pc.is_in(keys, value_set=touched)
-    return files.filter(pc.invert(hit)) if pc.any(hit).as_py() else files
-
-
-def _newest(layers: Sequence[_Layer], location: str) -> tuple[pa.Table, pa.Table, pa.Array]:
-    """Of all file actions in ``layers``, oldest first: those that decide, and the keys of every file touched.
+def _newest(layers: Sequence[_Layer], location: str) -> tuple[KeyedFiles, KeyedFiles, KeyedFiles]:
+    """Of all file actions in ``layers``, oldest first: the adds and the removes that decide, and every file touched.
 
     Within one commit the order means nothing (REC-6); a commit that adds and removes the same logical file is illegal,
     and if one is met the file is taken as live, so that no row is lost.
     """
-    adds = pa.concat_tables([layer.adds for layer in layers])
-    removes = pa.concat_tables([layer.removes for layer in layers])
-    add_keys, remove_keys = logical_file_keys(adds, location), logical_file_keys(removes, location)
-    keys = pa.concat_arrays([add_keys, remove_keys])
-    if not removes.num_rows and pc.count_distinct(add_keys).as_py() == len(add_keys):
-        return adds, removes, keys
-    add_order = np.repeat(np.arange(len(layers)), [layer.adds.num_rows for layer in layers]) * 2 + 1
-    remove_order = np.repeat(np.arange(len(layers)), [layer.removes.num_rows for layer in layers]) * 2
-    order = np.concatenate([add_order, remove_order])
-    codes = pc.dictionary_encode(keys).indices.to_numpy(zero_copy_only=False)
-    ranked = np.lexsort((order, codes))
-    is_last = np.ones(len(ranked), dtype=bool)
-    is_last[:-1] = codes[ranked][1:] != codes[ranked][:-1]
-    decides = np.zeros(len(ranked), dtype=bool)
-    decides[ranked[is_last]] = True
-    count = adds.num_rows
-    return adds.filter(pa.array(decides[:count])), removes.filter(pa.array(decides[count:])), keys
+    adds = KeyedFiles.of(pa.concat_tables([layer.adds for layer in layers]), location)
+    removes = KeyedFiles.of(pa.concat_tables([layer.removes for layer in layers]), location)
+    touched = KeyedFiles.concat([adds.identities(), removes.identities()])
+    rows = _rows_of_equal_hashes(touched.hashes)
+    if not len(rows):
+        return adds, removes, touched
+    order = np.concatenate(
+        [
+            np.repeat(np.arange(len(layers)), [layer.adds.num_rows for layer in layers]) * 2 + 1,
+            np.repeat(np.arange(len(layers)), [layer.removes.num_rows for layer in layers]) * 2,
+        ]
+    )
+    codes = pc.dictionary_encode(touched.keys(rows)).indices.to_numpy(zero_copy_only=False)
+    ranked = np.lexsort((order[rows], codes))
+    decides = np.ones(len(touched.hashes), dtype=bool)
+    decides[rows[ranked[:-1][codes[ranked][1:] == codes[ranked][:-1]]]] = False
+    count = adds.files.num_rows
+    return adds.filter(decides[:count]), removes.filter(decides[count:]), touched
+
+
+def _rows_of_equal_hashes(hashes: np.ndarray) -> np.ndarray:
+    """In order: the rows whose hash another one has too, and which may therefore be the same file."""
+    ordered = np.sort(hashes)
+    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(repeated):
+        return np.zeros(0, dtype=np.int64)
+    places = np.searchsorted(repeated, hashes).clip(max=len(repeated) - 1)
+    return np.flatnonzero(repeated[places] == hashes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -293,7 +293,9 @@ def check_readable(protocol: Protocol, table: str, *, metadata: Metadata | None 
         CorruptLogError: the protocol contradicts itself.
         UnsupportedFeatureError: a version or features that are not supported, by name.
     """
-    check_protocol_shape(protocol)
+    fault = _shape_fault(protocol)
+    if fault is not None:
+        raise CorruptLogError(f"The protocol action of table {table} is not valid: {fault}. The log is damaged.")
     if protocol.min_reader_version > MAX_READER_VERSION:
         raise UnsupportedFeatureError(
             f"Table {table} needs reader version {protocol.min_reader_version}; this client reads up to "

@@ -38,8 +38,14 @@ def read_deletion_vectors(store: Store, *, location: str, files: pa.Table) -> li
     for descriptor, place, path, stats in zip(
         descriptors, places, files["path"].to_pylist(), files["stats"].to_pylist(), strict=True
     ):
-        bitmap = decode_inline(descriptor) if place is None else decode_from_file(content[place], descriptor)
-        _check_range(bitmap, stats, path)
+        try:
+            bitmap = decode_inline(descriptor) if place is None else decode_from_file(content[place], descriptor)
+            _check_range(bitmap, stats, path)
+        except CorruptLogError as error:
+            vector = "its inline deletion vector" if place is None else f"the deletion vector in {place}"
+            raise CorruptLogError(
+                f"The file {path!r} of the table at {location} cannot be read with {vector}: {error}"
+            ) from error
         bitmaps.append(bitmap)
     return bitmaps
 
@@ -57,7 +63,7 @@ def _descriptor(value: Mapping[str, Any]) -> DeletionVectorDescriptor:
 def _check_range(bitmap: BitMap64, stats: str | None, path: str) -> None:
     try:
         rows = json.loads(stats or "{}").get("numRecords")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         rows = None
     if isinstance(rows, int) and len(bitmap) and bitmap.max() >= rows:
         raise CorruptLogError(

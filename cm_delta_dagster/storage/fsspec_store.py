@@ -132,6 +132,9 @@ class FsspecStore:
         with _mapped("delete", location), suppress(FileNotFoundError):
             self._filesystem.rm_file(self._path(location))
 
+    def remove_empty_directories(self, directory: str) -> None:
+        """Object stores have no directories."""
+
     def _create(self, path: str, data: bytes) -> None:
         for attempt in range(1, _RIVAL_ATTEMPTS + 1):
             try:

@@ -163,6 +163,13 @@ class LocalStore:
         with _mapped("delete", location), suppress(FileNotFoundError):
             os.unlink(local_path(location))
 
+    def remove_empty_directories(self, directory: str) -> None:
+        """Remove ``directory`` and those below it that hold nothing. One that something is put into meanwhile stays."""
+        with _mapped("delete", directory):
+            for path, _, _ in os.walk(local_path(directory), topdown=False):
+                with suppress(OSError):  # The system refuses a directory that is not empty: that is what decides.
+                    os.rmdir(path)
+
 
 def local_path(location: str) -> str:
     """Path of a ``file:`` location (``file:/x``, ``file:///x`` or plain ``/x``). Raises StoreNotSupportedError."""

@@ -76,6 +76,9 @@ class MemoryStore:
         with self._lock:
             self._objects.pop(location, None)
 
+    def remove_empty_directories(self, directory: str) -> None:
+        """Directories are only the beginnings of names here."""
+
     def _get(self, location: str) -> tuple[bytes, int]:
         with self._lock:
             found = self._objects.get(location)

@@ -1,6 +1,6 @@
 """Arrow tables to and from the Parquet bytes of the log. Room: storage.
 
-Serves checkpoints and sidecars; knows nothing of their columns. Data files are not read or written here.
+Serves checkpoints and sidecars; knows nothing of their columns. Of data files only the footer is read here.
 """
 
 import typing
@@ -8,14 +8,20 @@ import typing
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.errors import CorruptLogError, InvalidDataError
+from cm_delta_dagster.storage.store import Store
+
+UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
+"""What Arrow raises for bytes that are no whole Parquet file: text that is no UTF-8, lengths beyond all memory, and so on."""
 
 
 def encode_parquet(table: pa.Table, *, compression: typing.Literal["zstd", "snappy"] = "zstd") -> bytes:
     """One Parquet file with the rows of ``table``; timestamps as INT64, no Arrow-specific metadata."""
     sink = pa.BufferOutputStream()
     # store_schema would embed Arrow's own schema, which only Arrow readers look at.
-    pq.write_table(table, sink, compression=compression, store_schema=False, coerce_timestamps="us")
+    pq.write_table(
+        table, sink, compression=compression, store_schema=False, coerce_timestamps="us", write_page_checksum=True
+    )
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
@@ -31,40 +37,55 @@ def decode_parquet(data: bytes, columns: typing.Sequence[str] | None = None) -> 
     try:
         with _open(data) as file:
             return file.read(columns=None if columns is None else list(columns))
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise _corrupt(data, error) from error
 
 
-def populated_columns(data: bytes) -> tuple[str, ...]:
-    """Dotted paths of the leaf columns that hold at least one value, or may hold one, according to the footer.
+def leaf_columns(data: bytes) -> tuple[str, ...]:
+    """Dotted paths of the leaf columns.
+
+    The statistics of the footer are not looked at: damaged ones end the process inside of Arrow.
 
     Raises:
         CorruptLogError: the bytes are no complete Parquet file.
     """
     try:
         with _open(data) as file:
-            metadata = file.metadata
-            paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
-            return tuple(path for index, path in enumerate(paths) if _may_hold_values(metadata, index))
-    except (pa.ArrowException, OSError) as error:
+            schema = file.metadata.schema
+            return tuple(schema.column(index).path for index in range(len(schema)))
+    except UNREADABLE as error:
         raise _corrupt(data, error) from error
+
+
+def count_rows(store: Store, location: str) -> int:
+    """Rows of the data file at ``location``, from its footer.
+
+    Raises:
+        ObjectNotFoundError: there is no such file.
+        InvalidDataError: it is no complete Parquet file.
+    """
+    size = store.stat(location).size
+    length = min(size, _FOOTER_GUESS)
+    tail = store.read_range(location, offset=size - length, length=length)
+    needed = int.from_bytes(tail[-8:-4], "little") + 8
+    if length < needed <= size:
+        tail = store.read_range(location, offset=size - needed, length=needed)
+    try:
+        return int(pq.read_metadata(pa.BufferReader(tail)).num_rows)
+    except UNREADABLE as error:
+        raise InvalidDataError(
+            f"The data file {location} is no complete Parquet file: {error}. Restore it from a backup."
+        ) from error
+
+
+_FOOTER_GUESS = 64 * 1024
+"""Bytes read from the end of a data file at first; most footers are shorter."""
 
 
 def _open(data: bytes) -> pq.ParquetFile:
     # Microseconds: nanoseconds, the default for INT96, would overflow outside of the years 1677 to 2262.
-    return pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
-
-
-def _may_hold_values(metadata: pq.FileMetaData, column: int) -> bool:
-    # Lists and maps may be empty instead of null, and the footer does not tell which.
-    if metadata.schema.column(column).max_repetition_level:
-        return True
-    for group in range(metadata.num_row_groups):
-        chunk = metadata.row_group(group).column(column)
-        statistics = chunk.statistics
-        if statistics is None or not statistics.has_null_count or statistics.null_count < chunk.num_values:
-            return True
-    return False
+    # Where pages carry checksums a changed byte is an error instead of a changed path or a lost file.
+    return pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us", page_checksum_verification=True)
 
 
 def _corrupt(data: bytes, error: Exception) -> CorruptLogError:

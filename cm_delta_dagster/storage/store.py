@@ -66,6 +66,10 @@ class Store(typing.Protocol):
         """Remove the object; an absent one is no error. Empty parent directories may be left behind."""
         ...
 
+    def remove_empty_directories(self, directory: str) -> None:
+        """Remove ``directory`` and those below it, as far as they hold no object; nothing where none exist as such."""
+        ...
+
 
 class StoreRegistry(typing.Protocol):
     """Finds the store that serves a location, by its scheme; implemented by ``storage.stores.Stores``."""

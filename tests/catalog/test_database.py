@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -45,6 +46,21 @@ def test_the_migrations_make_the_tables_that_the_code_uses(catalog_url: str) -> 
 
 def test_the_newest_revision_is_the_one_that_the_code_expects() -> None:
     assert ScriptDirectory.from_config(alembic_config()).get_heads() == [HEAD]
+
+
+def test_a_database_of_the_first_release_is_migrated_and_keeps_its_tables(catalog_url: str) -> None:
+    with SqlCatalog(catalog_url, warehouse="memory://w") as catalog:
+        catalog.create_staging_table(NAME)
+    config = alembic_config()
+    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+    with SqlCatalog(catalog_url) as catalog:
+        first = catalog.feed_page(after=0, limit=1)
+        assert first.catalog_id and catalog.pinned_version("t", owner="run") is None
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM cm_delta_tables")).scalar_one() == 1
 
 
 def test_a_database_of_a_newer_release_is_refused_unchanged(catalog_url: str) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.client.checkpointer import read_checksum
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.history import find_transaction, iterate_history
+from cm_delta_dagster.client.log_reader import read_checksum
 from cm_delta_dagster.client.path_table import load_path_snapshot
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table

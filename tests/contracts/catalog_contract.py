@@ -586,27 +586,12 @@ def one_of_many_rivals_gets_the_claim(bench: Bench) -> None:
         assert sum(isinstance(answer, Claimed) for answer in answers) == 1
 
 
-def only_a_table_that_nobody_committed_to_is_dropped_as_unused(bench: Bench) -> None:
-    """CM-D6"""
-    with bench.client() as catalog:
-        table = create(catalog).table_id
-        assert catalog.drop_unused_table(table)
-        assert not catalog.drop_unused_table(table)
-        with pytest.raises(TableNotFoundError):
-            catalog.load_table(NAME)
-        used = create(catalog).table_id
-        catalog.commit(used, proposal(1))
-        assert not catalog.drop_unused_table(used)
-        assert catalog.load_table(NAME).table_id == used
-
-
 CATALOG_CONTRACT: tuple[Rule, ...] = (
     a_reserved_table_cannot_be_resolved_until_it_is_registered,
     no_two_reservations_share_an_id_or_a_location,
     only_one_of_many_reservations_gets_the_name,
     registering_again_answers_with_the_entry,
     a_dropped_and_recreated_name_fences_clients_of_the_old_table,
-    only_a_table_that_nobody_committed_to_is_dropped_as_unused,
     names_are_listed_by_scope_in_order,
     names_that_would_break_paths_are_refused,
     commits_are_ratified_in_order_and_served_until_published,

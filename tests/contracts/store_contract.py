@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, StorageError
+from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import Store
 
 Rule = Callable[[Store, str], None]
@@ -119,6 +120,16 @@ def an_empty_object_is_an_object(store: Store, root: str) -> None:
         store.write_if_absent(f"{root}/empty", b"x")
 
 
+def what_was_discarded_is_gone_and_its_neighbours_stay(store: Store, root: str) -> None:
+    for name in ("gone/a/x", "gone/.hidden/y", "gone-not/x", "z"):
+        store.write(f"{root}/{name}", b"x")
+    store.remove_empty_directories(f"{root}/gone")
+    assert len(list(store.list_recursive(root))) == 4
+    discard_below(store, f"{root}/gone")
+    discard_below(store, f"{root}/never/there")
+    assert [found.location for found in store.list_recursive(root)] == [f"{root}/gone-not/x", f"{root}/z"]
+
+
 STORE_CONTRACT: tuple[Rule, ...] = (
     an_object_is_read_back_whole_and_in_ranges,
     write_replaces_and_stat_tells_the_new_size,
@@ -131,4 +142,5 @@ STORE_CONTRACT: tuple[Rule, ...] = (
     missing_objects_are_errors_except_for_delete,
     names_with_odd_characters_are_taken_as_they_are,
     an_empty_object_is_an_object,
+    what_was_discarded_is_gone_and_its_neighbours_stay,
 )

@@ -110,6 +110,7 @@ def test_a_table_that_cannot_be_is_refused_before_anything_is_reserved(
 
 def test_a_taken_name_is_refused_before_anything_is_written(lake: Lake) -> None:
     lake.new_table()
+    lake.client.wait_for_background()
     lake.store.calls.clear()
     with pytest.raises(TableAlreadyExistsError, match=r"main\.test\.t"):
         lake.new_table()

@@ -1,6 +1,7 @@
 """OPTIMIZE: which files go together, that no row changes, and what happens beside concurrent writers."""
 
 import datetime
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,27 @@ def test_every_partition_gets_its_own_file_and_keeps_its_rows(build: Callable[..
     assert lake.rows() == before
     values = [dict(row) for row in lake.table.snapshot().files["partitionValues"].to_pylist()]
     assert len({tuple(sorted(value.items(), key=str)) for value in values}) == 6
+
+
+def test_many_small_bins_are_written_by_one_job_and_each_becomes_a_file(
+    build: Callable[..., TableBuilder], caplog: pytest.LogCaptureFixture
+) -> None:
+    """OPT-1, OPT-2: more partitions than tasks; the progress is logged."""
+    lake = build("id long, p int", partition_by=["p"])
+    rows = [(number, number % 40) for number in range(80)]
+    lake.append(*rows)
+    lake.append(*rows)
+    before = lake.rows()
+    with caplog.at_level(logging.INFO, logger="cm_delta_dagster.operations.optimize"):
+        result = optimize(lake.table, spark=lake.spark)
+    assert (result.num_bins, result.num_removed_files, result.num_added_files) == (40, 80, 40)
+    assert [record.message.partition(" after")[0] for record in caplog.records] == [
+        f"OPTIMIZE of {lake.table.identifier}: 40 of 40 files written"
+    ]
+    values = lake.table.snapshot().files["partitionValues"].to_pylist()
+    assert sorted(int(dict(value)["p"]) for value in values) == list(range(40))
+    assert lake.rows() == before
+    assert lake.table.snapshot().files["path"].to_pylist()[0].count("delta.txn=") == 1
 
 
 def test_bins_of_one_partition_become_files_of_their_own_in_one_run(build: Callable[..., TableBuilder]) -> None:

@@ -128,7 +128,7 @@ def _comparable(actions: CommitActions) -> tuple[Any, ...]:
 
 
 @settings(deadline=None)
-@given(_INFO, st.lists(_ADD, max_size=4), st.lists(_REMOVE, max_size=4))
+@given(_INFO, st.lists(_ADD, max_size=4, unique_by=lambda add: add.path), st.lists(_REMOVE, max_size=4))
 def test_a_commit_survives_the_way_into_json_and_back(
     info: CommitInfo, adds: list[AddFile], removes: list[RemoveFile]
 ) -> None:
@@ -144,7 +144,7 @@ def test_a_commit_survives_the_way_into_json_and_back(
 
 
 @settings(deadline=None)
-@given(st.lists(_ADD | _REMOVE, max_size=6), st.randoms())
+@given(st.lists(_ADD | _REMOVE, max_size=6, unique_by=lambda file: (type(file), file.path)), st.randoms())
 def test_the_parser_for_large_commits_agrees_with_the_one_for_small(
     files: list[AddFile | RemoveFile], random: Any
 ) -> None:

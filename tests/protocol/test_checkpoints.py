@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol import checkpoints
@@ -23,7 +25,7 @@ from cm_delta_dagster.protocol.actions import (
     SidecarFile,
 )
 from cm_delta_dagster.protocol.checkpoints import build_checkpoint, read_checkpoint
-from cm_delta_dagster.protocol.file_actions import table_to_adds, table_to_removes
+from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, table_to_adds, table_to_removes
 from cm_delta_dagster.protocol.reconciliation import TableState, replay
 
 _LOCATION = "file:///data/t"
@@ -330,3 +332,31 @@ def test_parsed_columns_are_not_read_when_the_texts_are_there() -> None:
         "remove.path",
     ]
     assert checkpoints.columns_to_read(["add.path", *parsed]) == ["add.path", "add.stats_parsed.numRecords"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=40), min_size=1, max_size=3), st.integers(0, 3))
+def test_adds_are_read_wherever_they_stand_among_other_rows(chunks: list[list[bool]], start: int) -> None:
+    """CKPT-2, CKPT-3: side by side, scattered, in slices of larger columns; vectors and maps stay with their file."""
+    number = iter(range(1000))
+    rows = [[_add_row(next(number)) if present else None for present in chunk] for chunk in chunks]
+    kind = pa.struct([item for item in ADD_SCHEMA if item.name != "tags"])
+    arrays = [pa.array([_add_row(999)] * start + chunk, kind).slice(start) for chunk in rows]
+    content = read_checkpoint(pa.table({"add": pa.chunked_array(arrays, kind)}))
+    expected = [row for chunk in rows for row in chunk if row is not None]
+    found = content.adds.to_pylist()
+    assert [row["path"] for row in found] == [row["path"] for row in expected]
+    assert [dict(row["partitionValues"]) for row in found] == [dict(row["partitionValues"]) for row in expected]
+    assert [(row["deletionVector"] or {}).get("pathOrInlineDv") for row in found] == [
+        (row["deletionVector"] or {}).get("pathOrInlineDv") for row in expected
+    ]
+
+
+def _add_row(number: int) -> dict[str, object]:
+    vector = {"storageType": "u", "pathOrInlineDv": f"v{number}", "offset": 1, "sizeInBytes": 1, "cardinality": 1}
+    return {
+        "path": f"f{number}",
+        "partitionValues": [("p", str(number))],
+        "size": number,
+        "deletionVector": vector if number % 3 == 0 else None,
+    }

@@ -2,8 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -27,22 +26,11 @@ from cm_delta_dagster.protocol.predicates import (
     Predicate,
     StartsWith,
 )
-from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType, StructField, StructType
-from cm_delta_dagster.protocol.statistics import truncate_lower_bound, truncate_upper_bound
+from cm_delta_dagster.protocol.schema import DecimalType, PrimitiveType, StructField, StructType
+from tests.protocol.random_rows import TYPES, files, partition_text, predicates, sql_truth, stats_of
 
 Op = ComparisonOperator
 
-TYPES: dict[str, DataType] = {
-    "i": PrimitiveType("long"),
-    "f": PrimitiveType("float"),
-    "d": PrimitiveType("double"),
-    "c": DecimalType(20, 2),
-    "s": PrimitiveType("string"),
-    "t": PrimitiveType("timestamp"),
-    "n": PrimitiveType("timestamp_ntz"),
-    "y": PrimitiveType("date"),
-    "b": PrimitiveType("boolean"),
-}
 SCHEMA = StructType(
     (
         *(StructField(name, kind) for name, kind in TYPES.items()),
@@ -211,12 +199,19 @@ def test_a_float_column_is_compared_as_spark_compares_it() -> None:
     assert kept(Comparison("f", Op.EQ, 2**24 + 1), bounds("f", 2**24, 2**24)) == [True]
 
 
-def test_decimals_are_compared_exactly() -> None:
+def test_decimals_are_compared_as_exactly_as_they_were_surely_written() -> None:
     """SKIP-1, STATS-7."""
     file = {}, '{"minValues":{"c":123456789012345678.01},"maxValues":{"c":123456789012345678.02}}'
-    assert kept(Comparison("c", Op.LT, Decimal("123456789012345678.01")), file) == [False]
-    assert kept(Comparison("c", Op.LT, Decimal("123456789012345678.011")), file) == [True]
+    assert kept(Comparison("c", Op.LT, Decimal("123456789012345000.01")), file) == [False]
+    assert kept(Comparison("c", Op.LE, Decimal("123456789012345678.01")), file) == [True]
+    assert kept(Comparison("c", Op.GT, Decimal("123456789012346000.02")), file) == [False]
+    assert kept(Comparison("c", Op.GT, 10**18), file) == [False]
     assert kept(Comparison("c", Op.EQ, Decimal("1e60")), file) == [True]
+    exact = {}, '{"minValues":{"d":0.01},"maxValues":{"d":0.03}}'
+    schema = StructType((StructField("d", DecimalType(15, 2)),))
+    for operator, value, keep in ((Op.LT, "0.01", False), (Op.LE, "0.01", True), (Op.GT, "0.03", False)):
+        predicate = Comparison("d", operator, Decimal(value))
+        assert keep_mask(adds(exact), predicate, schema=schema, partition_columns=()).to_pylist() == [keep]
 
 
 def test_nested_columns_are_found_below_their_structs() -> None:
@@ -298,140 +293,6 @@ def test_partition_and_row_conditions_work_together() -> None:
     assert kept(predicate) == []
 
 
-# Rows, the statistics that writers would keep of them, and what SQL says about each row.
-
-moments = st.sampled_from(
-    [datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)]
-) | st.integers(-3000, 3000).map(lambda micros: datetime(2020, 1, 1) + timedelta(microseconds=micros))
-strings = st.text(max_size=2) | st.sampled_from(
-    ["x" * 31, "x" * 32, "x" * 33, "x" * 32 + "\U0010ffff", "\U0010ffff" * 70, "x" * 40, "é" * 33, ""]
-)
-VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "i": st.integers(-3, 3) | st.sampled_from([-(2**63), 2**63 - 1]),
-    "f": st.floats(width=32),
-    "d": st.floats() | st.sampled_from([-0.0, 0.0, 1.0]),
-    "c": st.decimals(Decimal("-9.99"), Decimal("9.99"), places=2),
-    "s": strings,
-    "t": moments.map(lambda moment: moment.replace(tzinfo=UTC)),
-    "n": moments,
-    "y": st.dates(date(2019, 12, 30), date(2020, 1, 3)),
-    "b": st.booleans(),
-    "p": st.integers(-2, 2),
-    "q": st.sampled_from(["a", "ab", "b", "é"]),
-    "r": st.sampled_from([1.0, -0.0, 0.0, math.nan, math.inf]),
-}
-
-
-def rank(value: Any) -> Any:
-    """Spark's order of numbers, NaN last."""
-    return (True, 0.0) if value != value else (False, value)
-
-
-def json_number(value: Any) -> str:
-    if isinstance(value, datetime):
-        text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
-        return json.dumps(text + ("Z" if value.tzinfo else ""))
-    return json.dumps(value) if not isinstance(value, Decimal | date) else json.dumps(str(value)).strip('"')
-
-
-def member(name: str, value: Any) -> str:
-    text = f'"{value}"' if isinstance(value, date) and not isinstance(value, datetime) else json_number(value)
-    return f'"{name}":{text}'
-
-
-def stats_of(rows: Sequence[dict[str, Any]]) -> str:
-    lows, highs, nulls = [], [], []
-    for name in TYPES:
-        values = [row[name] for row in rows if row[name] is not None]
-        nulls.append(f'"{name}":{len(rows) - len(values)}')
-        # Like the writers that leave NaN out of the bounds in silence.
-        ordered = [value for value in values if value == value and value not in (math.inf, -math.inf)]
-        if len(ordered) < len([value for value in values if value == value]) or not ordered or name == "b":
-            continue
-        low, high = min(ordered), max(ordered)
-        if name == "s":
-            low, high = truncate_lower_bound(low), truncate_upper_bound(high)
-        lows.append(member(name, low))
-        if high is not None:
-            highs.append(member(name, high))
-    return (
-        f'{{"numRecords":{len(rows)},"minValues":{{{",".join(lows)}}},"maxValues":{{{",".join(highs)}}},'
-        f'"nullCount":{{{",".join(nulls)}}}}}'
-    )
-
-
-COMPARE: dict[Op, Callable[[Any, Any], bool]] = {
-    Op.EQ: lambda a, b: a == b,
-    Op.NE: lambda a, b: a != b,
-    Op.LT: lambda a, b: a < b,
-    Op.LE: lambda a, b: a <= b,
-    Op.GT: lambda a, b: a > b,
-    Op.GE: lambda a, b: a >= b,
-}
-
-
-def sql_truth(predicate: Predicate, row: dict[str, Any]) -> bool | None:
-    match predicate:
-        case And(parts):
-            answers = [sql_truth(part, row) for part in parts]
-            return False if False in answers else None if None in answers else True
-        case Or(parts):
-            answers = [sql_truth(part, row) for part in parts]
-            return True if True in answers else None if None in answers else False
-        case Not(part):
-            answer = sql_truth(part, row)
-            return None if answer is None else not answer
-        case IsNull(column):
-            return row[column] is None
-        case IsNotNull(column):
-            return row[column] is not None
-        case In(column, values):
-            return sql_truth(Or(tuple(Comparison(column, Op.EQ, value) for value in values)), row)
-        case StartsWith(column, prefix):
-            return None if row[column] is None else row[column].startswith(prefix)
-        case Comparison(column, operator, value):
-            held = row[column]
-            if operator is Op.NULL_SAFE_EQ:
-                return (held is None and value is None) or (
-                    held is not None and value is not None and rank(held) == rank(value)
-                )
-            return None if held is None or value is None else COMPARE[operator](rank(held), rank(value))
-    raise AssertionError(predicate)
-
-
-def leaves(name: str) -> st.SearchStrategy[Predicate]:
-    values = st.none() | VALUES[name]
-    comparisons = st.builds(Comparison, st.just(name), st.sampled_from(list(Op)), values)
-    lists = st.builds(In, st.just(name), st.lists(values, max_size=3).map(tuple))
-    nulls = st.sampled_from([IsNull(name), IsNotNull(name)])
-    prefixes = st.builds(StartsWith, st.just(name), strings.map(lambda text: text[:33]))
-    return st.one_of(comparisons, lists, nulls, *([prefixes] if name in "sq" else []))
-
-
-predicates: st.SearchStrategy[Predicate] = st.recursive(
-    st.sampled_from(sorted(VALUES)).flatmap(leaves),
-    lambda inner: st.one_of(
-        st.builds(Not, inner),
-        st.builds(And, st.lists(inner, max_size=3).map(tuple)),
-        st.builds(Or, st.lists(inner, max_size=3).map(tuple)),
-    ),
-    max_leaves=4,
-)
-partition_names = ("p", "q", "r")
-rows_of_a_file = st.lists(
-    st.fixed_dictionaries({name: st.none() | VALUES[name] for name in TYPES}), min_size=0, max_size=4
-)
-files = st.tuples(
-    st.fixed_dictionaries({name: st.none() | VALUES[name] for name in partition_names}), rows_of_a_file, st.booleans()
-)
-
-
-def partition_text(value: Any) -> str | None:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity"
-    return None if value is None else str(value)
-
-
 @settings(max_examples=400, deadline=None)
 @given(st.lists(files, min_size=1, max_size=4), predicates)
 def test_skipping_never_drops_a_matching_row(
@@ -450,3 +311,44 @@ def test_skipping_never_drops_a_matching_row(
         truths = [sql_truth(predicate, {**partition, **row}) is True for row in rows]
         assert keep or not any(truths)
         assert all(truths) or not certain
+
+
+def test_decimal_bounds_that_a_writer_rounded_to_doubles_exclude_no_row() -> None:
+    """SKIP-1: deltalake writes decimals of any precision as JSON doubles; the true values are beside the bounds."""
+    schema = StructType((StructField("d", DecimalType(38, 10)),))
+    low, high = Decimal("12345678901234567890.1234567890"), Decimal("22345678901234567891.1234567899")
+    stats = '{"numRecords":2,"minValues":{"d":1.2345678901234567e+19},"maxValues":{"d":2.234567890123456e+19},"nullCount":{"d":0}}'
+    files = adds(({}, stats))
+
+    def keeps(operator: Op, value: Decimal) -> bool:
+        mask = keep_mask(files, Comparison("d", operator, value), schema=schema, partition_columns=())
+        return bool(mask[0].as_py())
+
+    assert keeps(Op.EQ, low)
+    assert keeps(Op.EQ, high)
+    assert keeps(Op.GE, high)
+    assert not keeps(Op.LT, Decimal(12345678901234500000))
+    assert not keeps(Op.GT, Decimal(22345678901234600000))
+
+
+def test_bounds_of_a_column_widened_from_float_are_read_as_floats() -> None:
+    """SKIP-1: the text 0.7 of a float means 0.699999988, that of 0.1 means 0.10000000149."""
+    changes = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
+    schema = StructType((StructField("d", PrimitiveType("double"), metadata=changes),))
+    files = adds(({}, '{"numRecords":9,"minValues":{"d":0.7},"maxValues":{"d":1.1},"nullCount":{"d":0}}'), ({}, None))
+
+    def kept_by(predicate: Predicate) -> list[bool]:
+        return list(keep_mask(files, predicate, schema=schema, partition_columns=()).to_pylist())
+
+    assert kept_by(Comparison("d", Op.EQ, 0.699999988079071)) == [True, True]
+    assert kept_by(Comparison("d", Op.EQ, 1.10000002384185791015625)) == [True, True]
+    assert kept_by(Comparison("d", Op.LT, 0.69)) == [False, True]
+
+
+def test_shortened_string_bounds_of_older_writers_cover_characters_beyond_the_basic_plane() -> None:
+    """SKIP-4: a tie-breaker U+FFFD sorts below such characters in UTF-8, and half a character was written as "?"."""
+    for tail in ("\ufffd", "?\ufffd"):
+        stats = json.dumps({"numRecords": 1, "minValues": {"s": "x"}, "maxValues": {"s": "x" * 31 + tail}})
+        value = "x" * 31 + "\U0001f600" * 40
+        mask = keep_mask(adds(({}, stats)), Comparison("s", Op.EQ, value), schema=SCHEMA, partition_columns=PARTITIONS)
+        assert mask.to_pylist() == [True]

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.log_segment import CheckpointKind, LogSegment, StagedCommit, build_log_segment
+from cm_delta_dagster.protocol.log_segment import (
+    CheckpointKind,
+    LogSegment,
+    StagedCommit,
+    build_log_segment,
+    earliest_version,
+    latest_version,
+    version_after_cleanup,
+)
 
 _LOCATION = "s3://bucket/t"
 _LOG = f"{_LOCATION}/_delta_log"
@@ -176,3 +184,38 @@ def test_the_segment_is_a_value() -> None:
     segment = _segment(_commits(0), 0)
     with pytest.raises(dataclasses.FrozenInstanceError):
         segment.version = 1  # type: ignore[misc]
+
+
+def _commits(*versions: int) -> list[str]:
+    return [f"{version:020d}.json" for version in versions]
+
+
+@pytest.mark.parametrize(
+    ("names", "latest", "earliest"),
+    [
+        (_commits(0, 1, 2), 2, 0),
+        (_commits(3, 4, 5), 5, 5),
+        ([*_commits(3, 4, 5), f"{4:020d}.checkpoint.parquet"], 5, 4),
+        ([*_commits(5, 6), f"{4:020d}.checkpoint.parquet"], 6, 4),
+        ([*_commits(6), f"{4:020d}.checkpoint.parquet"], 6, 6),
+        ([*_commits(0, 1, 2), f"{7:020d}.checkpoint.parquet"], 7, 7),
+        ([*_commits(0, 1), f"{7:020d}.checkpoint.{1:010d}.{2:010d}.parquet"], 1, 0),
+        ([], None, None),
+        ([f"{3:020d}.crc", "_last_checkpoint", f"{2**63}".zfill(20) + ".json"], None, None),
+    ],
+)
+def test_the_names_tell_the_first_and_the_last_version(
+    names: list[str], latest: int | None, earliest: int | None
+) -> None:
+    """TT-5, CKPT-14, CKPT-MP-2: a version needs a complete checkpoint or version 0, and every commit after it."""
+    assert latest_version(names) == latest
+    if latest is not None:
+        assert earliest_version(names, latest=latest) == earliest
+
+
+def test_a_cleaned_log_is_told_from_one_with_a_hole() -> None:
+    """CLEAN-10, LOG-4."""
+    cleaned = [*_commits(3, 4, 5), f"{4:020d}.checkpoint.parquet"]
+    assert [version_after_cleanup(cleaned, version=version, latest=5) for version in (1, 3, 4)] == [4, 4, None]
+    assert version_after_cleanup(_commits(0, 1, 3), version=1, latest=3) is None
+    assert version_after_cleanup(_commits(3), ratified=[4, 5], version=1, latest=5) == 5

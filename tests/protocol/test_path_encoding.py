@@ -17,6 +17,7 @@ from cm_delta_dagster.protocol.path_encoding import (
     hive_unescape,
     normalise_location,
     partition_directory,
+    relative_file_keys,
     resolve_path,
 )
 
@@ -177,3 +178,47 @@ def test_two_spellings_of_one_file_have_one_key_and_null_stays_null() -> None:
 
     assert set(keys[:4]) == {"file:///t/p=a b/x"}
     assert keys[4:] == [None, "file:///t/p=ab/x"]
+
+
+_SPELLINGS = st.text(st.sampled_from("ab%2/.:é0 "), min_size=1, max_size=12)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(_SPELLINGS, min_size=1, max_size=5), st.integers(0, 3))
+def test_keys_of_many_odd_paths_are_those_of_each(paths: list[str], start: int) -> None:
+    """REC-14, PATH-1, PATH-3, PATH-5: refused together if one of them is refused alone."""
+    array = pa.array([*["x"] * start, *paths]).slice(start)
+    try:
+        expected = [file_key("file:/t", path) for path in paths]
+    except CorruptLogError:
+        with pytest.raises(CorruptLogError):
+            file_keys("file:/t", array)
+        with pytest.raises(CorruptLogError):
+            relative_file_keys("file:/t", array)
+        return
+    assert file_keys("file:/t", array).to_pylist() == expected
+    relative = relative_file_keys("file:/t", array).to_pylist()
+    assert relative == [key.removeprefix("file:///t/") for key in expected]
+    assert ["//" in key for key in relative] == [not key.startswith("file:///t/") for key in expected]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["d", "a%20b", "file:/t/d", "s3://b", "s3:/", "file://localhost", "%2F"]), _SPELLINGS)
+    )
+)
+def test_directories_that_repeat_are_resolved_as_each_file_would_be(parts: list[tuple[str, str]]) -> None:
+    """REC-14, PATH-3."""
+    paths = [f"{directory}/{name}" for directory, name in parts]
+    try:
+        expected = [file_key("s3://b/t", path) for path in paths]
+    except CorruptLogError:
+        return
+    assert file_keys("s3://b/t", pa.array(paths, pa.string())).to_pylist() == expected
+
+
+def test_plain_paths_are_their_own_keys_and_are_not_copied() -> None:
+    """REC-14."""
+    paths = pa.array(["day=1/a.parquet", "b.parquet"])
+    assert relative_file_keys("file:///t", paths) is paths

@@ -160,8 +160,8 @@ def test_an_append_to_a_state_does_not_touch_the_state() -> None:
     """LOG-19: nothing is reconciled until somebody looks, and the older state stays what it was."""
     base = _state([_add("a")])
     newer = replay(base, _commits([_remove("a"), _add("b")], start=2), location=_LOCATION)
-    assert "_tables" not in newer.files.__dict__
-    assert "_tables" not in base.files.__dict__
+    assert "_sets" not in newer.files.__dict__
+    assert "_sets" not in base.files.__dict__
     assert (_live(newer), _live(base)) == ({("b", None)}, {("a", None)})
 
 

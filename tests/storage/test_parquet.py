@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.storage.parquet import decode_parquet, encode_parquet, populated_columns
+from cm_delta_dagster.errors import CorruptLogError, InvalidDataError, ObjectNotFoundError
+from cm_delta_dagster.storage.memory_store import MemoryStore
+from cm_delta_dagster.storage.parquet import count_rows, decode_parquet, encode_parquet, leaf_columns
 
 _TABLE = pa.table(
     {
@@ -39,17 +40,16 @@ def test_only_the_asked_columns_are_read_and_unknown_ones_are_ignored() -> None:
     assert table.to_pylist() == [{"add": {"path": "a"}}, {"add": None}]
 
 
-def test_columns_without_a_value_are_known_from_the_footer() -> None:
+def test_the_leaf_columns_are_known_from_the_footer() -> None:
     """CKPT-12."""
-    paths = populated_columns(encode_parquet(_TABLE))
-    assert "add.path" in paths and "add.empty" not in paths
+    assert {"add.path", "add.empty"} <= set(leaf_columns(encode_parquet(_TABLE)))
 
 
 def test_an_empty_map_is_not_taken_for_an_absent_one() -> None:
     """CKPT-12, FILE-1."""
     table = pa.table({"m": pa.array([[]], pa.map_(pa.string(), pa.string()))})
     data = encode_parquet(table)
-    assert decode_parquet(data, columns=populated_columns(data)).equals(table)
+    assert decode_parquet(data, columns=leaf_columns(data)).equals(table)
 
 
 def test_int96_timestamps_far_from_today_are_read() -> None:
@@ -66,4 +66,23 @@ def test_damaged_bytes_are_a_corrupt_log(damage) -> None:  # type: ignore[no-unt
     with pytest.raises(CorruptLogError):
         decode_parquet(data)
     with pytest.raises(CorruptLogError):
-        populated_columns(damage(b"x" * 5))
+        leaf_columns(damage(b"x" * 5))
+
+
+@pytest.mark.parametrize("columns", [1, 2000])
+def test_a_footer_of_any_length_tells_the_rows(columns: int) -> None:
+    """STATS-1: a data file without statistics; the larger footer is longer than what is read at first."""
+    store = MemoryStore()
+    table = pa.table({f"a column with a long name {number}": [1, 2, 3] for number in range(columns)})
+    store.write("memory://t/f.parquet", encode_parquet(table))
+    assert count_rows(store, "memory://t/f.parquet") == 3
+
+
+@pytest.mark.parametrize("cut", [0, 3, 20, -1])
+def test_a_data_file_that_is_cut_short_is_named(cut: int) -> None:
+    store = MemoryStore()
+    store.write("memory://t/f.parquet", encode_parquet(pa.table({"a": [1]}))[:cut])
+    with pytest.raises(InvalidDataError, match=r"memory://t/f\.parquet"):
+        count_rows(store, "memory://t/f.parquet")
+    with pytest.raises(ObjectNotFoundError, match=r"gone\.parquet"):
+        count_rows(store, "memory://t/gone.parquet")

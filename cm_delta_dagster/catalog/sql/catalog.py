@@ -1,7 +1,8 @@
 """``SqlCatalog``: the catalog seam over one SQL database.
 
 Room: catalog.sql. Headings "Catalog-managed tables", "Maintenance operations". This module puts each operation into its
-transaction; what the operation does is in ``tables``, ``commits``, ``maintenance`` and ``feed``.
+transaction; what the operation does is in ``tables``, ``commits``, ``maintenance``,
+``pins`` and ``feed``.
 """
 
 import time
@@ -13,6 +14,7 @@ from cm_delta_dagster.catalog.catalog import (
     CommitProposal,
     CommitSummary,
     FeedEntry,
+    FeedPage,
     HeldByAnother,
     MaintenanceDecision,
     MaintenanceKind,
@@ -22,8 +24,8 @@ from cm_delta_dagster.catalog.catalog import (
     TableEntry,
     TableIdentifier,
 )
-from cm_delta_dagster.catalog.sql import commits, feed, maintenance, names, tables
-from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.sql import commits, feed, maintenance, names, pins, tables
+from cm_delta_dagster.catalog.sql.database import Database, IfMissing
 from cm_delta_dagster.errors import InvalidArgumentError
 
 
@@ -41,14 +43,22 @@ class SqlCatalog:
         url: ``sqlite:////absolute/path.db`` or ``postgresql://user:password@host/database``.
         warehouse: location under which new tables are placed, e.g. ``s3://bucket/warehouse`` or a local directory; None
             for a client that creates none.
+        if_missing: whether a catalog is made where there is none; REFUSE makes the first use a CatalogError.
         now_ms: clock, epoch milliseconds.
 
     Raises:
         InvalidArgumentError: the URL or the warehouse has no meaning here.
     """
 
-    def __init__(self, url: str, *, warehouse: str | None = None, now_ms: Callable[[], int] = _clock_ms) -> None:
-        self._database = Database(url)
+    def __init__(
+        self,
+        url: str,
+        *,
+        warehouse: str | None = None,
+        if_missing: IfMissing = IfMissing.CREATE,
+        now_ms: Callable[[], int] = _clock_ms,
+    ) -> None:
+        self._database = Database(url, if_missing=if_missing)
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
         self._now_ms = now_ms
 
@@ -91,11 +101,6 @@ class SqlCatalog:
         """Free the name; log and data stay. Raises TableNotFoundError."""
         now_ms = self._now_ms()
         self._database.write(lambda connection: tables.drop_table(connection, identifier, now_ms=now_ms))
-
-    def drop_unused_table(self, table_id: str) -> bool:
-        """Free the name of a table that is still at version 0, in one transaction."""
-        now_ms = self._now_ms()
-        return self._database.write(lambda connection: tables.drop_unused_table(connection, table_id, now_ms=now_ms))
 
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
         """Names under ``scope``, sorted. Raises InvalidArgumentError."""
@@ -153,6 +158,24 @@ class SqlCatalog:
         """Give back one's own claim."""
         self._database.write(lambda connection: maintenance.release(connection, table_id, owner=owner))
 
+    def pin_version(self, table_id: str, version: int, *, owner: str) -> int:
+        """The first pin stays. Raises TableNotFoundError, InvalidArgumentError."""
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: pins.pin(connection, table_id, version, owner=owner, now_ms=now_ms)
+        )
+
+    def raise_pinned_version(self, table_id: str, version: int, *, owner: str) -> int:
+        """The highest pin stays. Raises TableNotFoundError, InvalidArgumentError."""
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: pins.raise_pin(connection, table_id, version, owner=owner, now_ms=now_ms)
+        )
+
+    def pinned_version(self, table_id: str, *, owner: str) -> int | None:
+        """What the owner has fixed, in one statement."""
+        return self._database.read(lambda connection: pins.pinned(connection, table_id, owner=owner))
+
     def feed(
         self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None
     ) -> Sequence[FeedEntry]:
@@ -160,6 +183,13 @@ class SqlCatalog:
         wanted = None if identifiers is None else tuple(identifiers)
         return self._database.read(
             lambda connection: feed.feed(connection, after=after, limit=limit, identifiers=wanted)
+        )
+
+    def feed_page(self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None) -> FeedPage:
+        """Commits after a position with the feed's identity and end, in one statement."""
+        wanted = None if identifiers is None else tuple(identifiers)
+        return self._database.read(
+            lambda connection: feed.feed_page(connection, after=after, limit=limit, identifiers=wanted)
         )
 
     def latest_feed_position(self) -> int:

@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,15 +38,24 @@ _PERMISSION_SQLSTATES = frozenset({"42501", "25006"})  # insufficient privilege,
 _UNAVAILABLE_SQLSTATE_CLASSES = ("08", "53", "57")  # connection, resources, operator intervention
 
 
+class IfMissing(StrEnum):
+    """What to do about a database that holds no catalog yet."""
+
+    CREATE = "create"
+    REFUSE = "refuse"
+
+
 class Database:
     """Transactions on one database. Thread-safe; survives a fork in parent and child.
 
     Args:
         url: SQLAlchemy URL of a SQLite file or a PostgreSQL database.
+        if_missing: whether a catalog is made in a database that holds none, and the file of a SQLite database with it.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, if_missing: IfMissing = IfMissing.CREATE) -> None:
         self._url = _parsed_url(url)
+        self._if_missing = if_missing
         self.shown_url = _without_secrets(self._url)
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
         self._lock = threading.RLock()
@@ -144,12 +154,22 @@ class Database:
         with reader.connect() as connection:
             if migrate.is_current(connection):
                 return
+            if self._if_missing is IfMissing.REFUSE and not migrate.has_catalog(connection):
+                raise self._missing()
         with writer.connect() as connection:
             migrate.upgrade(connection, url=self.shown_url)
             connection.commit()
 
+    def _missing(self) -> CatalogError:
+        return CatalogError(
+            f"There is no catalog at {self.shown_url}; nothing was made. Check the URL. A catalog is made by the first "
+            "program that connects to it, e.g. cm_delta_dagster.connect(url).tables()."
+        )
+
     def _create_engine(self) -> sa.Engine:
         if self._is_sqlite:
+            if self._if_missing is IfMissing.REFUSE and not Path(str(self._url.database)).is_file():
+                raise self._missing()
             return _sqlite_engine(self._url)
         return _postgresql_engine(self._url)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import CommitSummary, FeedEntry, TableIdentifier
-from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, TABLES
+from cm_delta_dagster.catalog.catalog import CommitSummary, FeedEntry, FeedPage, TableIdentifier
+from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IDENTITY, TABLES
 
 _NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
 _FEED = (
@@ -21,6 +21,9 @@ _FEED = (
     .limit(sa.bindparam("at_most"))
 )
 _FEED_OF_NAMES = _FEED.where(sa.tuple_(*_NAME).in_(sa.bindparam("names", expanding=True)))
+_HEAD = sa.select(IDENTITY.c.catalog_id, FEED_COUNTER.c.position.label("latest_position")).select_from(
+    IDENTITY.join(FEED_COUNTER, sa.and_(IDENTITY.c.row_id == 1, FEED_COUNTER.c.counter_id == 1))
+)
 _LATEST = sa.select(FEED_COUNTER.c.position).where(FEED_COUNTER.c.counter_id == 1)
 
 
@@ -37,6 +40,36 @@ def feed(
         parameters["names"] = names
         statement = _FEED_OF_NAMES
     return tuple(_entry(row) for row in connection.execute(statement, parameters))
+
+
+def feed_page(
+    connection: sa.Connection, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None
+) -> FeedPage:
+    """The same entries together with the identity and the end of the feed, which are there without entries too."""
+    parameters: dict[str, Any] = {"after": after, "at_most": limit}
+    entries: sa.Select[Any] | None = _FEED
+    if identifiers is not None:
+        names = sorted({(name.catalog, name.schema, name.table) for name in identifiers})
+        parameters["names"] = names
+        entries = _FEED_OF_NAMES if names else None
+    if entries is None:
+        head = connection.execute(_HEAD).one()
+        return FeedPage(catalog_id=head.catalog_id, latest_position=head.latest_position, entries=())
+    rows = connection.execute(_page(entries), parameters).all()
+    return FeedPage(
+        catalog_id=rows[0].catalog_id,
+        latest_position=rows[0].latest_position,
+        entries=tuple(_entry(row) for row in rows if row.position is not None),
+    )
+
+
+def _page(entries: sa.Select[Any]) -> sa.Select[Any]:
+    head, found = _HEAD.subquery("head"), entries.subquery("entries")
+    return (
+        sa.select(head.c.catalog_id, head.c.latest_position, found)
+        .select_from(head.outerjoin(found, sa.true()))
+        .order_by(found.c.position)
+    )
 
 
 def latest_position(connection: sa.Connection) -> int:

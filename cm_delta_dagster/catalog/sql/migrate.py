@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from cm_delta_dagster.errors import CatalogVersionError
 
 VERSION_TABLE = "cm_delta_alembic_version"
-HEAD = "0001"
+HEAD = "0002"
 """Newest revision of this release; a constant so that an up-to-date database costs one query."""
 
 _ADVISORY_LOCK = 4_862_170_233_771
@@ -28,6 +28,11 @@ def is_current(connection: sa.Connection) -> bool:
         return False
 
 
+def has_catalog(connection: sa.Connection) -> bool:
+    """Whether the database holds a catalog, of whichever release."""
+    return sa.inspect(connection).has_table(VERSION_TABLE)
+
+
 def upgrade(connection: sa.Connection, *, url: str) -> None:
     """Create or migrate, inside the caller's write transaction; others wait and then find the work done.
 
@@ -40,7 +45,7 @@ def upgrade(connection: sa.Connection, *, url: str) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
     config = alembic_config()
-    if sa.inspect(connection).has_table(VERSION_TABLE):
+    if has_catalog(connection):
         known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
         unknown = sorted(set(connection.execute(_READ_VERSION).scalars()) - known)
         if unknown:

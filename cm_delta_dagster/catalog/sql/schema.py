@@ -70,6 +70,14 @@ FEED_COUNTER = sa.Table(
 )
 """One row (id 1). Its lock is held until the commit is visible, so that positions become visible in their order."""
 
+IDENTITY = sa.Table(
+    "cm_delta_catalog",
+    METADATA,
+    sa.Column("row_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("catalog_id", sa.Text, nullable=False),
+)
+"""One row (id 1): which catalog this is, so that a reader of the feed notices another one under the same URL."""
+
 MAINTENANCE_RULES = sa.Table(
     "cm_delta_maintenance_rules",
     METADATA,
@@ -87,3 +95,13 @@ MAINTENANCE_CLAIMS = sa.Table(
     sa.Column("owner", sa.Text, nullable=False),
     sa.Column("expires_ms", sa.BigInteger, nullable=False),
 )
+
+VERSION_PINS = sa.Table(
+    "cm_delta_version_pins",
+    METADATA,
+    sa.Column("owner", sa.Text, primary_key=True),
+    sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("pinned_ms", sa.BigInteger, nullable=False, index=True),
+)
+"""Which version an owner (a run) reads of a table. Deleted after a time; the owner says nothing when it ends."""

@@ -135,17 +135,6 @@ def drop_table(connection: sa.Connection, identifier: TableIdentifier, *, now_ms
     connection.execute(sa.delete(MAINTENANCE_CLAIMS).where(MAINTENANCE_CLAIMS.c.table_id == dropped))
 
 
-def drop_unused_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> bool:
-    """Frees the name of a table whose latest version is the one it was created with."""
-    dropped = connection.execute(
-        sa.update(TABLES)
-        .where(TABLES.c.table_id == table_id, TABLES.c.state == ACTIVE, TABLES.c.latest_version == 0)
-        .values(state=DROPPED, dropped_ms=now_ms)
-        .returning(TABLES.c.table_id)
-    ).scalar_one_or_none()
-    return dropped is not None
-
-
 def list_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[TableIdentifier, ...]:
     """Registered names that begin with ``parts``, sorted by code point whatever the database's collation."""
     conditions = [column == part for column, part in zip(_NAME, parts, strict=False)]

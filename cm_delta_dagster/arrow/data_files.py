@@ -1,0 +1,108 @@
+"""Opening data files over the store (protocol heading "Data Files"). Room: arrow.
+
+A local file is opened by its path; small objects of other stores are fetched whole, large ones range by range. Whatever is wrong
+with a file becomes an error that names it: rows are never left out silently.
+"""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, ObjectNotFoundError
+from cm_delta_dagster.storage.local_store import LocalStore, local_path
+from cm_delta_dagster.storage.store import Store
+
+_WHOLE_OBJECT_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file of the log: its absolute ``location`` and its ``size`` in bytes as the log has it."""
+
+    store: Store
+    location: str
+    size: int
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.store, LocalStore) and self.location.startswith("file:")
+
+    def open(self, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        """The file, ready to be read; INT96 as microseconds, so that no moment overflows.
+
+        Args:
+            metadata: its footer, where that was read before.
+
+        Raises:
+            ObjectNotFoundError: there is no such file. CorruptLogError: it is no complete Parquet file.
+        """
+        with self.errors():
+            return pq.ParquetFile(
+                self._source(),
+                metadata=metadata,
+                pre_buffer=not self.is_local,
+                coerce_int96_timestamp_unit="us",
+                # Many writers, Spark among them, store checksums; damage that decodes all the same is found by nothing else.
+                page_checksum_verification=True,
+            )
+
+    def _source(self) -> pa.NativeFile:
+        if self.is_local:
+            return pa.OSFile(local_path(self.location), "rb")
+        if self.size <= _WHOLE_OBJECT_BYTES:
+            return pa.BufferReader(self.store.read(self.location))
+        return pa.PythonFile(_Ranges(self.store, self.location), "r")
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Errors of opening and reading the file, as errors of this package."""
+        try:
+            yield
+        except CmDeltaError as error:
+            if self.location not in str(error) and not isinstance(error, ObjectNotFoundError):
+                error.args = (f"{self.location}: {error}",)
+            raise
+        except FileNotFoundError as error:
+            raise ObjectNotFoundError(
+                f"The data file {self.location} is gone, although the table's log names it; nothing of it can be read. Restore "
+                "the file, or a version of the table without it. A version older than the last vacuum can no longer be read."
+            ) from error
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptLogError(
+                f"The data file {self.location} cannot be read: {error}. It is damaged, incomplete or not what the log says; "
+                "restore it, or a version of the table without it."
+            ) from error
+
+
+class _Ranges(io.RawIOBase):
+    """A large object as a file that is read at random."""
+
+    def __init__(self, store: Store, location: str) -> None:
+        self._store = store
+        self._location = location
+        self._size = store.stat(location).size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = origin + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        length = self._size - self._position if size is None or size < 0 else size
+        data = self._store.read_range(self._location, offset=self._position, length=length) if length > 0 else b""
+        self._position += len(data)
+        return data

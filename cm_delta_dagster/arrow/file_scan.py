@@ -1,0 +1,351 @@
+"""The rows of one data file (protocol headings "Deletion Vectors", "Row Tracking", "Column Mapping"). Room: arrow.
+
+A file is cut into units of one row group each, which can be read by different threads. Positions count all rows of the file, also
+those of row groups that are not read (DV-5).
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from cm_delta_dagster.arrow.calendar import LegacyCalendar, legacy_calendar
+from cm_delta_dagster.arrow.columns import FileColumn, FileLayout
+from cm_delta_dagster.arrow.data_files import DataFile
+from cm_delta_dagster.arrow.nullability import check_not_null
+from cm_delta_dagster.arrow.predicates import RowFilter
+from cm_delta_dagster.arrow.row_groups import kept_row_groups
+from cm_delta_dagster.arrow.schema import arrow_field
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.deletion_vectors import check_positions
+from cm_delta_dagster.protocol.predicates import Predicate
+from cm_delta_dagster.protocol.row_tracking import ROW_ID, RowIdColumns
+from cm_delta_dagster.protocol.schema import LONG, StructField, StructType
+
+Unit = Callable[[], Iterable[pa.RecordBatch]]
+Positions = npt.NDArray[np.int64]
+
+_WHOLE_GROUP_BYTES = 128 * 2**20
+"""Row groups that are larger, uncompressed, are read in pieces."""
+_PIECE_ROWS = 65_536
+_REMEMBERED_LAYOUTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A column of the result: from the log (``is_partition``), a hidden row tracking column, or from the file.
+
+    ``is_promised`` says that it, or something in it, is declared NOT NULL.
+    """
+
+    field: StructField
+    is_partition: bool
+    is_row_tracking: bool
+    is_promised: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is wanted of every file.
+
+    Attributes:
+        predicate: decides which row groups are read; ``row_filter`` is the same, compiled.
+        widths: of ``char(n)`` columns.
+    """
+
+    schema: StructType
+    mapping: ColumnMappingMode
+    outputs: tuple[OutputColumn, ...]
+    predicate: Predicate | None
+    row_filter: RowFilter | None
+    partition_names: frozenset[str]
+    widths: Mapping[str, int]
+    row_tracking: RowIdColumns | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileToRead:
+    """One file, with what the log says of it.
+
+    Attributes:
+        path: as in the log.
+        constants: partition values by column.
+        deleted: positions of deleted rows.
+    """
+
+    file: DataFile
+    path: str
+    constants: Mapping[str, pa.Scalar]
+    deleted: BitMap64 | None
+    base_row_id: int | None
+    row_commit_version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of one file schema: those that the filter needs, and all others of the result."""
+
+    layout: FileLayout
+    by_name: Mapping[str, FileColumn]
+    hidden: Mapping[str, FileColumn]
+    filter_paths: tuple[str, ...]
+    other_paths: tuple[str, ...]
+
+
+class FileScan:
+    """Cuts files into units. Files of one schema share their layout; safe for several threads."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._schema = pa.schema([arrow_field(output.field) for output in reading.outputs])
+        self._lock = threading.Lock()
+        self._known: list[tuple[pa.Schema, LegacyCalendar, _Columns]] = []
+
+    def units(self, wanted: FileToRead) -> list[Unit]:
+        """One callable for each row group that may hold a wanted row; calling it reads the group.
+
+        Raises:
+            ObjectNotFoundError, CorruptLogError: the file is missing or damaged; the callables raise the same.
+        """
+        opened = wanted.file.open()
+        with wanted.file.errors():
+            metadata = opened.metadata
+            columns = self._columns(wanted.file, opened)
+            deleted = None
+            if wanted.deleted is not None:
+                check_positions(wanted.deleted, num_rows=metadata.num_rows, path=wanted.path)
+                deleted = np.frombuffer(wanted.deleted.to_array(), dtype=np.uint64).astype(np.int64)
+            groups = kept_row_groups(metadata, columns.layout, self._reading.predicate, self._reading.schema)
+            starts = _starts(metadata)
+        file = _OpenFile(self._reading, self._schema, wanted, columns, metadata, deleted)
+        if len(groups) == 1:
+            return [lambda: file.read(groups[0], starts[groups[0]], opened)]
+        return [_unit(file, group, starts[group]) for group in groups]
+
+    def rows(self, group: Sequence[FileToRead]) -> list[pa.RecordBatch]:
+        """The wanted rows of a few small files. Raises as :meth:`units`."""
+        return [batch for file in group for unit in self.units(file) for batch in unit()]
+
+    def _columns(self, file: DataFile, opened: pq.ParquetFile) -> _Columns:
+        schema = opened.schema_arrow
+        calendar = legacy_calendar(schema.metadata)
+        schema = schema.remove_metadata()
+        if (
+            not calendar.is_any
+        ):  # Which columns are INT96 matters to the old calendar only, and the schema does not tell.
+            with self._lock:
+                for known, known_calendar, columns in self._known:
+                    if known_calendar == calendar and known.equals(schema, check_metadata=True):
+                        return columns
+        columns = self._planned(file, opened, schema, calendar)
+        if not calendar.is_any:
+            with self._lock:
+                self._known = [(schema, calendar, columns), *self._known[: _REMEMBERED_LAYOUTS - 1]]
+        return columns
+
+    def _planned(self, file: DataFile, opened: pq.ParquetFile, schema: pa.Schema, calendar: LegacyCalendar) -> _Columns:
+        reading = self._reading
+        parquet = opened.schema
+        count = len(parquet)
+        int96 = [index for index in range(count) if parquet.column(index).physical_type == "INT96"]
+        layout = FileLayout(
+            schema=schema,
+            file=file.location,
+            mapping=reading.mapping,
+            calendar=calendar,
+            int96_leaves=frozenset(int96),
+        )
+        if layout.leaf_count != count:
+            raise CorruptLogError(
+                f"The data file {file.location} has {count} Parquet columns in a form that was not understood. Read the table "
+                "through Spark."
+            )
+        in_file = [item for item in reading.outputs if not item.is_partition and not item.is_row_tracking]
+        names = {item.field.name: item.field for item in in_file}
+        filtered = reading.row_filter.columns if reading.row_filter else ()
+        needed = [name for name in filtered if name not in reading.partition_names]
+        for name in needed:
+            item = reading.schema.field(name)
+            assert item is not None  # the filter was compiled for this schema
+            names[name] = item
+        by_name = {name: layout.column(item) for name, item in names.items()}
+        hidden = _hidden_columns(layout, reading)
+        leaves = {index for name in needed for index in by_name[name].leaves}
+        others = {index for column in (*by_name.values(), *hidden.values()) for index in column.leaves} - leaves
+        return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others))
+
+
+def _hidden_columns(layout: FileLayout, reading: Reading) -> dict[str, FileColumn]:
+    if reading.row_tracking is None:
+        return {}
+    names = {True: reading.row_tracking.row_id, False: reading.row_tracking.row_commit_version}
+    return {
+        output.field.name: layout.hidden_column(names[output.field.name == ROW_ID], LONG)
+        for output in reading.outputs
+        if output.is_row_tracking
+    }
+
+
+def _paths(parquet: pq.ParquetSchema, leaves: set[int]) -> tuple[str, ...]:
+    return tuple(parquet.column(index).path for index in sorted(leaves))
+
+
+def _starts(metadata: pq.FileMetaData) -> list[int]:
+    starts = [0]
+    if metadata.num_row_groups > 1:
+        for group in range(metadata.num_row_groups - 1):
+            starts.append(starts[-1] + metadata.row_group(group).num_rows)
+    return starts
+
+
+def _unit(file: "_OpenFile", group: int, start: int) -> Unit:
+    return lambda: file.read(group, start, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """One file whose footer is known."""
+
+    reading: Reading
+    schema: pa.Schema
+    wanted: FileToRead
+    columns: _Columns
+    metadata: pq.FileMetaData
+    deleted: Positions | None
+
+    def read(self, group: int, start: int, opened: pq.ParquetFile | None) -> Iterable[pa.RecordBatch]:
+        """The wanted rows of one row group, which begins at row ``start`` of the file."""
+        with self.wanted.file.errors():
+            about = self.metadata.row_group(group)
+            rows = about.num_rows
+            if self.deleted is not None and len(self._deleted_between(start, start + rows)) == rows:
+                return []
+            columns = self.columns
+            if not columns.filter_paths and not columns.other_paths:
+                return self._rows(None, start, rows)
+            file = opened if opened is not None else self.wanted.file.open(self.metadata)
+            if about.total_byte_size > _WHOLE_GROUP_BYTES:
+                return self._pieces(file, group, start)
+            if columns.filter_paths and columns.other_paths:
+                return self._in_two_steps(file, group, start, rows)
+            return self._at_once(file, group, start)
+
+    def _in_two_steps(self, file: pq.ParquetFile, group: int, start: int, rows: int) -> list[pa.RecordBatch]:
+        """Columns of the filter first: where it keeps no row, the others are not read."""
+        first = _one_batch(file, group, self.columns.filter_paths)
+        if first is None:
+            return self._at_once(file, group, start)
+        keep = self._keep(first, start, rows)
+        if keep is not None and not keep.true_count:
+            return []
+        rest = _one_batch(file, group, self.columns.other_paths)
+        # Fields of one column may have come in both parts; then the group is read again as a whole.
+        if rest is None or set(rest.schema.names) & set(first.schema.names):
+            return self._at_once(file, group, start)
+        fields = [*first.schema, *rest.schema]
+        both = pa.RecordBatch.from_arrays([*first.columns, *rest.columns], schema=pa.schema(fields))
+        return [self._result(both, start, rows, keep)]
+
+    def _at_once(self, file: pq.ParquetFile, group: int, start: int) -> list[pa.RecordBatch]:
+        table = file.read_row_group(group, columns=self._paths, use_threads=False)
+        return list(self._shaped(table.to_batches(), start))
+
+    def _pieces(self, file: pq.ParquetFile, group: int, start: int) -> Iterator[pa.RecordBatch]:
+        with self.wanted.file.errors():
+            pieces = file.iter_batches(batch_size=_PIECE_ROWS, row_groups=[group], columns=self._paths)
+            yield from self._shaped(pieces, start)
+
+    @property
+    def _paths(self) -> list[str]:
+        return [*self.columns.filter_paths, *self.columns.other_paths]
+
+    def _shaped(self, batches: Iterable[pa.RecordBatch], start: int) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from self._rows(batch, start, batch.num_rows)
+            start += batch.num_rows
+
+    def _rows(self, stored: pa.RecordBatch | None, start: int, rows: int) -> list[pa.RecordBatch]:
+        keep = self._keep(stored, start, rows)
+        return [] if keep is not None and not keep.true_count else [self._result(stored, start, rows, keep)]
+
+    def _keep(self, stored: pa.RecordBatch | None, start: int, rows: int) -> pa.BooleanArray | None:
+        """True for rows that are neither deleted nor filtered out; None for all of them."""
+        keep = None
+        if self.deleted is not None and len(deleted := self._deleted_between(start, start + rows)):
+            kept = np.ones(rows, dtype=np.bool_)
+            kept[deleted - start] = False
+            keep = pa.array(kept)
+        wanted = self.reading.row_filter
+        if wanted is not None:
+            answer = wanted.answer(lambda name: self._column(name, stored, rows), rows).fill_null(False)
+            keep = answer if keep is None else pc.and_(keep, answer)
+        return None if keep is not None and keep.true_count == rows else keep
+
+    def _deleted_between(self, start: int, end: int) -> Positions:
+        assert self.deleted is not None
+        first, last = np.searchsorted(self.deleted, (start, end))
+        return self.deleted[first:last]
+
+    def _result(
+        self, stored: pa.RecordBatch | None, start: int, rows: int, keep: pa.BooleanArray | None
+    ) -> pa.RecordBatch:
+        if keep is not None:
+            stored = stored.filter(keep) if stored is not None else None
+        count = rows if keep is None else keep.true_count
+        arrays = [
+            self._row_tracking(output.field.name, stored, start, rows, keep)
+            if output.is_row_tracking
+            else self._column(output.field.name, stored, count)
+            for output in self.reading.outputs
+        ]
+        for array, output in zip(arrays, self.reading.outputs, strict=True):
+            if output.is_promised:
+                check_not_null(array, output.field)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, name: str, stored: pa.RecordBatch | None, rows: int) -> pa.Array:
+        constant = self.wanted.constants.get(name)
+        if constant is not None:
+            return pa.repeat(constant, rows)
+        values = _values(self.columns.by_name[name], stored, rows)
+        width = self.reading.widths.get(name)
+        return pc.utf8_rpad(values, width) if width else values
+
+    def _row_tracking(
+        self, name: str, stored: pa.RecordBatch | None, start: int, rows: int, keep: pa.BooleanArray | None
+    ) -> pa.Array:
+        """The materialized value where there is one, else the fresh one (ROWTRK-10)."""
+        is_row_id = name == ROW_ID
+        base = self.wanted.base_row_id if is_row_id else self.wanted.row_commit_version
+        count = rows if keep is None else keep.true_count
+        values = _values(self.columns.hidden[name], stored, count)
+        if not values.null_count:
+            return values
+        if base is None:
+            raise CorruptLogError(
+                f"The log has no {'baseRowId' if is_row_id else 'defaultRowCommitVersion'} for the file {self.wanted.path!r}, "
+                f"which a table with row tracking must have. Leave {name} out, or enable row tracking again."
+            )
+        if is_row_id:
+            fresh = pa.array(np.arange(base + start, base + start + rows, dtype=np.int64))
+            fresh = fresh if keep is None else fresh.filter(keep)
+        else:
+            fresh = pa.repeat(pa.scalar(base, pa.int64()), count)
+        return pc.coalesce(values, fresh)
+
+
+def _values(column: FileColumn, stored: pa.RecordBatch | None, rows: int) -> pa.Array:
+    return pa.nulls(rows, column.target) if stored is None or column.source is None else column.values(stored)
+
+
+def _one_batch(file: pq.ParquetFile, group: int, paths: tuple[str, ...]) -> pa.RecordBatch | None:
+    """The columns of a row group as one batch; None if a column has more than fits into one array."""
+    batches = file.read_row_group(group, columns=list(paths), use_threads=False).to_batches()
+    return batches[0] if len(batches) == 1 else None

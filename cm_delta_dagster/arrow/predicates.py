@@ -1,0 +1,275 @@
+"""Predicates over rows held in Arrow. Room: arrow. Values and meaning are those of :mod:`~cm_delta_dagster.protocol.predicates`.
+
+A predicate is compiled once, for a schema, and then answers for one batch after the other with true, false or null. A comparison
+for which Spark would convert the column or the value in a way that depends on its settings, or that may round, is refused
+when it is compiled: the answer would not be Spark's.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicates import (
+    AlwaysTrue,
+    And,
+    Comparison,
+    ComparisonOperator,
+    In,
+    IsNotNull,
+    IsNull,
+    Not,
+    Opaque,
+    Or,
+    Predicate,
+    StartsWith,
+    column_path,
+    columns_of,
+)
+from cm_delta_dagster.protocol.schema import (
+    BYTE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    VOID,
+    DataType,
+    DecimalType,
+    StructField,
+    StructType,
+    data_type_text,
+)
+
+Columns = Callable[[str], pa.Array]
+"""The values of a top-level column of the batch, by its name in the table."""
+
+_Op = ComparisonOperator
+_Answer = Callable[[Columns, int], pa.BooleanArray]
+_Test = Callable[[pa.Array], pa.BooleanArray]
+
+_COMPARE: Mapping[ComparisonOperator, Callable[..., pa.BooleanArray]] = {
+    _Op.EQ: pc.equal,
+    _Op.NE: pc.not_equal,
+    _Op.LT: pc.less,
+    _Op.LE: pc.less_equal,
+    _Op.GT: pc.greater,
+    _Op.GE: pc.greater_equal,
+}
+_INTEGERS: frozenset[DataType] = frozenset((BYTE, SHORT, INTEGER, LONG))
+_FLOATS: frozenset[DataType] = frozenset((FLOAT, DOUBLE))
+_EXACT_IN_DOUBLE = 2**53
+_EPOCH = datetime(1970, 1, 1)
+_EXACT = pa.decimal256(76, 38)
+_COLLATIONS = "__COLLATIONS"
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """A compiled predicate.
+
+    Attributes:
+        columns: top-level columns that it looks at.
+        answer: true, false or null for each row; SQL keeps the rows for which it is true.
+    """
+
+    columns: tuple[str, ...]
+    answer: _Answer
+
+
+def row_filter(predicate: Predicate, schema: StructType) -> RowFilter:
+    """``predicate`` for rows of ``schema``.
+
+    Raises:
+        InvalidArgumentError: it names a column that the schema does not have, or asks for something that cannot be
+            evaluated without Spark.
+    """
+    names = dict.fromkeys(_resolved(column, schema)[0][0] for column in sorted(columns_of(predicate)))
+    return RowFilter(tuple(names), _compiled(predicate, schema))
+
+
+def _compiled(predicate: Predicate, schema: StructType) -> _Answer:
+    match predicate:
+        case AlwaysTrue():
+            return lambda columns, rows: _all(True, rows)
+        case And(parts):
+            return _combined(pc.and_kleene, [_compiled(part, schema) for part in parts], True)
+        case Or(parts):
+            return _combined(pc.or_kleene, [_compiled(part, schema) for part in parts], False)
+        case Not(part):
+            inner = _compiled(part, schema)
+            return lambda columns, rows: pc.invert(inner(columns, rows))
+        case Opaque(sql=sql):
+            raise InvalidArgumentError(
+                f"The condition {sql!r} is SQL that only Spark can evaluate. Read through Spark, or use comparisons of columns "
+                "with values, IN, IS NULL, LIKE 'x%', AND, OR and NOT."
+            )
+    path, data_type = _resolved(predicate.column, schema)
+    test = _test(predicate, data_type)
+    return lambda columns, rows: test(_values(columns, path))
+
+
+def _combined(operator: Callable[..., pa.BooleanArray], parts: list[_Answer], start: bool) -> _Answer:
+    return lambda columns, rows: reduce(operator, (part(columns, rows) for part in parts), _all(start, rows))
+
+
+def _all(answer: bool | None, rows: int) -> pa.BooleanArray:
+    return pa.repeat(pa.scalar(answer, pa.bool_()), rows)
+
+
+def _resolved(column: str, schema: StructType) -> tuple[tuple[str, ...], DataType]:
+    """The column's path in the spelling of the schema, and its type."""
+    found: DataType = schema
+    path: list[str] = []
+    for segment in column_path(column):
+        item: StructField | None = found.field(segment) if isinstance(found, StructType) else None
+        if item is None:
+            raise InvalidArgumentError(
+                f"The condition names column {column!r}, which the table does not have; its columns are "
+                f"{', '.join(schema.names)}."
+            )
+        if _COLLATIONS in item.metadata:
+            raise InvalidArgumentError(
+                f"The condition compares column {column!r}, which has a collation, and only Spark can apply it. Read through Spark."
+            )
+        path.append(item.name)
+        found = item.type
+    return tuple(path), found
+
+
+def _values(columns: Columns, path: tuple[str, ...]) -> pa.Array:
+    array = columns(path[0])
+    for name in path[1:]:
+        array = pc.struct_field(array, [array.type.get_field_index(name)])
+    return array
+
+
+def _test(leaf: Predicate, data_type: DataType) -> _Test:
+    match leaf:
+        case IsNull():
+            return lambda array: array.is_null()
+        case IsNotNull():
+            return lambda array: array.is_valid()
+        case StartsWith(prefix=prefix) if data_type == STRING:
+            return lambda array: pc.starts_with(array, prefix)
+        case In(column, values):
+            tests = [_comparison(Comparison(column, _Op.EQ, value), data_type) for value in values]
+            return lambda array: reduce(pc.or_kleene, (test(array) for test in tests), _all(False, len(array)))
+        case Comparison():
+            return _comparison(leaf, data_type)
+    raise _cannot(leaf, data_type)
+
+
+def _cannot(leaf: Predicate, data_type: DataType) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"The condition {leaf} on a column of type {data_type_text(data_type)} cannot be evaluated without Spark, because the "
+        "answer would depend on how Spark converts one of the two. Give a value of the column's own type, or read through Spark."
+    )
+
+
+def _comparison(leaf: Comparison, data_type: DataType) -> _Test:
+    if leaf.operator is _Op.NULL_SAFE_EQ:
+        if leaf.value is None:
+            return lambda array: array.is_null()
+        equal = _comparison(Comparison(leaf.column, _Op.EQ, leaf.value), data_type)
+        return lambda array: equal(array).fill_null(False)
+    if leaf.value is None or data_type == VOID:
+        return lambda array: _all(None, len(array))
+    operation = _COMPARE[leaf.operator]
+    if data_type in _FLOATS or (isinstance(leaf.value, float) and data_type in _INTEGERS):
+        return _float_comparison(leaf, data_type)
+    if isinstance(data_type, DecimalType) or data_type in _INTEGERS:
+        return _number_comparison(leaf, data_type)
+    literal = _literal(leaf.value, data_type)
+    if literal is None:
+        raise _cannot(leaf, data_type)
+    if literal.type == pa.int64():
+        return lambda array: operation(array.view(pa.int64()), literal)
+    return lambda array: operation(array, literal)
+
+
+def _number_comparison(leaf: Comparison, data_type: DataType) -> _Test:
+    value, operation = leaf.value, _COMPARE[leaf.operator]
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise _cannot(leaf, data_type)
+    if isinstance(value, int) and not isinstance(data_type, DecimalType) and -(2**63) <= value < 2**63:
+        literal = pa.scalar(value, pa.int64())
+        return lambda array: operation(array.cast(pa.int64()), literal)
+    try:
+        exact = pa.scalar(Decimal(value), _EXACT)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise _cannot(leaf, data_type) from error
+    return lambda array: operation(_as_exact(array), exact)
+
+
+def _as_exact(array: pa.Array) -> pa.Array:
+    wide = array if pa.types.is_decimal(array.type) else array.cast(pa.int64()).cast(pa.decimal128(38, 0))
+    return wide.cast(_EXACT)
+
+
+def _float_comparison(leaf: Comparison, data_type: DataType) -> _Test:
+    """Spark's order, in which NaN equals NaN and is greater than every number."""
+    value = leaf.value
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise _cannot(leaf, data_type)
+    if isinstance(value, int) and abs(value) > (2**24 if data_type == FLOAT else _EXACT_IN_DOUBLE):
+        raise _cannot(leaf, data_type)
+    number, operator = float(value), leaf.operator
+    literal = pa.scalar(number, pa.float64())
+
+    def compare(array: pa.Array) -> pa.BooleanArray:
+        # Spark compares an integer column with a double as doubles, rounded where it must be.
+        values = array.cast(pa.float64(), safe=False)
+        is_nan = pc.is_nan(values)
+        if not math.isnan(number):
+            answer = _COMPARE[operator](values, literal)
+            return pc.or_(answer, is_nan) if operator in (_Op.GT, _Op.GE) else answer
+        if operator in (_Op.EQ, _Op.GE):
+            return is_nan
+        if operator in (_Op.NE, _Op.LT):
+            return pc.invert(is_nan)
+        answer = _all(operator is _Op.LE, len(values))
+        return pc.if_else(values.is_valid(), answer, pa.scalar(None, pa.bool_()))
+
+    return compare
+
+
+def _literal(value: Any, data_type: DataType) -> pa.Scalar | None:
+    """The value as a scalar of the column's type; timestamps as int64 microseconds. None for a value of another type."""
+    match getattr(data_type, "name", ""):
+        case "string" if isinstance(value, str):
+            return pa.scalar(value, pa.string())
+        case "binary" if isinstance(value, bytes):
+            return pa.scalar(value, pa.binary())
+        case "boolean" if isinstance(value, bool):
+            return pa.scalar(value)
+        case "date" if isinstance(value, date) and not isinstance(value, datetime):
+            return pa.scalar(value, pa.date32())
+        case "date" if isinstance(value, str):
+            return _date_literal(value)
+        case "timestamp" if isinstance(value, datetime) and value.tzinfo is not None:
+            return _moment_literal(value)
+        case "timestamp_ntz" if isinstance(value, datetime) and value.tzinfo is None:
+            return _moment_literal(value)
+    return None
+
+
+def _date_literal(text: str) -> pa.Scalar | None:
+    try:
+        found = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return pa.scalar(found, pa.date32()) if found.isoformat() == text else None
+
+
+def _moment_literal(value: datetime) -> pa.Scalar:
+    moment = value.replace(tzinfo=None) - (value.utcoffset() or timedelta(0))
+    return pa.scalar((moment - _EPOCH) // timedelta(microseconds=1), pa.int64())

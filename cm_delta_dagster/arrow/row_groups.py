@@ -1,0 +1,130 @@
+"""Row groups that a predicate leaves out, by the statistics of a Parquet footer (heading "Data skipping"). Room: arrow.
+
+Conservative: what is not understood excludes nothing, and the rows of a group that stays are tested one by one.
+"""
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from cm_delta_dagster.arrow.columns import FileLayout
+from cm_delta_dagster.protocol.predicates import (
+    And,
+    Comparison,
+    ComparisonOperator,
+    In,
+    IsNotNull,
+    IsNull,
+    Or,
+    Predicate,
+    column_path,
+    columns_of,
+)
+from cm_delta_dagster.protocol.schema import PrimitiveType, StructType
+
+_Op = ComparisonOperator
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), int),
+    **dict.fromkeys(("float", "double"), (int, float)),
+    "string": str,
+    "date": date,
+}
+
+
+def kept_row_groups(
+    metadata: pq.FileMetaData, layout: FileLayout, predicate: Predicate | None, schema: StructType
+) -> list[int]:
+    """Positions of the row groups that may hold a row for which ``predicate`` is true."""
+    groups = range(metadata.num_row_groups)
+    if predicate is None:
+        return list(groups)
+    leaves = _leaves(layout, predicate, schema)
+    if not leaves:
+        return list(groups)
+    return [group for group in groups if _may_match(predicate, metadata.row_group(group), leaves)]
+
+
+def _leaves(layout: FileLayout, predicate: Predicate, schema: StructType) -> dict[str, tuple[int, str]]:
+    """Parquet column and type of each flat column of the predicate that is stored as what it is."""
+    found = {}
+    for column in columns_of(predicate):
+        path = column_path(column)
+        item = schema.field(path[0]) if len(path) == 1 else None
+        if item is None or not isinstance(item.type, PrimitiveType):
+            continue
+        leaf = layout.flat_leaf(item)
+        if leaf is not None:
+            found[column] = (leaf, item.type.name)
+    return found
+
+
+def _may_match(predicate: Predicate, group: pq.RowGroupMetaData, leaves: Mapping[str, tuple[int, str]]) -> bool:
+    match predicate:
+        case And(parts):
+            return all(_may_match(part, group, leaves) for part in parts)
+        case Or(parts):
+            return any(_may_match(part, group, leaves) for part in parts)
+        case Comparison(column=column) | In(column=column) | IsNull(column=column) | IsNotNull(column=column):
+            if column not in leaves:
+                return True
+            leaf, kind = leaves[column]
+            return _may_hold(predicate, group.column(leaf), kind)
+        case _:
+            return True
+
+
+def _may_hold(leaf: Predicate, chunk: pq.ColumnChunkMetaData, kind: str) -> bool:
+    statistics = chunk.statistics
+    if statistics is None:
+        return True
+    nulls = statistics.null_count if statistics.has_null_count else None
+    match leaf:
+        case IsNull():
+            return nulls != 0
+        case IsNotNull():
+            return nulls is None or nulls < chunk.num_values
+        case In(values=values) if statistics.has_min_max:
+            return any(_may_equal(value, statistics, kind) for value in values if value is not None)
+        case Comparison(operator=operator, value=value) if statistics.has_min_max and value is not None:
+            return _may_compare(operator, value, statistics, kind)
+    return True
+
+
+def _may_equal(value: Any, statistics: pq.Statistics, kind: str) -> bool:
+    return _may_compare(_Op.EQ, value, statistics, kind)
+
+
+def _may_compare(operator: ComparisonOperator, value: Any, statistics: pq.Statistics, kind: str) -> bool:
+    if (
+        kind not in _KINDS
+        or not isinstance(value, _KINDS[kind])
+        or isinstance(value, bool | datetime)
+        or value != value
+    ):
+        return True
+    try:
+        least, greatest = statistics.min, statistics.max
+        if kind == "string":
+            # Python compares texts by code points, which is the order of their UTF-8 bytes.
+            least, greatest = str(least), str(greatest)
+        is_above, is_below = value > greatest, value < least
+        is_lowest, is_highest = value <= least, value >= greatest
+    except (TypeError, ValueError, OverflowError, UnicodeDecodeError):
+        return True
+    # The greatest value of floats leaves NaN out, which is greater than all.
+    may_be_above_all = kind in ("float", "double")
+    match operator:
+        case _Op.EQ | _Op.NULL_SAFE_EQ:
+            return not (is_above or is_below)
+        case _Op.LT:
+            return not is_lowest
+        case _Op.LE:
+            return not is_below
+        case _Op.GT:
+            return may_be_above_all or not is_highest
+        case _Op.GE:
+            return may_be_above_all or not is_above
+        case _:
+            return True

@@ -1,0 +1,65 @@
+"""Pinned versions: which version of a table a run reads, the same in all of its processes.
+
+Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's. The primary key
+decides between processes that pin at the same moment.
+"""
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.catalog import PIN_LIFETIME_MS
+from cm_delta_dagster.catalog.sql.commits import unknown_table
+from cm_delta_dagster.catalog.sql.schema import VERSION_PINS
+from cm_delta_dagster.errors import InvalidArgumentError
+
+_SAME = sa.and_(VERSION_PINS.c.owner == sa.bindparam("of_owner"), VERSION_PINS.c.table_id == sa.bindparam("of_table"))
+_PINNED = sa.select(VERSION_PINS.c.version).where(_SAME)
+_RAISE = (
+    sa.update(VERSION_PINS)
+    .where(_SAME, VERSION_PINS.c.version < sa.bindparam("to_version"))
+    .values(version=sa.bindparam("to_version"), pinned_ms=sa.bindparam("now_ms"))
+)
+_FORGET = sa.delete(VERSION_PINS).where(VERSION_PINS.c.pinned_ms < sa.bindparam("before_ms"))
+
+
+def pin(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> int:
+    """Insert unless there is a pin; the version that holds."""
+    _insert(connection, table_id, version, owner=owner, now_ms=now_ms)
+    return _held(connection, table_id, owner)
+
+
+def raise_pin(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> int:
+    """Insert, or move forward what is there; the version that holds."""
+    if not _insert(connection, table_id, version, owner=owner, now_ms=now_ms):
+        parameters = {"of_owner": owner, "of_table": table_id, "to_version": version, "now_ms": now_ms}
+        connection.execute(_RAISE, parameters)
+    return _held(connection, table_id, owner)
+
+
+def pinned(connection: sa.Connection, table_id: str, *, owner: str) -> int | None:
+    """The version that holds, None without a pin."""
+    found = connection.execute(_PINNED, {"of_owner": owner, "of_table": table_id}).scalar_one_or_none()
+    return None if found is None else int(found)
+
+
+def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> bool:
+    if version < 0 or not owner:
+        raise InvalidArgumentError(
+            f"A pin needs an owner and a version of the table; given were {owner!r} and {version}."
+        )
+    if pinned(connection, table_id, owner=owner) is not None:
+        return False
+    connection.execute(_FORGET, {"before_ms": now_ms - PIN_LIFETIME_MS})
+    row = {"owner": owner, "table_id": table_id, "version": version, "pinned_ms": now_ms}
+    try:
+        with connection.begin_nested():
+            connection.execute(sa.insert(VERSION_PINS).values(row))
+    except sa.exc.IntegrityError:  # Another process pinned in between, or there is no such table.
+        return False
+    return True
+
+
+def _held(connection: sa.Connection, table_id: str, owner: str) -> int:
+    found = pinned(connection, table_id, owner=owner)
+    if found is None:
+        raise unknown_table(table_id)
+    return found

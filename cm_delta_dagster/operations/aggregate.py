@@ -1,0 +1,43 @@
+"""Counting rows, least and greatest values without reading rows (heading "Per-file Statistics"). Room: operations.
+
+Only what the log tells exactly is answered; the rest is for the caller to read. Importing this module needs no Spark.
+"""
+
+from collections.abc import Sequence
+
+from cm_delta_dagster.client.readable import ReadableTable
+from cm_delta_dagster.protocol.aggregates import MetadataAggregates, metadata_aggregates
+from cm_delta_dagster.protocol.predicate_text import parse_predicate
+from cm_delta_dagster.protocol.predicates import Predicate
+
+
+def aggregate(
+    table: ReadableTable,
+    *,
+    columns: Sequence[str] = (),
+    where: Predicate | str | None = None,
+    version: int | None = None,
+    timestamp_ms: int | None = None,
+) -> MetadataAggregates:
+    """The row count of the table, and the least and greatest value of ``columns``, as far as the log tells them (SKIP-6).
+
+    Args:
+        columns: top-level columns.
+        where: condition on partition columns, SQL text or a predicate value; with any other, nothing is known.
+        version, timestamp_ms: the table at that version, or as of that time in epoch milliseconds.
+
+    Raises:
+        VersionNotFoundError: no such version or time.
+        InvalidArgumentError: an unknown column, or ``where`` is no condition.
+    """
+    snapshot = table.snapshot(version=version, timestamp_ms=timestamp_ms)
+    predicate = parse_predicate(where, snapshot.schema) if isinstance(where, str) else where
+    return metadata_aggregates(
+        snapshot.files,
+        columns,
+        schema=snapshot.schema,
+        partition_columns=snapshot.partition_columns,
+        mapping=snapshot.column_mapping,
+        where=predicate,
+        index=snapshot.state.files.index,
+    )

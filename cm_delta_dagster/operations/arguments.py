@@ -1,0 +1,48 @@
+"""What arguments of verbs mean, and errors that name their table. Room: operations. Needs no engine."""
+
+import functools
+import typing
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.protocol.predicate_text import parse_predicate
+from cm_delta_dagster.protocol.predicates import Predicate
+from cm_delta_dagster.protocol.schema import StructType
+
+
+class Identified(typing.Protocol):
+    """A table that says what messages call it."""
+
+    @property
+    def identifier(self) -> object: ...
+
+
+_Table = TypeVar("_Table", bound=Identified)
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def names_table(
+    verb: Callable[Concatenate[_Table, _Arguments], _Result],
+) -> Callable[Concatenate[_Table, _Arguments], _Result]:
+    """Put the name of the table in front of an error of ``verb`` that does not tell it.
+
+    Rows and columns are checked where their table has no name; a run that writes several tables needs it.
+    """
+
+    @functools.wraps(verb)
+    def named(table: _Table, /, *arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
+        try:
+            return verb(table, *arguments, **keywords)
+        except CmDeltaError as error:
+            if str(table.identifier) not in str(error):
+                error.args = (f"{table.identifier}: {error}",)
+            raise
+
+    return named
+
+
+def as_predicate(where: Predicate | str | None, schema: StructType) -> Predicate | None:
+    """SQL text or a predicate value as a predicate. Raises InvalidArgumentError for text that is no condition."""
+    return parse_predicate(where, schema) if isinstance(where, str) else where

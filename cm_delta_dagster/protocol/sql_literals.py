@@ -1,0 +1,153 @@
+"""Literals of SQL text as values, as Spark types them (heading "Per-file Statistics"). Room: protocol.
+
+Serves ``predicate_text``. A literal whose value could be another one in some setting is not understood.
+"""
+
+import re
+import struct
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, NoReturn
+
+from sqlglot import exp
+
+
+class NotUnderstoodError(Exception):
+    """Signal between the modules that read SQL text: this part of it is left to the engine."""
+
+
+def checked(value: Any, *types: type) -> Any:
+    if isinstance(value, types) and (not isinstance(value, bool) or bool in types):
+        return value
+    raise NotUnderstoodError
+
+
+def number_of(text: str) -> int | float | Decimal:
+    """A number as Spark types it: with an exponent a double, with a point a decimal, else an integer."""
+    if re.fullmatch(r"\d+", text, re.ASCII):
+        return int(text)
+    if re.fullmatch(r"\d*\.\d*", text, re.ASCII) and text != ".":
+        return Decimal(text)
+    if re.fullmatch(r"(\d+\.?\d*|\.\d+)[eE][+-]?\d+", text, re.ASCII):
+        return float(text)
+    raise NotUnderstoodError
+
+
+_INTEGER_BITS = {
+    exp.DataType.Type.TINYINT: 8,
+    exp.DataType.Type.SMALLINT: 16,
+    exp.DataType.Type.INT: 32,
+    exp.DataType.Type.BIGINT: 64,
+}
+
+
+def cast_number(text: str, target: exp.DataType) -> int | float | Decimal:
+    try:
+        exact = Decimal(text)
+    except ArithmeticError:
+        raise NotUnderstoodError from None
+    kind = target.this
+    if not exact.is_finite() or not text.isascii() or "_" in text or text != text.strip():
+        raise NotUnderstoodError
+    if kind == exp.DataType.Type.DOUBLE:
+        return float(text)
+    if kind == exp.DataType.Type.FLOAT:
+        return _single(float(text))
+    if kind in _INTEGER_BITS:
+        # One short of the positive end as well, because a minus sign may stand before it.
+        fits = exact.copy_abs() < 2 ** (_INTEGER_BITS[kind] - 1)
+        return int(exact) if fits and exact == int(exact) else refuse()
+    parameters = [str(item.this.this) for item in target.expressions]
+    if kind == exp.DataType.Type.DECIMAL and len(parameters) == 2 and all(item.isdecimal() for item in parameters):
+        precision, scale = map(int, parameters)
+        fits = exact.copy_abs() < 10 ** max(precision - scale, 0) and -int(exact.as_tuple().exponent) <= scale
+        return exact if fits else refuse()
+    return refuse()
+
+
+def refuse() -> NoReturn:
+    raise NotUnderstoodError
+
+
+def _single(value: float) -> float:
+    """The value, if it is exactly a 32-bit float."""
+    try:
+        return value if struct.unpack("<f", struct.pack("<f", value))[0] == value else refuse()
+    except OverflowError:
+        raise NotUnderstoodError from None
+
+
+def hex_bytes(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise NotUnderstoodError from None
+
+
+def date_of(text: str) -> date:
+    if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII) is None:
+        raise NotUnderstoodError
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise NotUnderstoodError from None
+
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+
+
+def moment_of(text: str, *, zoned: bool) -> datetime:
+    """A timestamp whose text says all: with a zone exactly where one is needed, never the session's."""
+    found = _MOMENT.fullmatch(text)
+    if found is None or (found[2] is not None) != zoned:
+        raise NotUnderstoodError
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise NotUnderstoodError from None
+
+
+def _to_integer(literal: Any) -> Any:
+    if isinstance(literal, str) and re.fullmatch(r"-?\d{1,9}", literal, re.ASCII):
+        return int(literal)
+    return checked(literal, int, Decimal)
+
+
+def _to_double(literal: Any) -> Any:
+    number = checked(literal, int, Decimal, float)
+    return float(number) if isinstance(number, Decimal) else number
+
+
+def _to_date(literal: Any) -> Any:
+    return date_of(literal) if isinstance(literal, str) else _checked_date(literal)
+
+
+def _checked_date(literal: Any) -> Any:
+    return refuse() if isinstance(literal, datetime) else checked(literal, date)
+
+
+def _to_timestamp(literal: Any) -> Any:
+    moment = moment_of(literal, zoned=True) if isinstance(literal, str) else checked(literal, datetime)
+    return moment if moment.tzinfo is not None else refuse()
+
+
+def _to_timestamp_ntz(literal: Any) -> Any:
+    moment = moment_of(literal, zoned=False) if isinstance(literal, str) else checked(literal, datetime)
+    return moment if moment.tzinfo is None else refuse()
+
+
+CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
+    "byte": _to_integer,
+    "short": _to_integer,
+    "integer": _to_integer,
+    "long": _to_integer,
+    "float": _to_double,
+    "double": _to_double,
+    "string": lambda literal: checked(literal, str),
+    "boolean": lambda literal: checked(literal, bool),
+    "binary": lambda literal: checked(literal, bytes),
+    "date": _to_date,
+    "timestamp": _to_timestamp,
+    "timestamp_ntz": _to_timestamp_ntz,
+}
