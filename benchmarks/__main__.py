@@ -10,19 +10,41 @@ import sys
 import tempfile
 from pathlib import Path
 
-REPETITIONS = {"bulk_append": 5, "bulk_append_partitioned": 5, "one_row_append": 40, "scan": 10, "cold_snapshot": 5}
-WARM_UP = {"bulk_append": 1, "bulk_append_partitioned": 1, "one_row_append": 8, "scan": 2, "cold_snapshot": 1}
+from benchmarks.shared import Shared
+
+REPETITIONS = {
+    "bulk_append": 5,
+    "bulk_append_partitioned": 5,
+    "one_row_append": 40,
+    "scan": 10,
+    "scan_partition": 10,
+    "scan_deleted": 10,
+    "arrow_scan": 10,
+    "arrow_query": 10,
+    "arrow_deleted": 5,
+    "cold_snapshot": 5,
+    "snapshot_checkpoint": 5,
+    "snapshot_json": 5,
+    "refresh": 20,
+    "list_partition": 10,
+    "list_range": 10,
+}
+WARM_UP = {"one_row_append": 8, "scan": 2, "scan_partition": 2, "scan_deleted": 2, "snapshot_checkpoint": 0}
+HEADINGS = (
+    "task", "engine", "runs", "wall min s", "x ours", "wall median s", "x ours", "cpu min s", "x ours", "p95 / median",
+    "Spark jobs", "bytes a file",
+)  # fmt: skip
 REFERENCE = "ours"
 
 
 class Worker:
     """A running engine."""
 
-    def __init__(self, engine: str, home: Path, rows: int, files: int, log: Path) -> None:
+    def __init__(self, engine: str, home: Path, shared: Path, log: Path) -> None:
         self.engine = engine
         self._log = log.open("w")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", engine, str(home), str(rows), str(files)],
+            [sys.executable, "-m", "benchmarks.worker", engine, str(home), str(shared)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
         )  # fmt: skip
         self.tasks: list[str] = self._answer()
@@ -56,48 +78,59 @@ def report(task: str, results: dict[str, list[dict[str, float]]]) -> list[str]:
     rows = []
     for engine, runs in results.items():
         cells = [task, engine, str(len(runs))]
-        for figure, pick in (("wall", min), ("wall", statistics.median), ("cpu", statistics.median)):
+        for figure, pick in (("wall", min), ("wall", statistics.median), ("cpu", min)):
             mine = pick([run[figure] for run in runs])
             base = pick([run[figure] for run in ours]) if ours else math.nan
             cells.append(f"{mine:.3f}")
             cells.append(f"{mine / base:.2f}" if base else "-")
         wall = [run["wall"] for run in runs]
+        resident = [run["resident"] for run in runs if "resident" in run]
         cells.append(f"{percentile(wall, 0.95) / statistics.median(wall):.2f}")
         cells.append(str(int(max(run.get("spark_jobs", 0) for run in runs))))
+        # Of the first load: later ones reuse what the process holds already.
+        cells.append(f"{resident[0]:.0f}" if resident else "-")
         rows.append("| " + " | ".join(cells) + " |")
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the bulk append and of the scan")
-    parser.add_argument("--files", type=int, default=100_000, help="files of the cold snapshot")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the bulk append and of the scans")
+    parser.add_argument("--files", type=int, default=1_000_000, help="files of the snapshots; a tenth for the cold one")
     parser.add_argument("--engines", nargs="*", default=["spark", "ours", "delta-spark", "deltalake"])
-    parser.add_argument("--tasks", nargs="*", default=list(REPETITIONS))
+    parser.add_argument("--tasks", nargs="*", default=list(REPETITIONS), choices=list(REPETITIONS))
+    parser.add_argument("--repetitions", type=int, help="of each task; by default as many as it takes to be sure")
     parser.add_argument(
         "--jars", nargs="*", default=[], help="delta-spark's jars; without them that engine is left out"
     )
     parser.add_argument("--home", type=Path, help="folder for tables and logs; a temporary one by default")
     arguments = parser.parse_args()
     home = arguments.home or Path(tempfile.mkdtemp(prefix="cm-delta-bench-"))
+    shared = Shared(
+        home=home / "shared", rows=arguments.rows, files=arguments.files, tasks=tuple(arguments.tasks),
+        jars=tuple(arguments.jars),
+    )  # fmt: skip
+    shared.home.mkdir(parents=True, exist_ok=True)
+    print("making tables ...", file=sys.stderr)
+    shared.make()
+    description = home / "shared.json"
+    shared.save(description)
     workers = []
     for engine in arguments.engines:
         if engine == "delta-spark" and not arguments.jars:
             print("delta-spark is left out: give its jars with --jars", file=sys.stderr)
             continue
         place = home / engine
+        shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        (place / "jars.json").write_text(json.dumps(arguments.jars))
         print(f"preparing {engine} ...", file=sys.stderr)
-        workers.append(Worker(engine, place, arguments.rows, arguments.files, home / f"{engine}.log"))
-    print(
-        "| task | engine | runs | wall min s | x ours | wall median s | x ours | cpu median s | x ours | p95 / median | jobs |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+        workers.append(Worker(engine, place, description, home / f"{engine}.log"))
+    print(f"| {' | '.join(HEADINGS)} |")
+    print("|---" * len(HEADINGS) + "|")
     for task in arguments.tasks:
         able = [worker for worker in workers if task in worker.tasks]
         results: dict[str, list[dict[str, float]]] = {worker.engine: [] for worker in able}
-        for turn in range(-WARM_UP[task], REPETITIONS[task]):
+        for turn in range(-WARM_UP.get(task, 1), arguments.repetitions or REPETITIONS[task]):
             for worker in able:
                 figures = worker.run(task)
                 if turn >= 0:

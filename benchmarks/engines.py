@@ -1,11 +1,11 @@
 """What each engine does for each task. One process runs one engine; sessions and tables are made before the clock starts.
 
-A task is a method; it returns a mapping of extra figures (or nothing). Data is generated once per engine in ``prepare`` and is the
-same for all: ``rows`` rows of eight columns, in a DataFrame that Spark generates on the fly, as a user's computation would.
+A task is a function; it returns extra figures or nothing. What is asked is the same of all: three columns of every row for a
+scan, the number of files for a snapshot or a listing.
 """
 
 import importlib
-import json
+import os
 import shutil
 import typing
 import uuid
@@ -13,18 +13,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import tables
+from benchmarks.shared import Shared
+
 COLUMNS = [
     "id", "cast(id % 1000 as int) as customer", "cast(id % 50 as int) as region", "cast(id * 7 % 100003 as double) as amount",
     "cast(id % 2 = 0 as boolean) as paid", "concat('order-', cast(id % 100000 as string)) as label",
     "timestamp_micros(1700000000000000 + id * 1000) as at", "date_add(date'2024-01-01', cast(id % 365 as int)) as day",
 ]  # fmt: skip
+SPARK_TASKS = frozenset(
+    {"bulk_append", "bulk_append_partitioned", "one_row_append", "scan", "scan_deleted", "scan_partition"}
+)
+PARTITION = tables.DAYS[100]
+SCANNED = ["amount", "at", "label"]
+
+Task: typing.TypeAlias = Callable[[], dict[str, Any] | None]
 
 
 class Engine(typing.Protocol):
     """A worker's view of an engine: ``prepare`` once, then any of ``tasks`` any number of times, then ``close``."""
 
-    def prepare(self, home: Path, rows: int, files: int) -> None: ...
-    def tasks(self) -> dict[str, Callable[[], dict[str, Any] | None]]: ...
+    def prepare(self, home: Path, shared: Shared) -> None: ...
+    def tasks(self) -> dict[str, Task]: ...
     def close(self) -> None: ...
 
 
@@ -49,15 +59,19 @@ def spark_session(**config: str) -> Any:
 class _SparkEngine:
     """Everything that the three Spark engines share."""
 
-    session: Any
-    home: Path
+    session: Any = None
 
-    def _start(self, home: Path, rows: int, files: int, **config: str) -> None:
-        self.home, self.rows, self.files = home, rows, files
+    def _start(self, home: Path, shared: Shared, **config: str) -> None:
+        self.home, self.shared = home, shared
+        if not self._needs_spark():
+            return
         self.session = spark_session(**config)
-        self.bulk = self.session.range(0, rows, 1, 8).selectExpr(*COLUMNS)
+        self.bulk = self.session.range(0, shared.rows, 1, 8).selectExpr(*COLUMNS)
         self.small = self.session.range(0, 1, 1, 1).selectExpr(*COLUMNS)
         self.session.range(10).selectExpr(*COLUMNS).write.mode("overwrite").parquet(str(home / "warm"))
+
+    def _needs_spark(self) -> bool:
+        return bool(SPARK_TASKS.intersection(self.shared.tasks))
 
     def _jobs(self, work: Callable[[], Any]) -> dict[str, int]:
         tracker = self.session.sparkContext.statusTracker()
@@ -66,27 +80,35 @@ class _SparkEngine:
         work()
         return {"spark_jobs": len(tracker.getJobIdsForGroup(group))}
 
+    def _place(self, name: str) -> str:
+        return str(self.shared.place(name))
+
     def close(self) -> None:
-        self.session.stop()
+        if self.session is not None:
+            self.session.stop()
 
 
 class PlainSpark(_SparkEngine):
     """``df.write.parquet`` and ``spark.read.parquet``: the floor."""
 
-    def prepare(self, home: Path, rows: int, files: int) -> None:
-        self._start(home, rows, files)
-        self.bulk.write.parquet(str(home / "scan"))
-        self.small.write.parquet(str(home / "one"))
+    def prepare(self, home: Path, shared: Shared) -> None:
+        self._start(home, shared)
+        if "one_row_append" in shared.tasks:
+            self.small.write.parquet(str(home / "one"))
 
-    def tasks(self) -> dict[str, Callable[[], dict[str, Any] | None]]:
+    def tasks(self) -> dict[str, Task]:
         return {
             "bulk_append": lambda: self._write(self.bulk, []),
             "bulk_append_partitioned": lambda: self._write(self.bulk.repartition(8, "region"), ["region"]),
             "one_row_append": lambda: self._jobs(
                 lambda: self.small.write.mode("append").parquet(str(self.home / "one"))
             ),
-            "scan": lambda: self._jobs(lambda: scan(self.session.read.parquet(str(self.home / "scan")))),
+            "scan": lambda: self._jobs(lambda: scan(self._read())),
+            "scan_partition": lambda: self._jobs(lambda: scan(self._read().where("region = 3"))),
         }
+
+    def _read(self) -> Any:
+        return self.session.read.parquet(self._place("rows"))
 
     def _write(self, frame: Any, partition_by: list[str]) -> None:
         target = str(self.home / f"bulk-{uuid.uuid4().hex}")
@@ -95,100 +117,212 @@ class PlainSpark(_SparkEngine):
 
 
 class Ours(_SparkEngine):
-    """Catalog-managed tables of this package, SQLite catalog."""
+    """This package: catalog-managed tables in a SQLite catalog for writing, tables by path for reading."""
 
-    def prepare(self, home: Path, rows: int, files: int) -> None:
-        self._start(home, rows, files)
+    def prepare(self, home: Path, shared: Shared) -> None:
+        self._start(home, shared)
         self.package = importlib.import_module("cm_delta_dagster")
-        self.connection = self.package.connect(
-            f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/warehouse", spark=self.session
-        )
-        self._create("main.bench.plain", [])
-        self._create("main.bench.partitioned", ["region"])
-        self._create("main.bench.one", [])
-        self._create("main.bench.scan", []).append(self.bulk)
-        self.log = synthetic_log(home / "cold", files)
+        self.path_tables = importlib.import_module("cm_delta_dagster.client.path_table")
+        self.stores = self.package.Stores()
+        self.connection = None
+        if {"bulk_append", "bulk_append_partitioned", "one_row_append"}.intersection(shared.tasks):
+            self.connection = self.package.connect(
+                f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/warehouse", spark=self.session
+            )
+            for name, partition_by in (("plain", []), ("partitioned", ["region"]), ("one", [])):
+                self.connection.create_table(f"main.bench.{name}", self.bulk.schema, partition_by=partition_by)
+        if "scan" in shared.tasks or "scan_deleted" in shared.tasks or "scan_partition" in shared.tasks:
+            self.read = importlib.import_module("cm_delta_dagster.operations.read").read
+        if any(task.startswith("arrow_") for task in shared.tasks):
+            self.read_arrow = importlib.import_module("cm_delta_dagster.operations.read_arrow").read_arrow
+        if "refresh" in shared.tasks:
+            self._prepare_refresh()
+        if "list_partition" in shared.tasks or "list_range" in shared.tasks:
+            self.listed = self._snapshot("checkpoint")
+            self.parse = importlib.import_module("cm_delta_dagster.protocol.predicate_text").parse_predicate
 
-    def _create(self, name: str, partition_by: list[str]) -> Any:
-        return self.connection.create_table(name, self.bulk.schema, partition_by=partition_by)
-
-    def tasks(self) -> dict[str, Callable[[], dict[str, Any] | None]]:
-        table = self.connection.table
+    def tasks(self) -> dict[str, Task]:
         return {
-            "bulk_append": lambda: self._jobs(lambda: table("main.bench.plain").append(self.bulk)),
+            "bulk_append": lambda: self._jobs(lambda: self._named("plain").append(self.bulk)),
             "bulk_append_partitioned": lambda: self._jobs(
-                lambda: table("main.bench.partitioned").append(self.bulk.repartition(8, "region"))
+                lambda: self._named("partitioned").append(self.bulk.repartition(8, "region"))
             ),
-            "one_row_append": lambda: self._jobs(lambda: table("main.bench.one").append(self.small)),
-            "scan": lambda: self._jobs(lambda: scan(table("main.bench.scan").to_df())),
-            "cold_snapshot": self._cold,
+            "one_row_append": lambda: self._jobs(lambda: self._named("one").append(self.small)),
+            "scan": lambda: self._jobs(lambda: scan(self._spark("rows"))),
+            "scan_partition": lambda: self._jobs(lambda: scan(self._spark("rows", where="region = 3"))),
+            "scan_deleted": lambda: self._jobs(lambda: scan(self._spark("deleted"))),
+            "arrow_scan": lambda: self._arrow("rows"),
+            "arrow_query": lambda: self._arrow("rows", where="region = 3 and amount > 90000"),
+            "arrow_deleted": lambda: self._arrow("deleted"),
+            "cold_snapshot": lambda: {"files": self._snapshot("cold").num_files},
+            "snapshot_checkpoint": lambda: self._measured("checkpoint"),
+            "snapshot_json": lambda: self._measured("json"),
+            "refresh": self._refresh,
+            "list_partition": lambda: self._list(f"day = '{PARTITION}'"),
+            "list_range": lambda: self._list(_range_condition(self.shared.files)),
         }
 
-    def _cold(self) -> dict[str, Any]:
-        module = importlib.import_module("cm_delta_dagster.client.path_table")
-        return {"files": module.load_path_snapshot(self.package.Stores(), f"file://{self.log}").files.num_rows}
+    def _named(self, name: str) -> Any:
+        return self.connection.table(f"main.bench.{name}")
+
+    def _table(self, name: str) -> Any:
+        return self.path_tables.open_path_table(self.stores, f"file://{self.shared.place(name)}")
+
+    def _snapshot(self, name: str) -> Any:
+        return self._table(name).snapshot()
+
+    def _spark(self, name: str, **query: Any) -> Any:
+        return self.read(self._table(name), spark=self.session, **query)
+
+    def _arrow(self, name: str, **query: Any) -> dict[str, Any]:
+        return {"answer": self.read_arrow(self._table(name), columns=SCANNED, **query).num_rows}
+
+    def _measured(self, name: str) -> dict[str, Any]:
+        before = resident_bytes()
+        snapshot = self._snapshot(name)
+        return {"files": snapshot.num_files, "resident": beyond_text(before, snapshot.num_files)}
+
+    def _prepare_refresh(self) -> None:
+        """The state is brought forward as ``Table.snapshot`` does it, by the commits that are new."""
+        self.log_reader = importlib.import_module("cm_delta_dagster.client.log_reader")
+        self.replay = importlib.import_module("cm_delta_dagster.protocol.reconciliation").replay
+        self.grown = shutil.copytree(self._place("checkpoint"), self.home / "grown")
+        self.state = self.path_tables.load_path_snapshot(self.stores, f"file://{self.grown}").state
+
+    def _refresh(self) -> dict[str, Any]:
+        location, version = f"file://{self.grown}", self.state.version + 1
+        tables.append_commit(self.grown, version)
+        store = self.stores.store_for(location)
+        commits = self.log_reader.read_commits(store, [self.log_reader.published_source(location, version)], threads=1)
+        self.state = self.replay(self.state, commits, location=location)
+        return {"files": self.state.files.num_files, "chunks": self.state.files.adds["path"].num_chunks}
+
+    def _list(self, condition: str) -> dict[str, Any]:
+        return {"files": self.listed.matching_files(self.parse(condition, self.listed.schema)).num_rows}
 
     def close(self) -> None:
-        self.connection.close()
+        if self.connection is not None:
+            self.connection.close()
         super().close()
 
 
 class DeltaSpark(_SparkEngine):
     """delta-spark on path tables: the reference implementation."""
 
-    def prepare(self, home: Path, rows: int, files: int) -> None:
-        jars = json.loads((home / "jars.json").read_text())
+    def _needs_spark(self) -> bool:
+        return True
+
+    def prepare(self, home: Path, shared: Shared) -> None:
         self._start(
-            home, rows, files,
+            home, shared,
             **{
-                "spark.jars": ",".join(jars),
+                "spark.jars": ",".join(shared.jars),
                 "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
                 "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             },
         )  # fmt: skip
-        self.bulk.limit(0).write.format("delta").save(str(home / "plain"))
-        self.bulk.limit(0).write.format("delta").partitionBy("region").save(str(home / "partitioned"))
-        self.small.write.format("delta").save(str(home / "one"))
-        self.bulk.write.format("delta").save(str(home / "scan"))
-        self.log = synthetic_log(home / "cold", files)
+        if "bulk_append" in shared.tasks:
+            self.bulk.limit(0).write.format("delta").save(str(home / "plain"))
+        if "bulk_append_partitioned" in shared.tasks:
+            self.bulk.limit(0).write.format("delta").partitionBy("region").save(str(home / "partitioned"))
+        if "one_row_append" in shared.tasks:
+            self.small.write.format("delta").save(str(home / "one"))
+        if "refresh" in shared.tasks:
+            self.grown = shutil.copytree(self._place("checkpoint"), home / "grown")
+            self.version = tables.COMMITS - 1
+            self._log(self.grown).update(*self._update_defaults())
 
-    def tasks(self) -> dict[str, Callable[[], dict[str, Any] | None]]:
+    def tasks(self) -> dict[str, Task]:
         return {
             "bulk_append": lambda: self._append(self.bulk, "plain"),
             "bulk_append_partitioned": lambda: self._append(self.bulk.repartition(8, "region"), "partitioned"),
             "one_row_append": lambda: self._append(self.small, "one"),
-            "scan": lambda: self._jobs(lambda: scan(self.session.read.format("delta").load(str(self.home / "scan")))),
-            "cold_snapshot": self._cold,
+            "scan": lambda: self._jobs(lambda: scan(self._frame("rows"))),
+            "scan_partition": lambda: self._jobs(lambda: scan(self._frame("rows").where("region = 3"))),
+            "scan_deleted": lambda: self._jobs(lambda: scan(self._frame("deleted"))),
+            "cold_snapshot": lambda: self._cold("cold"),
+            "snapshot_checkpoint": lambda: self._cold("checkpoint"),
+            "snapshot_json": lambda: self._cold("json"),
+            "refresh": self._refresh,
+            "list_partition": lambda: self._list(f"day = '{PARTITION}'"),
+            "list_range": lambda: self._list(_range_condition(self.shared.files)),
         }
+
+    def _frame(self, name: str) -> Any:
+        return self.session.read.format("delta").load(self._place(name))
 
     def _append(self, frame: Any, name: str) -> dict[str, int]:
         return self._jobs(lambda: frame.write.format("delta").mode("append").save(str(self.home / name)))
 
-    def _cold(self) -> dict[str, Any]:
-        delta_log = self.session._jvm.org.apache.spark.sql.delta.DeltaLog
-        delta_log.clearCache()
-        return {"files": len(self.session.read.format("delta").load(str(self.log)).inputFiles())}
+    def _log(self, root: Path | str) -> Any:
+        return self.session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.session._jsparkSession, str(root))
+
+    def _cold(self, name: str) -> dict[str, Any]:
+        self.session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        snapshot = self._log(self._place(name)).unsafeVolatileSnapshot()
+        return {"files": snapshot.numOfFiles()}
+
+    def _update_defaults(self) -> list[Any]:
+        log = self._log(self.grown)
+        return [getattr(log, f"update$default${number}")() for number in (1, 2, 3)]
+
+    def _refresh(self) -> dict[str, Any]:
+        self.version += 1
+        tables.append_commit(self.grown, self.version)
+        return {"files": self._log(self.grown).update(*self._update_defaults()).numOfFiles()}
+
+    def _list(self, condition: str) -> dict[str, Any]:
+        return {"files": len(self._frame("checkpoint").where(condition).inputFiles())}
 
 
 class Deltalake:
     """deltalake (delta-rs): no JVM, so only the tasks that need none of Spark's rows."""
 
-    def prepare(self, home: Path, rows: int, files: int) -> None:
+    def prepare(self, home: Path, shared: Shared) -> None:
         self.deltalake = importlib.import_module("deltalake")
-        pa = importlib.import_module("pyarrow")
-        self.home = home
-        self.row = pa.table({"id": [0], "customer": [1], "label": ["order-0"], "amount": [1.0]})
-        self.deltalake.write_deltalake(str(home / "one"), self.row)
-        self.log = synthetic_log(home / "cold", files)
+        self.home, self.shared = home, shared
+        if "one_row_append" in shared.tasks:
+            pa = importlib.import_module("pyarrow")
+            self.row = pa.table({"id": [0], "customer": [1], "label": ["order-0"], "amount": [1.0]})
+            self.deltalake.write_deltalake(str(home / "one"), self.row)
+        if "refresh" in shared.tasks:
+            self.grown = shutil.copytree(str(shared.place("checkpoint")), home / "grown")
+            self.refreshed = self.deltalake.DeltaTable(str(self.grown))
+        if "list_partition" in shared.tasks:
+            self.listed = self._open("checkpoint")
 
-    def tasks(self) -> dict[str, Callable[[], dict[str, Any] | None]]:
-        return {"one_row_append": self._one, "cold_snapshot": self._cold}
+    def tasks(self) -> dict[str, Task]:
+        return {
+            "one_row_append": self._one,
+            "cold_snapshot": lambda: {"version": self._open("cold").version()},
+            "snapshot_checkpoint": lambda: self._measured("checkpoint"),
+            "snapshot_json": lambda: self._measured("json"),
+            "refresh": self._refresh,
+            "list_partition": lambda: {
+                "files": len(self.listed.file_uris(partition_filters=[("day", "=", PARTITION)]))
+            },
+            "arrow_scan": lambda: self._arrow(),
+            "arrow_query": lambda: self._arrow(filters=[("region", "=", 3), ("amount", ">", 90000.0)]),
+        }
+
+    def _open(self, name: str) -> Any:
+        return self.deltalake.DeltaTable(str(self.shared.place(name)))
 
     def _one(self) -> None:
         self.deltalake.write_deltalake(str(self.home / "one"), self.row, mode="append")
 
-    def _cold(self) -> dict[str, Any]:
-        return {"files": len(self.deltalake.DeltaTable(str(self.log)).file_uris())}
+    def _measured(self, name: str) -> dict[str, Any]:
+        before = resident_bytes()
+        table = self._open(name)
+        return {"version": table.version(), "resident": beyond_text(before, self.shared.files)}
+
+    def _refresh(self) -> dict[str, Any]:
+        tables.append_commit(self.grown, self.refreshed.version() + 1)
+        self.refreshed.update_incremental()
+        return {"version": self.refreshed.version()}
+
+    def _arrow(self, **query: Any) -> dict[str, Any]:
+        return {"answer": self._open("rows").to_pyarrow_table(columns=SCANNED, **query).num_rows}
 
     def close(self) -> None:
         return None
@@ -207,28 +341,17 @@ def scan(frame: Any) -> None:
     frame.selectExpr("sum(amount)", "max(at)", "count(label)").collect()
 
 
-def synthetic_log(root: Path, files: int) -> Path:
-    """A table whose ten JSON commits add ``files`` files that nobody reads: for the time to load a snapshot."""
-    log = root / "_delta_log"
-    log.mkdir(parents=True)
-    schema = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
-    head = [
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {"metaData": {"id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
-                      "schemaString": json.dumps(schema), "configuration": {}, "createdTime": 1700000000000}},
-    ]  # fmt: skip
-    for version in range(10):
-        lines = [json.dumps(action) for action in head] if version == 0 else []
-        for index in range(files // 10):
-            first = (version * (files // 10) + index) * 1000
-            stats = {
-                "numRecords": 1000,
-                "minValues": {"id": first},
-                "maxValues": {"id": first + 999},
-                "nullCount": {"id": 0},
-            }
-            add = {"path": f"part-{version:05d}-{index:06d}-{uuid.uuid4()}.snappy.parquet", "partitionValues": {}, "size": 45000,
-                   "modificationTime": 1700000000000, "dataChange": True, "stats": json.dumps(stats)}  # fmt: skip
-            lines.append(json.dumps({"add": add}))
-        (log / f"{version:020d}.json").write_text("\n".join(lines) + "\n")
-    return root
+def resident_bytes() -> int:
+    """Memory that this process holds, the JVM's not counted."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def beyond_text(before: int, files: int) -> float:
+    """Bytes a file that this process holds more than ``before``, the text of paths and statistics not counted."""
+    return (resident_bytes() - before) / files - tables.text_bytes()
+
+
+def _range_condition(files: int) -> str:
+    """A hundredth of the files, from the middle."""
+    first = files // 2 * tables.ROWS_PER_FILE
+    return f"id >= {first} and id < {first + max(1, files // 100) * tables.ROWS_PER_FILE}"

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks.engines import ENGINES
+from benchmarks.shared import Shared
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -35,12 +36,12 @@ def cpu_seconds() -> float:
 
 def main() -> None:
     """Protocol: one JSON line on the saved standard output for each line on standard input; an empty line ends the worker."""
-    name, home, rows, files = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    name, home, shared = sys.argv[1], Path(sys.argv[2]), Shared.load(Path(sys.argv[3]))
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Whatever a library prints goes to standard error, never between the answers.
     engine = ENGINES[name]()
-    engine.prepare(home, rows, files)
-    tasks = engine.tasks()
+    engine.prepare(home, shared)
+    tasks = {task: run for task, run in engine.tasks().items() if task in shared.tasks}
     print(json.dumps(sorted(tasks)), file=answers)
     for line in sys.stdin:
         task = line.strip()

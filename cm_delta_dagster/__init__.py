@@ -10,13 +10,14 @@ import typing
 from cm_delta_dagster.version import __version__
 
 if typing.TYPE_CHECKING:
-    from cm_delta_dagster.catalog.catalog import MaintenanceKind, TableIdentifier
+    from cm_delta_dagster.catalog.catalog import MaintenanceDecision, MaintenanceKind, MaintenanceRule, TableIdentifier
     from cm_delta_dagster.catalog.sql import SqlCatalog
     from cm_delta_dagster.client.client import DeltaClient
     from cm_delta_dagster.client.context import CommitContext, Idempotency, IdempotencyRule
     from cm_delta_dagster.client.settings import ClientSettings
     from cm_delta_dagster.client.snapshot import Snapshot
-    from cm_delta_dagster.connection import Connection, DeltaTable, connect
+    from cm_delta_dagster.connection import Connection, connect
+    from cm_delta_dagster.delta_table import DeltaTable
     from cm_delta_dagster.errors import (
         CmDeltaError,
         CommitConflictError,
@@ -33,32 +34,48 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.merge import MergeMode
     from cm_delta_dagster.operations.row_commit import WriteOutcome, WriteResult
     from cm_delta_dagster.operations.vacuum import RetentionCheck
+    from cm_delta_dagster.protocol.schema import (
+        ArrayType,
+        DecimalType,
+        MapType,
+        PrimitiveType,
+        StructField,
+        StructType,
+    )
     from cm_delta_dagster.protocol.schema_evolution import SchemaMode
     from cm_delta_dagster.storage.stores import Stores
 
 __all__ = [
+    "ArrayType",
     "ClientSettings",
     "CmDeltaError",
     "CommitConflictError",
     "CommitContext",
     "CommitStateUnknownError",
     "Connection",
+    "DecimalType",
     "DeltaClient",
     "DeltaTable",
     "Idempotency",
     "IdempotencyRule",
     "InvalidArgumentError",
     "InvalidDataError",
+    "MaintenanceDecision",
     "MaintenanceKind",
     "MaintenanceNotPermittedError",
+    "MaintenanceRule",
+    "MapType",
     "MergeMode",
     "PartitionMismatchError",
+    "PrimitiveType",
     "RetentionCheck",
     "SchemaMismatchError",
     "SchemaMode",
     "Snapshot",
     "SqlCatalog",
     "Stores",
+    "StructField",
+    "StructType",
     "TableAlreadyExistsError",
     "TableIdentifier",
     "TableNotFoundError",
@@ -70,21 +87,30 @@ __all__ = [
 ]
 
 _ERRORS = "cm_delta_dagster.errors"
+_SCHEMA = "cm_delta_dagster.protocol.schema"
 _HOMES = {
+    "ArrayType": _SCHEMA,
     "ClientSettings": "cm_delta_dagster.client.settings",
     "CommitContext": "cm_delta_dagster.client.context",
     "Connection": "cm_delta_dagster.connection",
+    "DecimalType": _SCHEMA,
     "DeltaClient": "cm_delta_dagster.client.client",
-    "DeltaTable": "cm_delta_dagster.connection",
+    "DeltaTable": "cm_delta_dagster.delta_table",
     "Idempotency": "cm_delta_dagster.client.context",
     "IdempotencyRule": "cm_delta_dagster.client.context",
+    "MaintenanceDecision": "cm_delta_dagster.catalog.catalog",
     "MaintenanceKind": "cm_delta_dagster.catalog.catalog",
+    "MaintenanceRule": "cm_delta_dagster.catalog.catalog",
+    "MapType": _SCHEMA,
     "MergeMode": "cm_delta_dagster.operations.merge",
+    "PrimitiveType": _SCHEMA,
     "RetentionCheck": "cm_delta_dagster.operations.vacuum",
     "SchemaMode": "cm_delta_dagster.protocol.schema_evolution",
     "Snapshot": "cm_delta_dagster.client.snapshot",
     "SqlCatalog": "cm_delta_dagster.catalog.sql",
     "Stores": "cm_delta_dagster.storage.stores",
+    "StructField": _SCHEMA,
+    "StructType": _SCHEMA,
     "TableIdentifier": "cm_delta_dagster.catalog.catalog",
     "WriteOutcome": "cm_delta_dagster.operations.row_commit",
     "WriteResult": "cm_delta_dagster.operations.row_commit",

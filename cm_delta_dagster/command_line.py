@@ -1,6 +1,7 @@
 """``cm-delta``: look into a catalog and set its maintenance policy from a shell.
 
-A top beside ``orchestration``: it calls the catalog and nothing calls it. It reads and writes no table data.
+A top beside ``orchestration``: it calls the catalog and nothing calls it. It reads and writes no table data, and makes no
+catalog where there is none: a mistyped URL is an error.
 """
 
 import datetime
@@ -11,11 +12,26 @@ from contextlib import contextmanager
 import click
 
 from cm_delta_dagster.catalog.catalog import FeedEntry, MaintenanceKind, MaintenanceRule, TableIdentifier
-from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
 from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.version import __version__
 
 _PAGE = 1000
-_KIND = click.Choice([kind.value for kind in MaintenanceKind], case_sensitive=False)
+
+
+class _Kind(click.ParamType):  # type: ignore[type-arg]
+    """A kind of maintenance, typed in any case and shown as the policy shows it."""
+
+    name = "kind"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> MaintenanceKind:
+        try:
+            return MaintenanceKind(str(value).upper())
+        except ValueError:
+            self.fail(f"{str(value)!r} is no kind of maintenance; there are {_KINDS}.", param, ctx)
+
+
+_KINDS = ", ".join(kind.value for kind in MaintenanceKind)
 
 
 @contextmanager
@@ -24,7 +40,7 @@ def _catalog(context: click.Context) -> Iterator[SqlCatalog]:
     if not url:
         raise click.UsageError("No catalog given: pass --catalog URL or set CM_DELTA_CATALOG_URL.")
     try:
-        with SqlCatalog(url) as catalog:
+        with SqlCatalog(url, if_missing=IfMissing.REFUSE) as catalog:
             yield catalog
     except CmDeltaError as error:
         raise click.ClickException(str(error)) from error
@@ -37,6 +53,7 @@ def _catalog(context: click.Context) -> Iterator[SqlCatalog]:
     envvar="CM_DELTA_CATALOG_URL",
     help="Catalog database, e.g. sqlite:////data/catalog.db. Default: environment variable CM_DELTA_CATALOG_URL.",
 )
+@click.version_option(__version__, prog_name="cm-delta")
 @click.pass_context
 def main(context: click.Context, url: str | None) -> None:
     """Catalog-managed Delta tables."""
@@ -49,7 +66,10 @@ def main(context: click.Context, url: str | None) -> None:
 def tables(context: click.Context, scope: str) -> None:
     """List the tables of the catalog, or of SCOPE (catalog or catalog.schema)."""
     with _catalog(context) as catalog:
-        for identifier in catalog.list_tables(scope):
+        found = catalog.list_tables(scope)
+        if scope and not found:
+            raise click.ClickException(_nothing_in(catalog, scope))
+        for identifier in found:
             click.echo(str(identifier))
 
 
@@ -100,44 +120,63 @@ def _rule_command(function: Callable[..., None]) -> Callable[..., None]:
     for decorator in (
         click.pass_context,
         click.option("--reason", default="", help="Shown to those who ask."),
-        click.argument("kind", type=_KIND),
+        click.argument("kind", type=_Kind()),
         click.argument("scope"),
     ):
         function = decorator(function)
     return function
 
 
-@policy.command()
+@policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
 @_rule_command
-def allow(context: click.Context, scope: str, kind: str, reason: str) -> None:
+def allow(context: click.Context, scope: str, kind: MaintenanceKind, reason: str) -> None:
     """Allow KIND for SCOPE (catalog, catalog.schema or catalog.schema.table)."""
-    with _catalog(context) as catalog:
-        catalog.set_maintenance_rule(
-            MaintenanceRule(scope=scope, kind=MaintenanceKind(kind), allowed=True, reason=reason)
-        )
+    _set_rule(context, MaintenanceRule(scope=scope, kind=kind, allowed=True, reason=reason))
     click.echo(f"Allowed {kind} for {scope}.")
 
 
-@policy.command()
+@policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
 @_rule_command
-def deny(context: click.Context, scope: str, kind: str, reason: str) -> None:
+def deny(context: click.Context, scope: str, kind: MaintenanceKind, reason: str) -> None:
     """Deny KIND for SCOPE (catalog, catalog.schema or catalog.schema.table)."""
-    with _catalog(context) as catalog:
-        catalog.set_maintenance_rule(
-            MaintenanceRule(scope=scope, kind=MaintenanceKind(kind), allowed=False, reason=reason)
-        )
+    _set_rule(context, MaintenanceRule(scope=scope, kind=kind, allowed=False, reason=reason))
     click.echo(f"Denied {kind} for {scope}.")
 
 
-@policy.command()
+@policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
 @click.argument("scope")
-@click.argument("kind", type=_KIND)
+@click.argument("kind", type=_Kind())
 @click.pass_context
-def reset(context: click.Context, scope: str, kind: str) -> None:
+def reset(context: click.Context, scope: str, kind: MaintenanceKind) -> None:
     """Remove the rule for KIND at SCOPE: the wider scope, or the default, decides again."""
     with _catalog(context) as catalog:
-        catalog.remove_maintenance_rule(scope, MaintenanceKind(kind))
+        if not any((rule.scope, rule.kind) == (scope, kind) for rule in catalog.maintenance_rules()):
+            _warn(f"there was no rule for {kind} at {scope}.")
+        catalog.remove_maintenance_rule(scope, kind)
     click.echo(f"No rule for {kind} at {scope} any more.")
+
+
+def _set_rule(context: click.Context, rule: MaintenanceRule) -> None:
+    """A rule may come before the tables that it is for, so that a scope without one is only warned about."""
+    with _catalog(context) as catalog:
+        catalog.set_maintenance_rule(rule)
+        if not _tables_in(catalog, rule.scope):
+            _warn(f"{_nothing_in(catalog, rule.scope)} The rule was set all the same and holds for tables to come.")
+
+
+def _tables_in(catalog: SqlCatalog, scope: str) -> tuple[TableIdentifier, ...]:
+    parts = scope.split(".")
+    return tuple(found for found in catalog.list_tables(".".join(parts[:2])) if str(found) == scope or len(parts) < 3)
+
+
+def _nothing_in(catalog: SqlCatalog, scope: str) -> str:
+    known = sorted({f"{found.catalog}.{found.schema}" for found in catalog.list_tables()})
+    shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    return f"The catalog has no table in {scope!r}; names are case-sensitive. Its schemas are: {shown or 'none'}."
+
+
+def _warn(message: str) -> None:
+    click.echo(f"Warning: {message}", err=True)
 
 
 def _feed_of(catalog: SqlCatalog, identifier: TableIdentifier) -> Iterator[FeedEntry]:

@@ -2,9 +2,11 @@
 
 import os
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from cm_delta_dagster.orchestration import MaintenanceTask
 from cm_delta_dagster.orchestration.maintenance import job_name
 from definitions.definitions import defs as load_definitions
 from definitions.defs.automation import MAINTAINED, commit_sensor
+from definitions.defs.flights import DAYS, FLIGHT_KEY, flights_enriched
 from definitions.late_corrections import merge_corrections
 from resources.local import home
 from resources.raw_data import RawData
@@ -28,6 +31,21 @@ QUARTERS = (
 )
 QUIET = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
 """Run configuration that leaves the console to the lines of this module; the UI has every event."""
+
+INSTANCE_SETTINGS = """\
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+concurrency:
+  runs:
+    tag_concurrency_limits:
+      - key: dagster/sensor_name
+        value:
+          applyLimitPerUniqueValue: true
+        limit: 1
+"""
+"""Runs that one sensor launches queue, so that two of them never overwrite the same table at once."""
 
 _STARTED = time.monotonic()
 
@@ -53,6 +71,7 @@ class Demo:
         self.lake = lake
         self.definitions = load_definitions()
         self.cursor: str | None = None
+        self.follow_cursor: Any = None
         self.decisions: list[tuple[str, str, str, str]] = []
 
     def materialize(self, *keys: str, days: tuple[str, str] | None = None) -> None:
@@ -76,17 +95,44 @@ class Demo:
             instance=self.instance, cursor=self.cursor, resources=dict(self.definitions.resources or {})
         ) as context:
             result = commit_sensor.evaluate_tick(context)
+        found: Counter[str] = Counter()
         for event in result.asset_events:
             self.instance.report_runless_asset_event(event)
             kind = type(event).__name__.removeprefix("Asset").lower()
-            say(f"    sensor: {event.asset_key.to_user_string()} -> {kind} at version "
-                f"{event.metadata['cm_delta/commit_version'].value}")  # fmt: skip
+            version = event.metadata["cm_delta/commit_version"].value
+            found[f"{event.asset_key.to_user_string()} -> {kind} at version {version}"] += 1
+        for text, count in found.items():
+            say(f"    sensor: {text}" + (f", {count} partitions" if count > 1 else ""))
         for request in result.run_requests or ():
             say(f"    sensor: run of the report requested, run key {request.run_key}")
             self.materialize("carrier_months")
         if not result.asset_events and not result.run_requests:
             say(f"    sensor: {result.skip_message}")
         self.cursor = result.cursor or self.cursor
+
+    def follow(self) -> None:
+        """Join the days anew whose flights or weather changed, as the automation sensor does: one run for each range."""
+        evaluated = dg.evaluate_automation_conditions(
+            self.definitions,
+            self.instance,
+            asset_selection=dg.AssetSelection.assets(flights_enriched.key),
+            cursor=self.follow_cursor,
+        )
+        self.follow_cursor = evaluated.cursor
+        for first, last in ranges(evaluated.get_requested_partitions(flights_enriched.key)):
+            say(f"    automation: flights_enriched is made anew, {first} to {last}")
+            self.materialize("flights_enriched", days=(first, last))
+
+    def hand_over(self) -> None:
+        """Give the sensor's place in the feed to the daemon, so that it goes on where this run has stopped."""
+        root = Path(__file__).parents[1]
+        for command in (["cursor", commit_sensor.name, "--set", self.cursor or ""], ["start", commit_sensor.name]):
+            arguments = [sys.executable, "-m", "dagster", "sensor", *command, "-w", str(root / "workspace.yaml")]
+            done = subprocess.run(arguments, cwd=root, capture_output=True, text=True)
+            if done.returncode:
+                say(f"    the daemon will look at every commit again: {done.stderr.strip().splitlines()[-1:]}")
+                return
+        say("    the daemon goes on from here")
 
     def maintain(self, table: str, **actions: str) -> None:
         """One run of a table's maintenance job; tasks that are not named are skipped."""
@@ -109,6 +155,18 @@ class Demo:
 
     def files(self) -> dict[str, int]:
         return {table: self.lake.table(table).snapshot().num_files for table in MAINTAINED}
+
+
+def ranges(days: Iterable[str | None]) -> list[tuple[str, str]]:
+    """First and last day of each unbroken run of days."""
+    found: list[tuple[str, str]] = []
+    keys = list(DAYS.get_partition_keys())
+    for key in sorted(day for day in days if day is not None):
+        if found and keys.index(key) == keys.index(found[-1][1]) + 1:
+            found[-1] = (found[-1][0], key)
+        else:
+            found.append((key, key))
+    return found
 
 
 def table_of(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
@@ -144,15 +202,18 @@ def run(demo: Demo) -> None:
             demo.materialize("flights", "weather", "flights_enriched", days=(first, last))
     with step("The sensor looks at what was ratified, and has the report made"):
         demo.tick()
+        demo.follow()
     with step("Late corrections, merged by a script that knows nothing of Dagster"):
         result = merge_corrections()
         say(f"    main.nyc.flights version {result.version}: {result.metrics.get('numTargetRowsUpdated')} flights corrected, "
             f"{result.metrics.get('numTargetRowsInserted')} added")  # fmt: skip
-    with step("The sensor notices the commit and has the report made anew"):
+    with step("The sensor notices the commit: the report is made anew, and so are the joined days that changed"):
         demo.tick()
+        demo.follow()
     with step("One day of flights is loaded again, as a person would in the UI: only that day is replaced"):
         demo.materialize("flights", days=("2013-11-28", "2013-11-28"))
         demo.tick()
+        demo.follow()
 
 
 def maintain(demo: Demo) -> tuple[dict[str, int], dict[str, int]]:
@@ -174,6 +235,8 @@ def maintain(demo: Demo) -> tuple[dict[str, int], dict[str, int]]:
         )
     with step("The sensor sees it as an observation: nothing downstream runs, since no row changed"):
         demo.tick()
+    with step("The daemon of dg dev is told how far the sensor has come"):
+        demo.hand_over()
     return before, demo.files()
 
 
@@ -209,8 +272,19 @@ def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
         print(
             f"{'ok ' if found == wanted else 'BAD'} main.nyc.{name}: {found:,} rows; the raw file has {expected:,}{extra}"
         )
+    right &= check_joined(demo)
     print(f"\nTables and catalog are in {home()}. To look around: DAGSTER_HOME={os.environ['DAGSTER_HOME']} dg dev")
     return right
+
+
+def check_joined(demo: Demo) -> bool:
+    """Whether the joined table holds the flights as they are after the corrections."""
+    key = [*FLIGHT_KEY, "dep_delay", "arr_delay"]
+    flights = demo.lake.table("main.nyc.flights").to_df().select(key)
+    joined = demo.lake.table("main.nyc.flights_enriched").to_df().select(key)
+    stale = flights.exceptAll(joined).count() + joined.exceptAll(flights).count()
+    print(f"{'BAD' if stale else 'ok '} main.nyc.flights_enriched: {stale:,} rows differ from the corrected flights")
+    return not stale
 
 
 def main() -> int:
@@ -224,7 +298,7 @@ def main() -> int:
     Path(os.environ["DAGSTER_HOME"]).mkdir(parents=True, exist_ok=True)
     settings = Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml"
     if not settings.exists():
-        settings.write_text("telemetry:\n  enabled: false\nnux:\n  enabled: false\n")
+        settings.write_text(INSTANCE_SETTINGS)
     if (home() / "catalog.db").exists():
         print(
             f"{home()} holds the tables of an earlier run. Give --fresh to begin anew, or look at them with dg dev.",

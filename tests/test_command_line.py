@@ -1,5 +1,6 @@
 """The ``cm-delta`` command."""
 
+import sqlite3
 import uuid
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 from cm_delta_dagster.catalog.catalog import CommitProposal, CommitSummary, MaintenanceKind, TableIdentifier
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.command_line import main
+from cm_delta_dagster.version import __version__
 
 NAME = TableIdentifier("main", "sales", "orders")
 
@@ -44,7 +46,57 @@ def run(url: str, *arguments: str) -> Result:
 
 def test_tables_are_listed(url: str) -> None:
     assert run(url, "tables").output == run(url, "tables", "main.sales").output == "main.sales.orders\n"
-    assert run("", "--catalog", url, "tables", "other").output == ""
+    assert run("", "--catalog", url, "tables", "main").output == "main.sales.orders\n"
+
+
+def test_a_scope_without_tables_is_told_from_an_empty_answer(url: str) -> None:
+    listed = run(url, "tables", "main.sale")
+    assert listed.exit_code != 0 and "no table in 'main.sale'" in listed.output and "main.sales." in listed.output
+    for scope in ("mian", "main.sale", "main.sales.order"):
+        result = run(url, "policy", "deny", scope, "CHECKPOINT")
+        assert result.exit_code == 0 and f"no table in {scope!r}" in result.stderr
+        assert result.stdout == f"Denied CHECKPOINT for {scope}.\n"
+    assert run(url, "policy", "deny", str(NAME), "CHECKPOINT").stderr == ""
+    assert "no rule for CHECKPOINT at main" in run(url, "policy", "reset", "main", "CHECKPOINT").stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tables",),
+        ("commits", str(NAME)),
+        ("policy", "show"),
+        ("policy", "allow", "main", "CHECKPOINT"),
+        ("policy", "reset", "main", "CHECKPOINT"),
+    ],
+)
+def test_a_mistyped_url_makes_no_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = run(f"sqlite:///{tmp_path}/typo/catalog.db", *arguments)
+    assert result.exit_code != 0 and "There is no catalog at" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    result = run(f"sqlite:///{tmp_path}/other.db", "tables")
+    assert result.exit_code != 0 and "There is no catalog at" in result.output
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+    connection.close()
+
+
+def test_the_version_is_told() -> None:
+    assert CliRunner().invoke(main, ["--version"]).output == f"cm-delta, version {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["allow", "deny", "reset"])
+def test_kinds_are_shown_as_the_policy_shows_them_and_taken_in_any_case(url: str, command: str) -> None:
+    text = " ".join(CliRunner().invoke(main, ["policy", command, "--help"]).output.split())
+    assert all(kind.value in text and kind.value.lower() not in text for kind in MaintenanceKind)
+    for kind in ("data_cleanup", "Data_Cleanup", "DATA_CLEANUP"):
+        assert "DATA_CLEANUP" in run(url, "policy", command, "main", kind).stdout
 
 
 def test_the_newest_commits_are_listed_with_their_state(url: str) -> None:
@@ -75,7 +127,7 @@ def test_policy_is_set_shown_and_reset(url: str) -> None:
         (("commits", "orders"), "not a table name"),
         (("policy", "show", "main.sales.none"), "no table main.sales.none"),
         (("policy", "allow", "a/b", "CHECKPOINT"), "cannot be part of a name"),
-        (("policy", "allow", "main", "EVERYTHING"), "data_cleanup"),
+        (("policy", "allow", "main", "EVERYTHING"), "DATA_CLEANUP"),
     ],
 )
 def test_mistakes_end_with_a_message_and_no_stack_trace(url: str, arguments: tuple[str, ...], message: str) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
-from cm_delta_dagster.connection import Connection, connect
+from cm_delta_dagster.catalog.catalog import MaintenanceKind
+from cm_delta_dagster.connection import AnySchema, Connection, connect
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
     MaintenanceNotPermittedError,
@@ -87,6 +89,7 @@ def test_maintenance_follows_the_policy(lake: Connection, spark: SparkSession) -
     assert orders.vacuum(datetime.timedelta(days=8)).num_files == 0
     assert orders.plan_clean_log().num_files == 0
     assert orders.clean_log().num_files == 0
+    assert orders.plan_clean_staged_commits().names == ()
     assert orders.clean_staged_commits().num_files == 0
     lake.deny(NAME, "CHECKPOINT")
     with pytest.raises(MaintenanceNotPermittedError):
@@ -116,6 +119,66 @@ def test_tables_are_listed_opened_and_dropped(lake: Connection) -> None:
     lake.drop(NAME)
     with pytest.raises(TableNotFoundError):
         lake.table(NAME)
+
+
+def test_a_table_is_made_with_its_rows_in_one_commit(lake: Connection, spark: SparkSession) -> None:
+    """CM-D2"""
+    frame = spark.createDataFrame([(1, DAY), (2, None)], "id long, day date")
+    orders = lake.create_table_as(NAME, frame, "day", description="what it is", properties={"owner": "us"})
+    snapshot = orders.snapshot()
+    assert (snapshot.version, snapshot.num_rows, snapshot.partition_columns) == (0, 2, ("day",))
+    assert (snapshot.metadata.description, snapshot.metadata.configuration["owner"]) == ("what it is", "us")
+    with pytest.raises(TableAlreadyExistsError):
+        lake.create_table_as(NAME, frame)
+    with pytest.raises(InvalidArgumentError, match="DataFrame"):
+        lake.create_table_as("main.sales.other", [(1,)])  # type: ignore[arg-type]
+
+
+def test_writes_by_name_make_the_table_that_they_do_not_find(lake: Connection, spark: SparkSession) -> None:
+    """CM-D2, DML-4, DML-7"""
+    frame = spark.createDataFrame([(1, DAY)], "id long, day date")
+    other = spark.createDataFrame([(2, None)], "id long, day date")
+    assert [lake.append(NAME, frame, ["day"]).version for _ in range(2)] == [0, 1]
+    assert lake.overwrite(NAME, other, where="day IS NULL").version == 2
+    assert (
+        lake.merge(NAME, other.union(frame), on="id", partition_by="day", within="day IS NULL OR id = 1").version == 3
+    )
+    assert sorted(row.id for row in lake.table(NAME).to_df().collect()) == [1, 1, 2]
+    assert lake.overwrite("main.sales.a", frame).version == lake.merge("main.sales.b", frame, "id").version == 0
+    with pytest.raises(SchemaMismatchError, match="partitioned by"):
+        lake.append(NAME, frame, ["id"])
+    assert lake.table(NAME).version() == 3
+
+
+def test_the_decision_for_a_table_is_shown_and_a_rule_is_taken_back(lake: Connection) -> None:
+    """CM-M4, CM-M5"""
+    orders = lake.create_table(NAME, SCHEMA)
+    lake.allow("main", "data_cleanup", "nightly")
+    lake.deny(NAME, "DATA_CLEANUP", "kept for the auditors")
+    decision = orders.maintenance_decision("data_cleanup")
+    assert (decision.allowed, decision.decided_by, decision.reason) == (False, NAME, "kept for the auditors")
+    lake.reset_policy(NAME, "Data_Cleanup")
+    assert orders.maintenance_decision(MaintenanceKind.DATA_CLEANUP).decided_by == "main"
+    lake.reset_policy(NAME, "DATA_CLEANUP")
+    assert [rule.scope for rule in lake.policy()] == ["main"]
+    with pytest.raises(InvalidArgumentError, match="CHECKPOINT"):
+        orders.maintenance_decision("cleaning")
+    with pytest.raises(InvalidArgumentError, match="METADATA_CLEANUP"):
+        lake.reset_policy("main", "cleaning")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        SCHEMA,
+        pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.date32())]),
+        T.StructType([T.StructField("id", T.LongType()), T.StructField("day", T.DateType())]),
+    ],
+    ids=["ours", "pyarrow", "pyspark"],
+)
+def test_a_schema_may_be_ours_pyarrows_or_pysparks(lake: Connection, schema: AnySchema) -> None:
+    assert lake.create_table(NAME, schema, "day").schema() == SCHEMA
+    assert lake.open_or_create(NAME, schema, ["day"]).version() == 0
 
 
 def test_something_that_is_no_schema_is_refused(lake: Connection) -> None:

@@ -8,7 +8,8 @@ from cm_delta_dagster.orchestration.maintenance import (
     build_maintenance_schedules,
 )
 from cm_delta_dagster.orchestration.resources import CatalogResource, SparkResource
-from cm_delta_dagster.orchestration.sensors import FirstTick, LaunchFor, ratified_commit_sensor
+from cm_delta_dagster.orchestration.sensor_tick import LaunchFor
+from cm_delta_dagster.orchestration.sensors import FirstTick, ratified_commit_sensor
 from cm_delta_dagster.orchestration.write_contract import WriteMode
 
 __all__ = [

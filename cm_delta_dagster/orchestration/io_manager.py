@@ -5,7 +5,7 @@ becomes one commit (``output``), and what a run means for a table is in ``runs``
 """
 
 import time
-from collections.abc import Mapping
+import typing
 from typing import Any
 
 import dagster as dg
@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.read import read_snapshot
+from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.operations.read import ReadPlan, plan_snapshot_read
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.output import OutputWrite, Written, check_frame, write_output
-from cm_delta_dagster.orchestration.partitions import partition_slice
+from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession
-from cm_delta_dagster.orchestration.runs import WriteOrigin, pin_version, pinned_version, run_tags
+from cm_delta_dagster.orchestration.runs import WriteOrigin, pin_version, pinned_version, raise_pinned_version, run_tags
 from cm_delta_dagster.orchestration.write_contract import (
     ReadContract,
     TableNames,
@@ -49,38 +49,45 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Write one output as one commit, and report what was committed."""
-        if obj is None:
-            context.log.info("The output %s is None, so nothing was written.", context.name)
-            return
+        if obj is None and not context.has_asset_key and not context.definition_metadata:
+            return  # An op that is run for its effect; nothing says that its output should be a table.
         write = self._output_write(context)
+        if obj is None:
+            self._report_nothing(context, write)
+            return
         frame = check_frame(obj, name=write.origin.name)
         started = time.monotonic()
         written = write_output(self.catalog.client, frame=frame, write=write)
-        pin_version(write.origin.step_context, written.table, written.result.version)
+        raise_pinned_version(write.origin.step_context, written.table, written.result.version)
         self._report(context, write, written, time.monotonic() - started)
 
     def load_input(self, context: dg.InputContext) -> Any:
         """A frame of the rows that the input asks for; a :class:`Snapshot` where the parameter is annotated so.
 
+        None if there is no table yet and the annotation allows it.
+
         Raises:
-            TableNotFoundError: the upstream asset was never materialized.
+            TableNotFoundError: the upstream asset was never materialized, and the annotation does not allow None.
             VersionNotFoundError: the asked version or time cannot be read.
         """
         wanted = _wanted_type(context)
         contract = self._read_contract(context)
         step = _input_step(context)
-        table = self.catalog.client.table(contract.identifier)
+        try:
+            table = self.catalog.client.table(contract.identifier)
+        except TableNotFoundError as error:
+            if not _allows_none(context):
+                raise _never_written(context, contract) from error
+            context.log.info("There is no table %s yet, so the input %s is None.", contract.identifier, context.name)
+            return None
         snapshot = _snapshot(table, contract, step)
-        _report_read(context, snapshot)
         if wanted is Snapshot:
+            _report_read(context, snapshot)
             return snapshot
-        return read_snapshot(
-            snapshot,
-            spark=self._session(),
-            store=table.store,
-            columns=contract.columns,
-            where=_where(context, contract, snapshot),
-        )
+        where = _where(context, contract, snapshot)
+        plan = plan_snapshot_read(snapshot, store=table.store, columns=contract.columns, where=where)
+        _report_read(context, snapshot, plan)
+        return plan.frame(self._session())
 
     def _session(self) -> Any:
         if not isinstance(self.spark, HasSparkSession):
@@ -125,6 +132,27 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             asset_path=context.asset_key.path if context.has_asset_key else (),
             names=self._names,
         )
+
+    def _report_nothing(self, context: dg.OutputContext, write: OutputWrite) -> None:
+        """Accept None where the annotation allows it: no commit, and the data version that the table has."""
+        if not _allows_none(context):
+            raise InvalidArgumentError(
+                f"{write.origin.name} returned None, and its annotation does not say that it may. Nothing was written. "
+                "Return a frame (an empty one clears the partition or table); annotate '-> DataFrame | None' if there "
+                "is at times nothing to write; or annotate '-> None' if the asset stores its result itself."
+            )
+        context.log.info("The output %s is None, so nothing was written.", context.name)
+        entries: dict[str, Any] = {facts.OUTCOME: facts.NOTHING_WRITTEN}
+        step, asset_key = write.origin.step_context, write.origin.asset_key
+        try:
+            snapshot = self.catalog.client.table(write.contract.identifier).snapshot()
+        except TableNotFoundError:
+            snapshot = None
+        if snapshot is not None:
+            entries |= facts.table_metadata(snapshot)
+            if step is not None and asset_key is not None and not step.has_data_version(asset_key):
+                step.set_data_version(asset_key, facts.data_version(snapshot.table_id, snapshot.data_version))
+        context.add_output_metadata(entries)
 
     def _report(self, context: dg.OutputContext, write: OutputWrite, written: Written, seconds: float) -> None:
         result = written.result
@@ -196,6 +224,8 @@ def _wanted_type(context: dg.InputContext) -> type:
         wanted = context.dagster_type.typing_type
     except dg.DagsterInvariantViolationError:
         return DataFrame
+    if _allows_none(context):
+        wanted = next((part for part in typing.get_args(wanted) if part is not type(None)), wanted)
     if wanted is Snapshot:
         return Snapshot
     if wanted is Any or wanted is object or (isinstance(wanted, type) and issubclass(DataFrame, wanted)):
@@ -205,6 +235,22 @@ def _wanted_type(context: dg.InputContext) -> type:
     raise InvalidArgumentError(
         f"The input {context.name} is annotated {getattr(wanted, '__name__', wanted)}, which the Delta IO manager "
         "cannot load. Annotate it pyspark.sql.DataFrame, or cm_delta_dagster's Snapshot for the log alone."
+    )
+
+
+def _allows_none(context: dg.InputContext | dg.OutputContext) -> bool:
+    """Whether the annotation is ``DataFrame | None`` or the like."""
+    try:
+        return type(None) in typing.get_args(context.dagster_type.typing_type)
+    except dg.DagsterInvariantViolationError:  # A context of a unit test, without a type.
+        return False
+
+
+def _never_written(context: dg.InputContext, contract: ReadContract) -> TableNotFoundError:
+    return TableNotFoundError(
+        f"The input {context.name} cannot be read: there is no table {contract.identifier}, so its asset was never "
+        f"materialized. Materialize it first. If there may be nothing yet, as before the first partition of an asset that "
+        f"reads its own earlier ones, annotate the input '{context.name}: DataFrame | None'; it is None then."
     )
 
 
@@ -234,10 +280,17 @@ def _where(context: dg.InputContext, contract: ReadContract, snapshot: Snapshot)
     return conjunction(parts) if parts else None
 
 
-def _report_read(context: dg.InputContext, snapshot: Snapshot) -> None:
-    entries: Mapping[str, Any] = {facts.VERSION_READ: snapshot.version, facts.TABLE_ID: snapshot.table_id}
-    if context.has_asset_partitions and len(context.asset_partition_keys) != 1:
-        # Dagster attaches input metadata to exactly one partition, and fails for more.
-        context.log.info("Read version %d of %s.", snapshot.version, snapshot.identifier)
+def _report_read(context: dg.InputContext, snapshot: Snapshot, plan: ReadPlan | None = None) -> None:
+    entries: dict[str, Any] = {facts.VERSION_READ: snapshot.version, facts.TABLE_ID: snapshot.table_id}
+    if plan is not None:
+        entries |= {facts.FILES_READ: plan.files_read, facts.FILES_TOTAL: plan.files_total}
+    keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else []
+    if not context.has_asset_partitions or len(keys) == 1:
+        context.add_input_metadata(entries)
         return
-    context.add_input_metadata(entries)
+    context.log.info("Read version %d of %s for %d partitions.", snapshot.version, snapshot.identifier, len(keys))
+    step = _input_step(context)
+    if keys and step is not None:
+        # Input metadata belongs to exactly one partition; one event without is better than a thousand with.
+        entries |= {facts.PARTITIONS_READ: keys_text(keys), "cm_delta/num_partitions_read": len(keys)}
+        dg.DagsterEvent.asset_observation(step, dg.AssetObservation(context.asset_key, metadata=entries))

@@ -3,7 +3,7 @@
 Room: orchestration. Everything comes from the log that the write has already read; nothing here starts a Spark job.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -15,7 +15,7 @@ from cm_delta_dagster.operations.write import WriteResult
 from cm_delta_dagster.orchestration.partitions import PartitionSlice
 from cm_delta_dagster.protocol.file_actions import partition_column
 from cm_delta_dagster.protocol.partition_values import parse_partition_value
-from cm_delta_dagster.protocol.predicates import partition_only
+from cm_delta_dagster.protocol.predicates import IsNull, Not, Or, Predicate, partition_only
 from cm_delta_dagster.protocol.schema import StructType, data_type_text
 from cm_delta_dagster.protocol.statistics import logical_row_count
 
@@ -25,9 +25,16 @@ COMMIT_VERSION = "cm_delta/commit_version"
 TABLE_ID = "cm_delta/table_id"
 OPERATION = "cm_delta/operation"
 VERSION_READ = "cm_delta/version_read"
+PARTITIONS_READ = "cm_delta/partitions_read"
+FILES_READ = "cm_delta/files_read"
+FILES_TOTAL = "cm_delta/files_total"
+OUTCOME = "cm_delta/outcome"
+NOTHING_WRITTEN = "nothing_written"
 METRICS = "cm_delta/metrics"
 
 _MOST_KEYS_COUNTED = 2000
+_MOST_KEYS_PROVEN = 100
+"""Each of them is looked up in the statistics of all files."""
 
 
 def data_version(table_id: str, version: int) -> dg.DataVersion:
@@ -70,7 +77,8 @@ def write_metadata(
 ) -> dict[str, Any]:
     """Everything about one write: the table after it, the partition, the commit and what it cost."""
     entries = table_metadata(result.snapshot)
-    rows = None if part is None else partition_row_count(result.snapshot, part)
+    # The entries go to the event of every partition; of several partitions each gets its own count.
+    rows = None if part is None or len(part.keys) != 1 else partition_row_count(result.snapshot, part)
     if rows is not None:
         entries["dagster/partition_row_count"] = rows
     return {
@@ -78,7 +86,7 @@ def write_metadata(
         COMMIT_VERSION: result.version,
         OPERATION: operation,
         METRICS: dg.MetadataValue.json(dict(result.metrics)),
-        "cm_delta/outcome": result.outcome.value,
+        OUTCOME: result.outcome.value,
         "cm_delta/output_rows": result.num_output_rows,
         "cm_delta/added_files": result.num_added_files,
         "cm_delta/removed_files": result.num_removed_files,
@@ -90,17 +98,33 @@ def write_metadata(
 
 
 def partition_row_count(snapshot: Snapshot, part: PartitionSlice) -> int | None:
-    """Rows of the slice; None unless the log alone tells, that is for tables partitioned by the columns that decide."""
-    if not partition_only(part.predicate, snapshot.partition_columns):
-        return None
-    return logical_row_count(snapshot.matching_files(part.predicate))
+    """Rows of the slice; None unless the log alone tells.
+
+    It does for tables partitioned by the columns that decide, and otherwise where the statistics of every file prove
+    that all of its rows lie inside or none does, as they do for files that were written partition by partition.
+    """
+    return _row_count(snapshot, part.predicate, columns=tuple(part.columns.values()))
+
+
+def _row_count(snapshot: Snapshot, predicate: Predicate, *, columns: Sequence[str]) -> int | None:
+    files = snapshot.matching_files(predicate)
+    if not partition_only(predicate, snapshot.partition_columns):
+        outside = Or((Not(predicate), *(IsNull(column) for column in columns)))
+        mixed = pc.is_in(files["path"], value_set=snapshot.matching_files(outside)["path"].combine_chunks())
+        if pc.any(mixed).as_py():
+            return None
+    return logical_row_count(files)
 
 
 def rows_by_key(snapshot: Snapshot, part: PartitionSlice) -> Mapping[str, int]:
-    """Rows of each partition key of the slice, 0 for empty ones; nothing where the log alone does not tell."""
+    """Rows of each partition key of the slice, 0 for empty ones; without those for which the log alone does not tell."""
     columns = tuple(part.columns.values())
-    if len(part.keys) > _MOST_KEYS_COUNTED or not partition_only(part.predicate, snapshot.partition_columns):
+    if len(part.keys) > _MOST_KEYS_COUNTED:
         return {}
+    if not partition_only(part.predicate, snapshot.partition_columns):
+        keys = part.keys if len(part.keys) <= _MOST_KEYS_PROVEN else ()
+        counted = {key: _row_count(snapshot, part.predicate_of(key), columns=columns) for key in keys}
+        return {key: rows for key, rows in counted.items() if rows is not None}
     files = snapshot.matching_files(part.predicate)
     names = [f"value_{position}" for position in range(len(columns))]
     texts = pa.table([partition_column(files, column) for column in columns], names=names)

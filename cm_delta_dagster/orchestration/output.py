@@ -4,8 +4,7 @@ Room: orchestration. Checks come before work: whatever cannot be right is refuse
 conflict with another writer is settled inside the commit; the user's code is never run again for it.
 """
 
-import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -16,28 +15,23 @@ from cm_delta_dagster.client.context import CommitContext, Idempotency
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
-    CatalogError,
-    CommitStateUnknownError,
     InvalidArgumentError,
     SchemaMismatchError,
     TableAlreadyExistsError,
-    TableNotFoundError,
 )
-from cm_delta_dagster.operations.create import create_table
+from cm_delta_dagster.operations.create import TableDesign, first_schema, write_or_create
 from cm_delta_dagster.operations.merge import merge
 from cm_delta_dagster.operations.read import read_snapshot
 from cm_delta_dagster.operations.write import WriteOutcome, WriteResult, append, overwrite
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
-from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, idempotency
+from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, check_sole_asset, idempotency
 from cm_delta_dagster.orchestration.write_contract import WriteContract, WriteMode
 from cm_delta_dagster.protocol.predicate_text import parse_predicate
 from cm_delta_dagster.protocol.predicates import Predicate, columns_of, conjunction, partition_only
 from cm_delta_dagster.protocol.schema import StructType
-from cm_delta_dagster.protocol.schema_evolution import SchemaMode, reconcile_schemas
+from cm_delta_dagster.protocol.schema_evolution import reconcile_schemas
 from cm_delta_dagster.spark.guards import guarded
 from cm_delta_dagster.spark.schema import from_spark
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,68 +78,38 @@ def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -
     """
     offered = from_spark(frame.schema)
     context = write.origin.commit_context()
-    try:
-        table, created = client.table(write.contract.identifier), False
-    except TableNotFoundError:
-        table, created = _create(client, offered, write, context)
-    try:
-        return _write(table, frame, offered, write, context, created=created)
-    except CommitStateUnknownError:
-        raise  # The commit may still become visible.
-    except Exception:
-        if created:
-            _take_back(client, table)
-        raise
+    table, written = write_or_create(
+        client,
+        identifier=write.contract.identifier,
+        design=lambda: _design(offered, write),
+        write=lambda table: _write(table, frame, offered, write, context),
+    )
+    return replace(written, table=table)
 
 
-def _take_back(client: DeltaClient, table: Table) -> None:
-    """Free the name of a table that was made for rows that then could not be written, unless somebody uses it already."""
-    try:
-        if client.catalog.drop_unused_table(table.table_id):
-            _log.info("The new table %s was taken back, since its first write failed", table.identifier)
-    except CatalogError as error:
-        _log.warning("The new table %s stays, empty: %s", table.identifier, error)
-
-
-def _write(
-    table: Table, frame: DataFrame, offered: StructType, write: OutputWrite, context: CommitContext, *, created: bool
-) -> Written:
+def _write(table: Table, frame: DataFrame, offered: StructType, write: OutputWrite, context: CommitContext) -> Written:
     snapshot = table.snapshot()
+    check_sole_asset(snapshot, write.origin, named_after=write.contract.named_after)
     part = write.slice_for(_resulting_schema(snapshot, offered, write.contract))
     identity = idempotency(table, write.origin)
     if isinstance(identity, EarlierWrite):
         return Written(table=table, result=_earlier(table, identity), part=part)
-    if write.contract.mode is WriteMode.ERROR_IF_EXISTS and not created and not _is_done(snapshot, identity):
+    if write.contract.mode is WriteMode.ERROR_IF_EXISTS and not _is_done(snapshot, identity):
         _refuse_existing(table, snapshot, part, frame)
     result = _dispatch(table, frame, offered, write.contract, part, identity, context)
     return Written(table=table, result=result, part=part)
 
 
-def _create(client: DeltaClient, offered: StructType, write: OutputWrite, context: CommitContext) -> tuple[Table, bool]:
-    """The table, and whether this call made it."""
-    # As nullable as a frame allows: whether a plan can prove that a column holds no NULL changes from one run to the
-    # next.
-    schema = reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
-    write.slice_for(schema)  # A key without a value in its column must not leave an empty table behind.
+def _design(offered: StructType, write: OutputWrite) -> TableDesign:
+    """What the table is to be if this output is its first."""
+    schema = first_schema(offered)
+    write.slice_for(schema)  # A key without a value in its column is refused before anything is reserved.
     contract = write.contract
     if contract.partition_by is not None:
         columns = contract.partition_by
     else:
         columns = partition_columns(write.definition, partition_expr=contract.partition_expr, schema=schema)
-    try:
-        table = create_table(
-            client,
-            identifier=contract.identifier,
-            schema=schema,
-            partition_columns=columns,
-            properties=contract.table_properties,
-            context=context,
-        )
-        return table, True
-    except TableAlreadyExistsError:
-        if contract.mode is WriteMode.ERROR_IF_EXISTS:
-            raise
-        return client.table(contract.identifier), False  # Created by another run at the same moment.
+    return TableDesign(schema=schema, partition_columns=columns, properties=contract.table_properties)
 
 
 def _resulting_schema(snapshot: Snapshot, offered: StructType, contract: WriteContract) -> StructType:
@@ -232,7 +196,7 @@ def _is_done(snapshot: Snapshot, identity: Idempotency | None) -> bool:
 
 def _refuse_existing(table: Table, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame) -> None:
     if not snapshot.num_files:
-        return  # Created, perhaps by an attempt that died before its rows; there is nothing to protect.
+        return  # There is nothing to protect.
     if part is None:
         raise TableAlreadyExistsError(
             f"{table.identifier} exists and holds rows, and the write contract says error_if_exists. Nothing was written. Choose "

@@ -80,6 +80,12 @@ class PartitionSlice:
     keys: tuple[str, ...]
     columns: Mapping[str, str]
     _dimensions: Mapping[str, _Dimension]
+    _by_key: Mapping[str, Mapping[str, str]]
+
+    def predicate_of(self, key: str) -> Predicate:
+        """True for the rows of one of :attr:`keys`."""
+        parts = tuple(self._dimensions[name].predicate((own,)) for name, own in self._by_key[key].items())
+        return parts[0] if len(parts) == 1 else And(parts)
 
     def key_of(self, values: Mapping[str, Any]) -> str | None:
         """The key to which a row with these values of :attr:`columns` belongs; None if it is none of :attr:`keys`."""
@@ -132,6 +138,7 @@ def partition_slice(
         keys=tuple(str(key) for key in keys),
         columns={name: dimension.column for name, dimension in dimensions.items()},
         _dimensions=dimensions,
+        _by_key={str(key): row for key, row in zip(keys, rows, strict=True)},
     )
 
 
@@ -235,7 +242,30 @@ def _dimension(
             "timestamp_ntz, a string in the format of the partition keys, or an integer if the keys are numbers."
         )
     values = {key: _value(key, kind, column) for key in keys}
+    _check_one_key_a_value(definition, values, kind, column)
     return _Values(column=column, by_key=values)
+
+
+def _check_one_key_a_value(
+    definition: dg.PartitionsDefinition[Any], values: Mapping[str, Any], kind: DataType, column: str
+) -> None:
+    """Each of two keys for one value would replace the rows of the other. Types with one form a value cannot have them."""
+    if not isinstance(kind, DecimalType) and data_type_text(kind) != "timestamp":
+        return
+    every = dict(values)
+    if isinstance(definition, dg.StaticPartitionsDefinition):
+        every |= {
+            key: value for key in definition.get_partition_keys() if (value := _value_or_none(key, kind)) is not None
+        }
+    owners: dict[Any, str] = {}
+    for key, value in every.items():
+        other = owners.setdefault(value, key)
+        if other != key and not {key, other}.isdisjoint(values):
+            raise InvalidArgumentError(
+                f"The partition keys {other!r} and {key!r} are the same value of the column {column} "
+                f"({data_type_text(kind)}), so each would replace the rows of the other. Nothing was written. Keep one of "
+                "the two."
+            )
 
 
 def _window(definition: dg.TimeWindowPartitionsDefinition, key: str, column: str) -> dg.TimeWindow:
@@ -290,6 +320,13 @@ def _value(key: str, kind: DataType, column: str) -> Any:
             "integer, a decimal, a boolean, a date or a timestamp."
         )
     return value
+
+
+def _value_or_none(key: str, kind: DataType) -> Any:
+    try:
+        return _parse(key, kind)
+    except (ValueError, InvalidOperation):
+        return None
 
 
 def _parse(key: str, kind: DataType) -> Any:

@@ -8,13 +8,12 @@ re-executed from failure also accepts the number of the run it continues, as lon
 materialization: then its commit was ratified and only the answer was lost.
 
 *One version for each table in a run.* The first read of a table in a run fixes the version for all later reads of that
-run, and a write of the run moves it to the version written, so that what comes after sees it. It is kept in a tag of
-the run, which every process of the run can see. Two processes that read a table for the first time at the same instant
-may fix different versions; each still reads one consistent version.
+run, in whichever process, and a write of the run moves it to the version written, so that what comes after sees it. The
+catalog keeps it under the id of the run: a run that is executed again has another id and reads anew.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,17 +21,19 @@ import dagster as dg
 
 from cm_delta_dagster.client.context import CommitContext, Idempotency, IdempotencyRule
 from cm_delta_dagster.client.history import find_transaction
+from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.orchestration.partitions import keys_text
+from cm_delta_dagster.orchestration.write_contract import names_one_table
 
 RUN_ID_TAG = "dagster/run_id"
 ASSET_KEY_TAG = "dagster/asset_key"
 PARTITION_KEY_TAG = "dagster/partition_key"
 STEP_KEY_TAG = "dagster/step_key"
 
-VERSION_TAG_PREFIX = "cm_delta_version/"
-"""Run tag ``cm_delta_version/<table name>`` = ``<table id>@<version>``: the version that the run reads."""
-
+_APP_PREFIX = "dagster:"
+_PARTS_OF_A_NAME = 2
+"""So many parts of an asset key, the last ones, make the name of a table."""
 _FROM_FAILURE_TAGS = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 
 
@@ -55,7 +56,7 @@ class WriteOrigin:
     @property
     def app_id(self) -> str:
         suffix = f":{keys_text(self.partition_keys)}" if self.partition_keys else ""
-        return f"dagster:{self.name}{suffix}"
+        return f"{_APP_PREFIX}{self.name}{suffix}"
 
     def commit_context(self) -> CommitContext:
         """Provenance for ``commitInfo`` and the catalog's feed."""
@@ -109,12 +110,22 @@ def _continued_runs(origin: WriteOrigin) -> Iterator[str]:
     """Ids of the failed runs that this run continues and that have not recorded this output."""
     instance = origin.step_context.instance
     run = origin.step_context.dagster_run
-    while run.parent_run_id is not None and any(run.tags.get(tag) == "true" for tag in _FROM_FAILURE_TAGS):
+    while run.parent_run_id is not None and _continues_its_parent(instance, run):
         parent = instance.get_run_by_id(run.parent_run_id)
         if parent is None or _recorded(instance, parent.run_id, origin):
             return
         yield parent.run_id
         run = parent
+
+
+def _continues_its_parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Whether the run takes up where its parent stopped, instead of doing everything anew."""
+    if any(run.tags.get(tag) == "true" for tag in _FROM_FAILURE_TAGS):
+        return True
+    # ``dg.execute_job`` sets no tag; the plan of such a run knows which outputs it takes from the parent.
+    plan = run.execution_plan_snapshot_id and instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
+    known = plan.initial_known_state if plan else None
+    return known is not None and known.parent_state is not None
 
 
 def _recorded(instance: dg.DagsterInstance, run_id: str, origin: WriteOrigin) -> bool:
@@ -127,44 +138,50 @@ def _recorded(instance: dg.DagsterInstance, run_id: str, origin: WriteOrigin) ->
     return False
 
 
+def check_sole_asset(snapshot: Snapshot, origin: WriteOrigin, *, named_after: Sequence[str]) -> None:
+    """Refuse to write where an asset of another key writes, whose table has this name by the same accident.
+
+    The table's own record of who wrote to it decides, so that runs and code locations that know nothing of each other
+    are covered.
+
+    Args:
+        named_after: parts of the asset key from which the table's name follows; empty if it was given.
+
+    Raises:
+        InvalidArgumentError: it names both assets.
+    """
+    mine = tuple(named_after)
+    for app_id in snapshot.transactions if mine else ():
+        name = app_id.removeprefix(_APP_PREFIX).partition(":")[0]
+        other = tuple(name.split("/"))
+        same_name = app_id.startswith(_APP_PREFIX) and other != mine and other[-2:] == mine[-2:]
+        if same_name and max(len(other), len(mine)) > _PARTS_OF_A_NAME:
+            raise names_one_table(snapshot.identifier, "/".join(mine), name)
+
+
 def pinned_version(step_context: Any, table: Table) -> int | None:
     """The version of ``table`` that the run has fixed; None if it has not, or outside of a run."""
-    tags = _run_tags(step_context)
-    # A run that is executed again inherits the tags of its parent; only what this run fixed itself counts.
-    owner, _, version = tags.get(_tag(table), "").rpartition("@")
-    mine = step_context is not None and owner == _pin_owner(step_context, table)
-    return int(version) if mine and version.isdigit() else None
+    if step_context is None:
+        return None
+    return table.catalog.pinned_version(table.table_id, owner=step_context.run_id)
 
 
 def pin_version(step_context: Any, table: Table, version: int) -> int:
-    """Fix the version that the run reads from now on; returns the version that holds."""
+    """Fix the version that the run reads, unless it is fixed; returns the version that holds."""
     if step_context is None:
         return version
-    known = pinned_version(step_context, table)
-    if known is not None and known >= version:
-        # Partitions of one asset may be written side by side: the newest write includes the others.
-        return known
-    pin = f"{_pin_owner(step_context, table)}@{version}"
-    step_context.instance.add_run_tags(step_context.run_id, {_tag(table): pin})
-    # Another process of the run may have written at the same moment; what holds now is what later reads will see.
-    return pinned_version(step_context, table) or version
+    return table.catalog.pin_version(table.table_id, version, owner=step_context.run_id)
+
+
+def raise_pinned_version(step_context: Any, table: Table, version: int) -> None:
+    """Let later reads of the run see its own write of ``version``.
+
+    Partitions of one asset may be written side by side: the newest write includes the others.
+    """
+    if step_context is not None:
+        table.catalog.raise_pinned_version(table.table_id, version, owner=step_context.run_id)
 
 
 def run_tags(step_context: Any) -> Mapping[str, str]:
     """Tags that the run was launched with; empty outside of a run."""
     return {} if step_context is None else dict(step_context.dagster_run.tags)
-
-
-def _run_tags(step_context: Any) -> Mapping[str, str]:
-    if step_context is None:
-        return {}
-    run = step_context.instance.get_run_by_id(step_context.run_id)
-    return {} if run is None else run.tags
-
-
-def _pin_owner(step_context: Any, table: Table) -> str:
-    return f"{step_context.run_id}:{table.table_id}"
-
-
-def _tag(table: Table) -> str:
-    return f"{VERSION_TAG_PREFIX}{table.identifier}"

@@ -44,7 +44,9 @@ DEFAULT_READ_KEYS = frozenset({"columns"})
 RUN_TIME_KEYS = frozenset({"mode", "merge_keys", "merge_mode", "replace_where", "schema_mode"})
 """What a run may change. Not the table and not the partition columns: readers find those in the definition."""
 
-REPORTED_KEYS = frozenset({"commit_version", "table_id", "operation", "outcome", "version_read", "metrics"})
+REPORTED_KEYS = frozenset(
+    {"commit_version", "table_id", "operation", "outcome", "version_read", "metrics", "files_read", "files_total"}
+)
 """Keys after ``cm_delta/`` that this package itself attaches to events."""
 
 _NAMING_KEYS = frozenset({"table", "schema", "catalog", "partition_expr"})
@@ -89,6 +91,7 @@ class WriteContract:
     Attributes:
         partition_expr: table column of each partition dimension; a single-dimension asset has the key ``""``.
         partition_by: partition columns of a table that has to be created; None: derived from ``partition_expr``.
+        named_after: parts of the asset key from which the table's name follows; empty if the metadata names the table.
     """
 
     identifier: TableIdentifier
@@ -99,6 +102,7 @@ class WriteContract:
     replace_where: str | None = None
     partition_expr: Mapping[str, str] = field(default_factory=dict)
     partition_by: tuple[str, ...] | None = None
+    named_after: tuple[str, ...] = ()
     table_properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -193,7 +197,8 @@ def parse_write_contract(
         merge_keys=_texts(entries.get("merge_keys"), "merge_keys"),
         merge_mode=_choice(entries.get("merge_mode", MergeMode.UPSERT.value), MergeMode, "merge_mode"),
         replace_where=_text(entries.get("replace_where"), "replace_where"),
-        partition_expr=_partition_expr(entries.get("partition_expr")),
+        partition_expr=parse_partition_expr(entries.get("partition_expr")),
+        named_after=() if "table" in entries else tuple(asset_path),
         partition_by=None if "partition_by" not in entries else _texts(entries["partition_by"], "partition_by"),
         table_properties=_properties(entries.get("table_properties")),
     )
@@ -245,7 +250,7 @@ def parse_read_contract(
         version=_version(entries.get("version")),
         timestamp_ms=_timestamp_ms(entries.get("timestamp")),
         filter=_text(entries.get("filter"), "filter"),
-        partition_expr=_partition_expr(entries.get("partition_expr")),
+        partition_expr=parse_partition_expr(entries.get("partition_expr")),
     )
 
 
@@ -280,6 +285,15 @@ def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], n
         found[level] = override
     return TableIdentifier.parse(
         ".".join((found.get("catalog", names.catalog), found.get("schema", names.schema), found["table"]))
+    )
+
+
+def names_one_table(table: str, one: str, other: str) -> InvalidArgumentError:
+    """The error for two asset keys from which one table name follows."""
+    return InvalidArgumentError(
+        f"The assets {one} and {other} both mean the table {table}, because only the last two parts of an asset key make "
+        "its name; each would overwrite the other. Nothing was written. Give one of them another name by the metadata "
+        "key 'table', e.g. 'table': 'sales_eu.orders'; or, if they shall share the table, name it in both."
     )
 
 
@@ -391,7 +405,8 @@ def _texts(value: Any, key: str) -> tuple[str, ...]:
     return tuple(items)
 
 
-def _partition_expr(value: Any) -> Mapping[str, str]:
+def parse_partition_expr(value: Any) -> Mapping[str, str]:
+    """Column of each dimension, ``""`` for the only one; empty for None. Raises InvalidArgumentError."""
     if value is None:
         return {}
     if isinstance(value, str) and value.strip():

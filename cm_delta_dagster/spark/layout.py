@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.file_actions import partition_column
 from cm_delta_dagster.protocol.partition_values import parse_partition_value, serialize_partition_value
 from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION, decode_path, hive_unescape, resolve_path
@@ -70,8 +71,18 @@ def absolute_locations(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.A
     return pc.replace_with_mask(joined, special, pa.array(resolved, pa.string()))
 
 
-def group_files(files: pa.Table, *, location: str, partition_fields: Sequence[StructField]) -> list[FileGroup]:
+def group_files(
+    files: pa.Table,
+    *,
+    location: str,
+    partition_fields: Sequence[StructField],
+    mapping: ColumnMappingMode = ColumnMappingMode.NONE,
+    discover: bool = True,
+) -> list[FileGroup]:
     """Split live files by how they can be read.
+
+    Args:
+        discover: whether directories may tell values; else every file is LOG_ONLY.
 
     Raises:
         CorruptLogError: a path or a partition value of the log is damaged.
@@ -83,8 +94,12 @@ def group_files(files: pa.Table, *, location: str, partition_fields: Sequence[St
     _check_visible(locations)
     if not partition_fields or files.num_rows == 0:
         return [FileGroup(kind=LayoutKind.LOG_ONLY, files=files, locations=locations)]
-    texts = [_one_chunk(partition_column(files, field.name)) for field in partition_fields]
-    kinds = _agreeing_kinds(_one_chunk(files["path"]), texts, partition_fields)
+    names = [physical_name(field, mapping) for field in partition_fields]
+    texts = [_one_chunk(partition_column(files, name)) for name in names]
+    if discover:
+        kinds = _agreeing_kinds(_one_chunk(files["path"]), texts, partition_fields, names)
+    else:
+        kinds = pa.repeat(pa.scalar(LayoutKind.LOG_ONLY.value), files.num_rows)
     groups = []
     for kind in LayoutKind:
         mask = pc.equal(kinds, kind.value)
@@ -121,10 +136,11 @@ def _check_visible(locations: pa.Array) -> None:
         )
 
 
-def _agreeing_kinds(paths: pa.Array, texts: Sequence[pa.Array], fields: Sequence[StructField]) -> pa.Array:
+def _agreeing_kinds(
+    paths: pa.Array, texts: Sequence[pa.Array], fields: Sequence[StructField], names: Sequence[str]
+) -> pa.Array:
     """Layout kind of each file: discovery only where every directory text equals the log's and is canonical."""
     directories = pc.dictionary_encode(pc.replace_substring_regex(paths, r"[^/]*$", ""))
-    names = [field.name for field in fields]
     parsed = [_parse_directory(directory, names) for directory in directories.dictionary.to_pylist()]
     kinds = pa.array([kind.value for kind, _ in parsed], pa.string()).take(directories.indices)
     usable = pc.not_equal(kinds, LayoutKind.LOG_ONLY.value)
@@ -187,11 +203,11 @@ def _rewritten(text: str | None, field: StructField) -> str | None:
 
 
 def distinct_values(group: FileGroup) -> Iterator[tuple[tuple[str | None, ...], pa.Array]]:
-    """Each combination of partition texts of a LOG_ONLY group with the locations that have it."""
-    table = pa.table([group.locations, *group.values], names=["location", *map(str, range(len(group.values)))])
+    """Each combination of partition texts of a LOG_ONLY group with the positions of the files that have it."""
     keys = [str(position) for position in range(len(group.values))]
-    grouped = table.group_by(keys).aggregate([("location", "list")])
-    lists = grouped["location_list"]
+    table = pa.table([pa.array(range(len(group.locations)), pa.int64()), *group.values], names=["row", *keys])
+    grouped = table.group_by(keys).aggregate([("row", "list")])
+    lists = grouped["row_list"]
     for row, values in enumerate(zip(*(grouped[key].to_pylist() for key in keys), strict=True)):
         yield values, lists[row].values
 

@@ -1,12 +1,30 @@
 """Predicates as Spark columns. Room: spark. The SQL text itself is made by
 :mod:`cm_delta_dagster.protocol.predicates`."""
 
+from dataclasses import replace
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.predicates import Predicate, column_path, columns_of, to_sql
+from cm_delta_dagster.protocol.predicates import (
+    And,
+    Comparison,
+    In,
+    IsNotNull,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    column_path,
+    columns_of,
+    conjuncts,
+    quote_column,
+    to_sql,
+)
 from cm_delta_dagster.protocol.schema import StructType
+from cm_delta_dagster.spark.columns import char_width, stored_path
 
 
 def to_column(predicate: Predicate, schema: StructType) -> Column:
@@ -27,3 +45,43 @@ def to_column(predicate: Predicate, schema: StructType) -> Column:
 def holds(predicate: Predicate, schema: StructType) -> Column:
     """True where the predicate is true, false where it is false or NULL."""
     return F.coalesce(to_column(predicate, schema), F.lit(False))
+
+
+def on_stored_columns(
+    predicate: Predicate, schema: StructType, stored: StructType, *, only: frozenset[str]
+) -> Column | None:
+    """The parts of the predicate that can be asked of the columns as files hold them; None if there is none.
+
+    Args:
+        schema: the table's data columns.
+        stored: what is stored for each of them.
+        only: lower-cased top-level columns; parts that mention none of them are left out.
+    """
+    found = []
+    for part in conjuncts(predicate):
+        if any(column_path(column)[0].lower() in only for column in columns_of(part)):
+            translated = _translated(part, schema, stored)
+            if translated is not None:
+                found.append(translated)
+    return F.expr(to_sql(And(tuple(found)))) if found else None
+
+
+def _translated(predicate: Predicate, schema: StructType, stored: StructType) -> Predicate | None:
+    match predicate:
+        case Comparison() | In() | IsNull() | IsNotNull() | StartsWith():
+            path = column_path(predicate.column)
+            item = schema.field(path[0])
+            inside = stored_path(path, schema, stored)
+            # Files may hold a char(n) without its blanks, which the condition speaks of.
+            if item is None or inside is None or char_width(item):
+                return None
+            return replace(predicate, column=quote_column(inside))
+        case And(parts) | Or(parts):
+            translated = [_translated(part, schema, stored) for part in parts]
+            known = [part for part in translated if part is not None]
+            return type(predicate)(tuple(known)) if len(known) == len(parts) else None
+        case Not(part):
+            inner = _translated(part, schema, stored)
+            return None if inner is None else Not(inner)
+        case _:
+            return None

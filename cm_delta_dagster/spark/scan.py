@@ -1,14 +1,13 @@
-"""Reading a set of data files as a DataFrame (protocol headings "Data Files", "Deletion Vectors"). Room: spark.
+"""Reading a set of data files as a DataFrame (protocol headings "Data Files", "Deletion Vectors", "Column Mapping",
+"Row Tracking"). Room: spark.
 
-Rows come from Spark's own Parquet reader. The files read are exactly the files given: a directory is handed over whole
-only if its listing proves that nothing else lies in it. This module knows neither the log nor the catalog.
+Rows come from Spark's own Parquet reader, without a Spark job or a changed setting before the query itself. This module
+knows neither the log nor the catalog.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,48 +15,59 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.path_encoding import normalise_location
-from cm_delta_dagster.protocol.schema import BINARY, STRING, VOID, StructField, StructType
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError
+from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.predicates import Predicate
+from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
+from cm_delta_dagster.protocol.schema import BINARY, LONG, StructField, StructType
 from cm_delta_dagster.spark.bitmaps import deletion_words
-from cm_delta_dagster.spark.errors import Violation, spark_errors, violation_text
+from cm_delta_dagster.spark.columns import (
+    Names,
+    Path,
+    is_unchanged,
+    named,
+    names_of_mode,
+    non_null_paths,
+    padded,
+    pairs,
+    stored_schema,
+    table_column,
+)
+from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.field_ids import as_names, group_by_names, names_by_file
+from cm_delta_dagster.spark.file_values import (
+    BASE_ROW_ID_COLUMN,
+    COMMIT_VERSION_COLUMN,
+    FILE_COLUMN,
+    POSITION_COLUMN,
+    WORDS_COLUMN,
+    file_path,
+    is_deleted,
+    join_file_values,
+    known,
+    row_index,
+    spark_file_key,
+    spark_file_path,
+    word_lists,
+)
 from cm_delta_dagster.spark.layout import (
-    TRANSACTION_COLUMN,
     FileGroup,
     LayoutKind,
+    absolute_locations,
     count_distinct_values,
     distinct_values,
     group_files,
-    is_visible,
-    top_directory,
 )
+from cm_delta_dagster.spark.load import Loaded, Loader
+from cm_delta_dagster.spark.nullability import guarded, proven
 from cm_delta_dagster.spark.partition_text import typed_column
-from cm_delta_dagster.spark.schema import nullable, quoted, sql_type, to_spark
+from cm_delta_dagster.spark.predicates import on_stored_columns
+from cm_delta_dagster.spark.schema import quoted, to_spark
 from cm_delta_dagster.spark.session import LISTING_SETTINGS, is_connect, temporary_settings
 from cm_delta_dagster.storage.store import Store
 
-FILE_COLUMN = "__cm_delta_file"
-"""Name of the extra column of :func:`scan_with_files`: the location of the row's file as Spark spells it."""
+__all__ = ["FILE_COLUMN", "scan", "scan_with_files", "spark_file_key", "spark_file_path"]
 
-_POSITION_COLUMN = "__cm_delta_position"
-_WORDS_COLUMN = "__cm_delta_words"
-_KEY_COLUMN = "__cm_delta_key"
-
-_OPTIONS: Mapping[str, str] = {
-    # Dates and times before 1582 are what the file says; only Delta's calendar exists.
-    "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-    # A missing or damaged file is an error, whatever the session says: rows are never left out silently.
-    "ignoreMissingFiles": "false",
-    "ignoreCorruptFiles": "false",
-    "recursiveFileLookup": "false",
-    "mergeSchema": "false",
-    # File names are names, not patterns.
-    "__globPaths__": "false",
-}
-_CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
-_CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
-_MIN_FILES_FOR_DIRECTORY = 8
 _MAX_LITERAL_SCANS = 24
 _SMALL_LISTING = 32
 
@@ -66,20 +76,37 @@ _SMALL_LISTING = 32
 class _Source:
     """What every part of one scan has in common."""
 
-    session: SparkSession
-    store: Store
-    location: str
+    loader: Loader
     schema: StructType
     partitions: tuple[StructField, ...]
+    mapping: ColumnMappingMode
+    trusted: frozenset[Path]
+    predicate: Predicate | None
+    row_tracking: RowIdColumns | None
     with_files: bool
 
     @property
-    def stored(self) -> StructType:
-        """Columns that data files may hold."""
+    def session(self) -> SparkSession:
+        return self.loader.session
+
+    @property
+    def data_columns(self) -> StructType:
+        """Columns of the table that data files may hold."""
         taken = {item.name for item in self.partitions}
-        return StructType(
-            tuple(nullable(item) for item in self.schema.fields if item.name not in taken and item.type != VOID)
-        )
+        return StructType(tuple(item for item in self.schema.fields if item.name not in taken))
+
+    @property
+    def result_columns(self) -> list[str]:
+        extra = [FILE_COLUMN] if self.with_files else []
+        return [*self.schema.names, *([ROW_ID, ROW_COMMIT_VERSION] if self.row_tracking else []), *extra]
+
+    def stored(self, names: Names) -> StructType:
+        """What is read from files that call their columns so."""
+        found = stored_schema(self.data_columns, names, self.trusted)
+        if self.row_tracking is None:
+            return found
+        hidden = (self.row_tracking.row_id, self.row_tracking.row_commit_version)
+        return StructType((*found.fields, *(StructField(name, LONG) for name in hidden)))
 
 
 def scan(
@@ -90,22 +117,39 @@ def scan(
     schema: StructType,
     partition_columns: Sequence[str],
     files: pa.Table,
+    mapping: ColumnMappingMode = ColumnMappingMode.NONE,
     columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+    row_tracking: RowIdColumns | None = None,
 ) -> DataFrame:
     """The logical rows of ``files``: partition values from the log, deletion vectors applied, absent columns null.
 
+    Types, nullability and metadata of the columns are those of ``schema``.
+
     Args:
         location: absolute URI of the table root.
+        schema: logical schema, as the log has it.
         files: live files, columns of ``file_actions.ADD_SCHEMA``.
+        mapping: how files call their columns.
         columns: top-level columns to return, in this order, found ignoring case; all of the schema for None.
+        predicate: condition that the caller applies to the result; lets Spark skip parts of files where it could not
+            see through the columns by itself. It never leaves out a row for which it is true.
+        row_tracking: also return ``_row_id`` and ``_row_commit_version``, last.
 
     Raises:
         InvalidArgumentError: an unknown column.
         CorruptLogError: a path, partition value or deletion vector of the log is damaged.
         ObjectNotFoundError: a file is missing; the message names it.
+        StorageError: a file was cut short; the message names it.
     """
-    frame = _scan(session, store, location, schema, partition_columns, files, with_files=False)
-    return frame if columns is None else frame.select(*[F.col(quoted(name)) for name in _known(columns, schema)])
+    source = _source(
+        session, store, location, schema, partition_columns, files, mapping, predicate, row_tracking, with_files=False
+    )
+    frame = _scan(source, files)
+    if columns is None:
+        return frame
+    extra = [ROW_ID, ROW_COMMIT_VERSION] if row_tracking else []
+    return frame.select(*[F.col(quoted(name)) for name in (*_known(columns, schema), *extra)])
 
 
 def scan_with_files(
@@ -116,32 +160,13 @@ def scan_with_files(
     schema: StructType,
     partition_columns: Sequence[str],
     files: pa.Table,
+    mapping: ColumnMappingMode = ColumnMappingMode.NONE,
 ) -> DataFrame:
     """As :func:`scan`, and :data:`FILE_COLUMN` last; :func:`spark_file_key` makes its values comparable with file
     keys."""
-    return _scan(session, store, location, schema, partition_columns, files, with_files=True)
-
-
-def spark_file_key(spelled: str) -> str:
-    """Normalised key, as of ``path_encoding.file_keys``, of a file location as Spark's ``_metadata.file_path`` spells
-    it."""
-    return normalise_location(unquote(spelled))
-
-
-def spark_file_path(location: str) -> str:
-    """How Spark's ``_metadata.file_path`` spells a decoded absolute location: Java's ``URI.toString``."""
-    scheme, separator, rest = location.partition("://")
-    if not separator:
-        scheme, rest = "file", location
-    authority, _, path = rest.partition("/")
-    prefix = f"{scheme}:/" if not authority else f"{scheme}://{authority}/"
-    return prefix + "".join(map(_java_quoted, path))
-
-
-def _java_quoted(character: str) -> str:
-    legal = character.isascii() and (character.isalnum() or character in "-_.!~*'():@&=+$,;/")
-    other = not character.isascii() and not character.isspace() and not "\x80" <= character <= "\x9f"
-    return character if legal or other else "".join(f"%{byte:02X}" for byte in character.encode())
+    return _scan(
+        _source(session, store, location, schema, partition_columns, files, mapping, None, None, with_files=True), files
+    )
 
 
 def _known(columns: Sequence[str], schema: StructType) -> list[str]:
@@ -154,23 +179,61 @@ def _known(columns: Sequence[str], schema: StructType) -> list[str]:
     return names
 
 
-def _scan(
+def _source(
     session: SparkSession,
     store: Store,
     location: str,
     schema: StructType,
     partition_columns: Sequence[str],
     files: pa.Table,
+    mapping: ColumnMappingMode,
+    predicate: Predicate | None,
+    row_tracking: RowIdColumns | None,
     *,
     with_files: bool,
-) -> DataFrame:
+) -> _Source:
     partitions = tuple(item for name in partition_columns if (item := schema.field(name)) is not None)
-    source = _Source(
-        session=session, store=store, location=location, schema=schema, partitions=partitions, with_files=with_files
+    names = tuple(item.name for item in partitions)
+    promised = () if is_connect(session) else (path for path in non_null_paths(schema) if path[0] not in names)
+    if row_tracking is not None:
+        _check_row_tracking(schema, files)
+    return _Source(
+        loader=Loader(
+            session=session,
+            store=store,
+            location=location,
+            partitions=tuple(replace(item, name=physical_name(item, mapping)) for item in partitions),
+        ),
+        schema=schema,
+        partitions=partitions,
+        mapping=mapping,
+        trusted=proven(files, iter(promised), schema=schema, partition_columns=names, mapping=mapping),
+        predicate=predicate,
+        row_tracking=row_tracking,
+        with_files=with_files,
     )
-    with spark_errors(f"reading data files of {location}"):
+
+
+def _check_row_tracking(schema: StructType, files: pa.Table) -> None:
+    for name in (ROW_ID, ROW_COMMIT_VERSION):
+        if schema.field(name) is not None:
+            raise InvalidArgumentError(
+                f"The table has a column named {name!r} of its own, so row ids cannot be returned under that name. Read "
+                "the table without them."
+            )
+    for column in ("baseRowId", "defaultRowCommitVersion"):
+        if files[column].null_count:
+            path = files.filter(pc.is_null(files[column]))["path"][0].as_py()
+            raise CorruptLogError(
+                f"Row tracking is enabled, and the data file {path!r} has no {column} in the log, so the ids of its rows "
+                "are not known. Read the table without row ids."
+            )
+
+
+def _scan(source: _Source, files: pa.Table) -> DataFrame:
+    with spark_errors(f"reading data files of {source.loader.location}"):
         settings = LISTING_SETTINGS if files.num_rows > _SMALL_LISTING else {}
-        with temporary_settings(session, settings):
+        with temporary_settings(source.session, settings):
             parts = list(_parts(source, files))
         if not parts:
             return _empty(source)
@@ -178,191 +241,138 @@ def _scan(
 
 
 def _empty(source: _Source) -> DataFrame:
-    schema = to_spark(StructType(tuple(nullable(item) for item in source.schema.fields)))
-    return source.session.createDataFrame([], schema.add(FILE_COLUMN, T.StringType()) if source.with_files else schema)
+    schema = to_spark(source.schema)
+    extra = [name for name in source.result_columns if name not in source.schema.names]
+    for name in extra:
+        schema = schema.add(name, T.StringType() if name == FILE_COLUMN else T.LongType())
+    return source.session.createDataFrame([], schema)
 
 
 def _parts(source: _Source, files: pa.Table) -> Iterator[DataFrame]:
     """One DataFrame for each group of files; files with a deletion vector stand apart so that the others pay
     nothing."""
-    has_vector = pc.is_valid(files["deletionVector"])
-    plain = files.filter(pc.invert(has_vector))
-    for group in group_files(plain, location=source.location, partition_fields=source.partitions):
-        yield from _read_group(source, group)
-    marked = files.filter(has_vector)
-    for group in group_files(marked, location=source.location, partition_fields=source.partitions):
-        words = deletion_words(source.store, location=source.location, files=group.files)
-        yield from _read_group(source, group, words=_by_location(source, group.locations, {_WORDS_COLUMN: words}))
+    for names, named_alike in _by_names(source, files):
+        stored = source.stored(names)
+        has_vector = pc.is_valid(named_alike["deletionVector"])
+        for group in _groups(source, stored, named_alike.filter(pc.invert(has_vector))):
+            yield from _read_group(source, stored, group, {})
+        for group in _groups(source, stored, named_alike.filter(has_vector)):
+            words = deletion_words(source.loader.store, location=source.loader.location, files=group.files)
+            yield from _read_group(source, stored, group, {WORDS_COLUMN: word_lists(words)})
 
 
-def _read_group(source: _Source, group: FileGroup, words: DataFrame | None = None) -> Iterator[DataFrame]:
+def _groups(source: _Source, stored: StructType, files: pa.Table) -> list[FileGroup]:
+    # In id mode a file may call any column like a partition column.
+    shared = {item.name.lower() for item in source.loader.partitions} & {name.lower() for name in stored.names}
+    return group_files(
+        files,
+        location=source.loader.location,
+        partition_fields=source.partitions,
+        mapping=source.mapping,
+        discover=not shared,
+    )
+
+
+def _by_names(source: _Source, files: pa.Table) -> Iterator[tuple[Names, pa.Table]]:
+    if source.mapping is not ColumnMappingMode.ID:
+        yield names_of_mode(source.mapping), files
+        return
+    locations = absolute_locations(source.loader.location, files["path"]).to_pylist()
+    found = names_by_file(source.loader.store, source.data_columns, locations)
+    for names, positions in group_by_names(found):
+        yield as_names(names), files.take(pa.array(positions, pa.int64()))
+
+
+def _read_group(
+    source: _Source, stored: StructType, group: FileGroup, values: Mapping[str, pa.Array]
+) -> Iterator[DataFrame]:
+    if source.row_tracking is not None:
+        values = {
+            **values,
+            BASE_ROW_ID_COLUMN: group.files["baseRowId"].combine_chunks(),
+            COMMIT_VERSION_COLUMN: group.files["defaultRowCommitVersion"].combine_chunks(),
+        }
+    sizes = group.files["size"]
     if group.kind is not LayoutKind.LOG_ONLY:
-        frame = _load_discovered(source, group, whole_directories=words is None)
-        texts = {item.name: F.col(quoted(item.name)) for item in source.partitions}
-        yield _finished(source, frame, texts, words)
+        loaded = source.loader.load_discovered(stored, group, whole_directories=not values)
+        texts = {item.name: F.col(quoted(physical_name(item, source.mapping))) for item in source.partitions}
+        yield _finished(source, loaded, texts, group, values)
     elif not source.partitions:
-        yield _finished(source, _load(source, group.locations.to_pylist()), {}, words)
+        yield _finished(source, source.loader.load(stored, group.locations, sizes), {}, group, values)
     elif count_distinct_values(group) <= _MAX_LITERAL_SCANS:
-        for values, locations in distinct_values(group):
-            literals = {
-                item.name: F.lit(value).cast("string") for item, value in zip(source.partitions, values, strict=True)
+        for literals, positions in distinct_values(group):
+            locations, some = group.locations.take(positions), sizes.take(positions)
+            texts = {
+                item.name: F.lit(value).cast("string") for item, value in zip(source.partitions, literals, strict=True)
             }
-            yield _finished(source, _load(source, locations.to_pylist()), literals, words)
+            yield _finished(source, source.loader.load(stored, locations, some), texts, group, values)
     else:
-        yield _joined_group(source, group, words)
-
-
-def _joined_group(source: _Source, group: FileGroup, words: DataFrame | None) -> DataFrame:
-    """Many partition values in directories that do not tell them: join with a small table of the log's values."""
-    names = {f"__cm_delta_value{position}": position for position in range(len(source.partitions))}
-    known = F.lit(True).alias("__cm_delta_known")
-    table = _by_location(source, group.locations, {name: group.values[index] for name, index in names.items()})
-    frame = _load(source, group.locations.to_pylist())
-    frame = frame.withColumn(FILE_COLUMN, _file_path(frame))
-    joined = frame.join(F.broadcast(table.select("*", known)), F.col(FILE_COLUMN) == F.col(_KEY_COLUMN), "left")
-    missed = F.raise_error(F.lit(_UNMATCHED))
-    texts = {
-        source.partitions[index].name: F.when(F.col("__cm_delta_known"), F.col(name)).otherwise(missed)
-        for name, index in names.items()
-    }
-    return _finished(source, joined, texts, words, position=None if words is None else _row_index(frame))
-
-
-_UNMATCHED = violation_text(
-    Violation.ENGINE,
-    "Spark spells the location of a data file in an unexpected way, so the values that the log has for it were not "
-    "found. Nothing was read. Rename the table's directory to plain letters, or report this.",
-)
+        # Many partition values in directories that do not tell them: join with a small table of the log's values.
+        names = {item.name: f"__cm_delta_value{index}" for index, item in enumerate(source.partitions)}
+        values = {**values, **dict(zip(names.values(), group.values, strict=True))}
+        texts = {name: known(F.col(column), "string") for name, column in names.items()}
+        yield _finished(source, source.loader.load(stored, group.locations, sizes), texts, group, values)
 
 
 def _finished(
     source: _Source,
-    frame: DataFrame,
+    loaded: Loaded,
     texts: Mapping[str, Column],
-    words: DataFrame | None,
-    position: Column | None = None,
+    group: FileGroup,
+    values: Mapping[str, pa.Array],
 ) -> DataFrame:
     """Columns of the table in its order, deleted rows left out."""
-    outputs = [_output(item, texts) for item in source.schema.fields]
-    if words is None and not source.with_files:
-        as_stored = source.stored.names == source.schema.names and not any(map(_blank_padded, source.schema.fields))
-        # An unpartitioned read is the scan itself; a projection would only cost round trips.
-        return frame if not texts and as_stored else frame.select(*outputs)
-    path = F.col(FILE_COLUMN) if FILE_COLUMN in frame.columns else _file_path(frame)
-    if words is None:
-        return frame.select(*outputs, path.alias(FILE_COLUMN))
-    index = position if position is not None else _row_index(frame)
-    prepared = frame.select(*outputs, path.alias(FILE_COLUMN), index.alias(_POSITION_COLUMN))
-    joined = prepared.join(F.broadcast(words), F.col(FILE_COLUMN) == F.col(_KEY_COLUMN), "left")
-    row = F.col(_POSITION_COLUMN)
-    word = F.get(F.col(_WORDS_COLUMN), F.floor(row / 64).cast("int"))
-    deleted = F.coalesce(F.getbit(word, (row % 64).cast("int")), F.lit(0).cast("tinyint"))
-    missed = F.raise_error(F.lit(_UNMATCHED)).cast("tinyint")
-    kept = joined.where(F.when(F.col(_WORDS_COLUMN).isNull(), missed).otherwise(deleted) == 0)
-    names = [F.col(quoted(name)) for name in source.schema.names]
-    return kept.select(*names, *([F.col(FILE_COLUMN)] if source.with_files else []))
+    held = dict(_held_columns(source, loaded.stored))
+    frame = loaded.frame
+    if source.predicate is not None:
+        frame = frame.where(condition) if (condition := _early_condition(source, loaded, held)) is not None else frame
+    if not values:
+        if (
+            not texts
+            and not source.with_files
+            and all(is_unchanged(item, held[item.name]) for item in source.schema.fields)
+        ):
+            # Such a read is the scan itself; a projection would only cost round trips.
+            return frame
+        outputs = [_output(item, texts, held.get(item.name)) for item in source.schema.fields]
+        return frame.select(*outputs, *([file_path(frame).alias(FILE_COLUMN)] if source.with_files else []))
+    # Values of files are joined before the columns are made: a join in between would keep Spark from pruning them.
+    raw = [F.col(quoted(name)) for name in loaded.frame.columns]
+    placed = frame.select(*raw, file_path(frame).alias(FILE_COLUMN), row_index(frame).alias(POSITION_COLUMN))
+    joined = join_file_values(source.session, placed, group.locations, values)
+    kept = joined.where(is_deleted() == 0) if WORDS_COLUMN in values else joined
+    outputs = [_output(item, texts, held.get(item.name)) for item in source.schema.fields]
+    tracked = [] if source.row_tracking is None else _row_ids(source.row_tracking)
+    return kept.select(*outputs, *tracked, *([F.col(FILE_COLUMN)] if source.with_files else []))
 
 
-def _output(item: StructField, texts: Mapping[str, Column]) -> Column:
-    if item.name in texts:
-        text = texts[item.name]
-        value = F.encode(text, "ISO-8859-1") if item.type == BINARY else typed_column(text, item.type)
-    elif item.type == VOID:
-        value = F.lit(None).cast(sql_type(item.type))
-    elif not _blank_padded(item):
-        return F.col(quoted(item.name))
-    else:
-        value = F.col(quoted(item.name))
-    if width := _blank_padded(item):
-        value = F.when(F.char_length(value) < width, F.rpad(value, width, " ")).otherwise(value)
-    metadata = {key: entry for key, entry in item.metadata.items() if key != _CHAR_METADATA}
-    return value.alias(item.name, metadata=metadata) if metadata else value.alias(item.name)
+def _held_columns(source: _Source, stored: StructType) -> Iterator[tuple[str, StructField | None]]:
+    """Each data column of the table with what is stored for it."""
+    for item, found in pairs(source.data_columns, stored):
+        yield item.name, found
 
 
-def _blank_padded(item: StructField) -> int:
-    """Width of a ``char(n)`` column, 0 of any other. Files may hold values without the blanks that belong to them."""
-    declared = _CHAR.fullmatch(str(item.metadata.get(_CHAR_METADATA, "")))
-    return int(declared[1]) if declared and item.type == STRING else 0
+def _early_condition(source: _Source, loaded: Loaded, held: Mapping[str, StructField | None]) -> Column | None:
+    """The part of the condition that Spark could not push into the files through the columns made of them."""
+    hidden = frozenset(
+        item.name.lower()
+        for item in source.data_columns.fields
+        if (found := held[item.name]) is not None and (found.type != item.type or found.nullable != item.nullable)
+    )
+    assert source.predicate is not None
+    return on_stored_columns(source.predicate, source.data_columns, loaded.stored, only=hidden)
 
 
-def _file_path(frame: DataFrame) -> Column:
-    # Not F.col("_metadata"): a data column may have that name.
-    return frame.metadataColumn("_metadata").getField("file_path")
+def _row_ids(columns: RowIdColumns) -> list[Column]:
+    fresh = F.col(BASE_ROW_ID_COLUMN) + F.col(POSITION_COLUMN)
+    row_id = F.coalesce(F.col(quoted(columns.row_id)), known(fresh, "bigint"))
+    version = F.coalesce(F.col(quoted(columns.row_commit_version)), known(F.col(COMMIT_VERSION_COLUMN), "bigint"))
+    return [row_id.alias(ROW_ID), version.alias(ROW_COMMIT_VERSION)]
 
 
-def _row_index(frame: DataFrame) -> Column:
-    return frame.metadataColumn("_metadata").getField("row_index")
-
-
-def _by_location(source: _Source, locations: pa.Array, values: Mapping[str, object]) -> DataFrame:
-    """A small DataFrame keyed by the location of a file as Spark spells it."""
-    keys = pa.array([spark_file_path(location) for location in locations.to_pylist()], pa.string())
-    columns = {name: value if isinstance(value, pa.Array) else _lists(value) for name, value in values.items()}
-    return source.session.createDataFrame(pa.table({_KEY_COLUMN: keys, **columns}))
-
-
-def _lists(values: object) -> pa.Array:
-    assert isinstance(values, list)
-    offsets = [0]
-    for value in values:
-        offsets.append(offsets[-1] + len(value))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.concat_arrays(values))
-
-
-def _load(source: _Source, paths: Sequence[str]) -> DataFrame:
-    """Named files without discovery: Spark looks for partitions only below the parent of each file."""
-    return source.session.read.schema(_read_schema(source.stored)).options(**_OPTIONS).parquet(*paths)
-
-
-def _load_discovered(source: _Source, group: FileGroup, *, whole_directories: bool) -> DataFrame:
-    hidden = [StructField(TRANSACTION_COLUMN, STRING)] if group.kind is LayoutKind.TRANSACTION else []
-    texts = [StructField(item.name, STRING) for item in source.partitions]
-    schema = _read_schema(StructType((*source.stored.fields, *texts, *hidden)))
-    reader = source.session.read.schema(schema).options(**_OPTIONS).option("basePath", source.location)
-    # On Connect the plan is analysed anew with every execution, long after the listing was proven.
-    if group.kind is not LayoutKind.TRANSACTION or not whole_directories or is_connect(source.session):
-        return reader.parquet(*group.locations.to_pylist())
-    directories, single = _candidate_directories(group.locations, source.location)
-    if not directories:
-        return reader.parquet(*single)
-    frame = reader.parquet(*single, *directories)
-    # The proof comes after Spark has listed: what is there now and live was there then, and nothing else was.
-    unproven = [name for name, live in directories.items() if not _holds_exactly(source.store, name, live)]
-    if not unproven:
-        return frame
-    paths = [*single, *(path for name in unproven for path in directories[name])]
-    return reader.parquet(*paths, *(name for name in directories if name not in unproven))
-
-
-def _candidate_directories(locations: pa.Array, location: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Transaction directories with enough live files to be worth one listing, and all other files."""
-    table = pa.table({"directory": top_directory(locations, location), "file": locations})
-    grouped = table.group_by("directory").aggregate([("file", "list")])
-    directories: dict[str, list[str]] = {}
-    single: list[str] = []
-    for name, live in zip(grouped["directory"].to_pylist(), grouped["file_list"], strict=True):
-        paths = live.as_py()
-        if len(paths) >= _MIN_FILES_FOR_DIRECTORY:
-            directories[name] = paths
-        else:
-            single += paths
-    return directories, single
-
-
-def _holds_exactly(store: Store, directory: str, live: Sequence[str]) -> bool:
-    """Whether what Spark sees below ``directory`` is the live files and nothing else."""
-    root = normalise_location(directory) + "/"
-    listed = {normalise_location(status.location) for status in store.list_recursive(directory)}
-    visible = {name for name in listed if is_visible(name.removeprefix(root))}
-    return visible == {normalise_location(name) for name in live}
-
-
-def _read_schema(schema: StructType) -> T.StructType:
-    """The schema for Spark's reader, without the metadata that would make it fill in values of its own."""
-    spark = to_spark(schema)
-    for field in spark.fields:
-        field.metadata = {key: value for key, value in field.metadata.items() if key not in _READER_METADATA}
-    return spark
-
-
-_READER_METADATA = frozenset(("EXISTS_DEFAULT", "parquet.field.id", _CHAR_METADATA))
+def _output(item: StructField, texts: Mapping[str, Column], stored: StructField | None) -> Column:
+    if item.name not in texts:
+        return table_column(item, stored)
+    text = texts[item.name]
+    value = F.encode(text, "ISO-8859-1") if item.type == BINARY else typed_column(text, item.type)
+    return named(padded(value if item.nullable else guarded(value, item.type, item.name), item), item)

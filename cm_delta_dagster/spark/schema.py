@@ -27,6 +27,11 @@ def to_spark(schema: StructType) -> T.StructType:
     return T.StructType.fromJson(json.loads(schema_to_json(schema)))
 
 
+def spark_type(data_type: DataType) -> T.DataType:
+    """The type as Spark's value, in which no setting of the session has a say."""
+    return to_spark(StructType((StructField("value", data_type),)))["value"].dataType
+
+
 def from_spark(schema: T.StructType) -> StructType:
     """The Delta form of a DataFrame's schema.
 

@@ -37,6 +37,7 @@ from cm_delta_dagster.spark.guards import guarded
 from cm_delta_dagster.spark.partition_text import text_column
 from cm_delta_dagster.spark.schema import quoted
 from cm_delta_dagster.spark.session import check_frame, temporary_settings
+from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _log = logging.getLogger(__name__)
@@ -118,17 +119,8 @@ def write_files(
             now_ms=now_ms,
         )
     except BaseException:
-        discard(store, directory)
+        discard_below(store, directory)
         raise
-
-
-def discard(store: Store, directory: str) -> None:
-    """Delete every file below a directory of :func:`write_files` that no commit names; failures are only logged."""
-    try:
-        for status in store.list_recursive(directory):
-            store.delete(status.location)
-    except (CmDeltaError, OSError) as error:
-        _log.warning("Data files below %s that no commit names could not be deleted: %s", directory, error)
 
 
 def _check_storable(schema: StructType, partition_columns: Sequence[str]) -> None:
@@ -210,6 +202,8 @@ def _collect(
             )
         )
         rows[tuple(values.values())] += footer.num_rows
+    if not adds or len(adds) < len(footers):
+        store.remove_empty_directories(directory)
     return WrittenFiles(
         adds=tuple(adds),
         num_rows=rows.total(),

@@ -1,4 +1,4 @@
-"""What runs by itself: the sensor on ratified commits, and maintenance."""
+"""What runs by itself: the sensor on ratified commits, the join that follows its events, and maintenance."""
 
 import dagster as dg
 
@@ -21,6 +21,13 @@ commit_sensor = ratified_commit_sensor(
     launch_on=[flights.key],
     minimum_interval_seconds=15,
     first_tick=FirstTick.FROM_BEGINNING,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+)
+
+follow_sensor = dg.AutomationConditionSensorDefinition(
+    name="follow_changes",
+    target=dg.AssetSelection.assets(flights_enriched.key),
+    minimum_interval_seconds=15,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 

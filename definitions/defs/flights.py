@@ -23,6 +23,17 @@ _WEATHER_COLUMNS = (
 )
 
 
+FOLLOWS_FLIGHTS_AND_WEATHER = (
+    dg.AutomationCondition.any_deps_updated()
+    .allow(dg.AssetSelection.assets(["nyc", "flights"], ["nyc", "weather"]))
+    .since_last_handled()
+    & ~dg.AutomationCondition.any_deps_missing()
+    & ~dg.AutomationCondition.any_deps_in_progress()
+    & ~dg.AutomationCondition.in_progress()
+)
+"""A day is joined anew when its flights or its weather changed, whoever changed them."""
+
+
 def _days(context: dg.AssetExecutionContext, frame: DataFrame) -> DataFrame:
     """The rows of the days that this run materializes, with their date as the first column."""
     dated = frame.select(F.make_date("year", "month", "day").alias("date"), "*")
@@ -73,6 +84,7 @@ def weather(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawDat
         "planes": dg.AssetIn(["nyc", "planes"]),
         "airports": dg.AssetIn(["nyc", "airports"]),
     },
+    automation_condition=FOLLOWS_FLIGHTS_AND_WEATHER,
     metadata={"partition_expr": "date"},
 )
 def flights_enriched(flights: DataFrame, weather: DataFrame, planes: DataFrame, airports: DataFrame) -> DataFrame:

@@ -1,5 +1,6 @@
 """The demo: its definitions load, and its headless run on the real data ends with tables that equal the raw files."""
 
+import json
 import os
 import re
 import subprocess
@@ -42,6 +43,12 @@ def test_the_year_of_flights_ends_in_tables_that_equal_the_raw_files(tmp_path: P
     again = run_python("-m", "definitions", home=tmp_path)
     assert again.returncode == 2
     assert "--fresh" in again.stderr
+    assert "ok  main.nyc.flights_enriched: 0 rows differ from the corrected flights" in result.stdout
+    assert "automation: flights_enriched is made anew, 2013-06-01 to 2013-06-30" in result.stdout
+    daemon = run_python("-W", "ignore", "-m", "tests.definitions.daemon_worker", home=tmp_path)
+    assert daemon.returncode == 0, daemon.stderr[-3000:]
+    seen = json.loads(daemon.stdout.strip().splitlines()[-1])
+    assert seen == {"running": True, "events": 0, "runs": 0, "joined": 0}, "the daemon goes on where the demo stopped"
     with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey(["nyc", "carrier_months"]))
         assert event is not None

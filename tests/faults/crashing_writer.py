@@ -1,7 +1,7 @@
 """A writer in a process of its own that appends one-file commits and kills itself at the n-th call to storage or catalog.
 
 Arguments: catalog URL, warehouse, table, number of commits, tag, call to die at (0: never), ``before`` or ``after`` that
-call. Prints the file of each commit that was acknowledged.
+call. Prints the file of each commit that was acknowledged. The first commit makes the table if it does not exist.
 """
 
 import os
@@ -12,10 +12,23 @@ from typing import Any
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.transaction import Committed
+from cm_delta_dagster.operations.create import TableDesign, write_or_create
 from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 
-CHANGING = ("write", "write_if_absent", "delete", "commit", "set_published_version")
+CHANGING = (
+    "write",
+    "write_if_absent",
+    "delete",
+    "commit",
+    "set_published_version",
+    "create_staging_table",
+    "register_table",
+)
+DESIGN = TableDesign(schema=StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),)))
 
 
 class Mortal:
@@ -52,13 +65,16 @@ def main() -> None:
     stores = Mortal(Stores(), int(die_at), when)
     client = DeltaClient(catalog, stores=stores, settings=ClientSettings(max_commit_attempts=200))
     for number in range(int(commits)):
-        table = client.table(name)
-        transaction = table.start_transaction(table.snapshot(), operation="WRITE")
         path = f"{tag}-{number}.parquet"
-        transaction.add_files(
-            [AddFile(path=path, partition_values={}, size=1, modification_time=1, stats='{"numRecords":1}')]
-        )
-        transaction.commit()
+
+        def append(table: Table, path: str = path) -> Committed:
+            transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+            transaction.add_files(
+                [AddFile(path=path, partition_values={}, size=1, modification_time=1, stats='{"numRecords":1}')]
+            )
+            return transaction.commit()
+
+        write_or_create(client, identifier=name, design=lambda: DESIGN, write=append)
         print(path, flush=True)
         client.wait_for_background()
     print("calls", Mortal.calls, flush=True)

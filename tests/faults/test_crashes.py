@@ -32,14 +32,14 @@ def client(client_catalog_url: str, tmp_path: Path) -> Iterator[DeltaClient]:
 
 
 def start_writer(
-    url: str, tmp_path: Path, *, commits: int, tag: str, die_at: int = 0, when: str = "-"
+    url: str, tmp_path: Path, *, commits: int, tag: str, die_at: int = 0, when: str = "-", table: str = TABLE
 ) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         str(SCRIPT),
         url,
         f"file://{tmp_path}/warehouse",
-        TABLE,
+        table,
         str(commits),
         tag,
         str(die_at),
@@ -105,3 +105,49 @@ def test_racing_processes_lose_nothing(client: DeltaClient, client_catalog_url: 
     attempted |= {f"victim-{index}.parquet" for index in range(1000)}
     assert len(acknowledged) >= 40
     check(client, tmp_path, acknowledged=acknowledged, attempted=attempted)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_creation_killed_at_any_call_is_whole_or_not_there(
+    client: DeltaClient, client_catalog_url: str, tmp_path: Path, when: str
+) -> None:
+    """CM-D1, CM-D4, CM-D5: the first write of a table, killed at each of its calls in turn, and then done again."""
+    for die_at in range(1, 20):
+        name = f"main.created.t{die_at}"
+        writer = start_writer(client_catalog_url, tmp_path, commits=1, tag="a", die_at=die_at, when=when, table=name)
+        output, errors = writer.communicate(timeout=120)
+        assert writer.returncode in (0, -signal.SIGKILL), errors
+        found = [str(identifier) for identifier in client.catalog.list_tables("main.created")]
+        if "a-0.parquet" in output:
+            assert name in found
+        if name in found:
+            snapshot = client.table(name).snapshot()
+            assert (snapshot.version, snapshot.files.column("path").to_pylist()) == (0, ["a-0.parquet"])
+        if writer.returncode == 0:
+            break
+        again = start_writer(client_catalog_url, tmp_path, commits=1, tag="b", table=name)
+        _, errors = again.communicate(timeout=120)
+        assert again.returncode == 0, errors
+        files = client.table(name).snapshot().files.column("path").to_pylist()
+        assert files == (["a-0.parquet", "b-0.parquet"] if name in found else ["b-0.parquet"])
+    assert writer.returncode == 0
+    assert die_at > 3
+
+
+def test_of_processes_that_create_one_table_each_finds_its_rows_in_it(
+    client: DeltaClient, client_catalog_url: str, tmp_path: Path
+) -> None:
+    """CM-D3, CM-C15"""
+    name = "main.created.t"
+    writers = [
+        start_writer(client_catalog_url, tmp_path, commits=2, tag=f"w{number}", table=name) for number in range(3)
+    ]
+    outputs = [writer.communicate(timeout=240) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0] * 3, [errors for _, errors in outputs]
+    snapshot = client.table(name).snapshot()
+    assert snapshot.version == 5
+    assert sorted(snapshot.files.column("path").to_pylist()) == [
+        f"w{n}-{i}.parquet" for n in range(3) for i in range(2)
+    ]
+    (location,) = (tmp_path / "warehouse" / "main" / "created").iterdir()
+    assert snapshot.location == f"file://{location}"

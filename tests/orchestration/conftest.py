@@ -13,6 +13,8 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.read import read
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource
 
+from .log_tables import resource_at
+
 
 class RunningSpark(dg.ConfigurableResource):  # type: ignore[type-arg]
     """The session of the test run; any object with ``spark_session`` will do."""
@@ -59,6 +61,14 @@ class World:
 def instance() -> Iterator[dg.DagsterInstance]:
     with dg.DagsterInstance.ephemeral() as instance:
         yield instance
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[CatalogResource]:
+    """For tables without rows."""
+    resource = resource_at(tmp_path)
+    yield resource
+    resource.close()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Tables whose commits are made by the client alone: no Spark, so that tests of sensors and schedules take no time."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,18 @@ def resource_at(directory: Path) -> CatalogResource:
     return CatalogResource(url=f"sqlite:///{directory}/catalog.db", warehouse=f"file://{directory}/warehouse")
 
 
-def make_table(client: DeltaClient, name: str, *, tags: Mapping[str, str] | None = None) -> Table:
-    return create_table(client, identifier=name, schema=SCHEMA, context=CommitContext(tags=dict(tags or {})))
+def make_table(
+    client: DeltaClient, name: str, *, tags: Mapping[str, str] | None = None, by: Mapping[str, str] | None = None
+) -> Table:
+    """A table with the column ``id`` and the partition columns ``by``, name to type."""
+    parts = tuple(StructField(column, PrimitiveType(kind)) for column, kind in (by or {}).items())
+    return create_table(
+        client,
+        identifier=name,
+        schema=StructType((*SCHEMA.fields, *parts)),
+        partition_columns=tuple(by or {}),
+        context=CommitContext(tags=dict(tags or {})),
+    )
 
 
 def commit(
@@ -33,8 +43,10 @@ def commit(
     size: int = 10,
     tags: Mapping[str, str] | None = None,
     replace: bool = False,
+    partitions: Sequence[Mapping[str, str | None]] = ({},),
 ) -> int:
-    """One commit that adds a file which nobody reads, and removes the others if asked; the version."""
+    """One commit that adds files which nobody reads, one for each of ``partitions``, and removes the others if asked;
+    the version."""
     snapshot = table.snapshot()
     transaction = table.start_transaction(
         snapshot, operation="WRITE" if data_change else "OPTIMIZE", context=CommitContext(tags=dict(tags or {}))
@@ -46,13 +58,14 @@ def commit(
     transaction.add_files(
         [
             AddFile(
-                path=f"part-{snapshot.version + 1}.parquet",
-                partition_values={},
+                path=f"part-{snapshot.version + 1}-{number}.parquet",
+                partition_values=dict(values),
                 size=size,
                 modification_time=0,
                 data_change=data_change,
                 stats='{"numRecords":1}',
             )
+            for number, values in enumerate(partitions)
         ]
     )
     return transaction.commit().version

@@ -5,6 +5,8 @@ from datetime import UTC, date, datetime
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -15,6 +17,7 @@ from cm_delta_dagster.errors import (
     PartitionMismatchError,
     SchemaMismatchError,
     TableAlreadyExistsError,
+    TableNotFoundError,
 )
 from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
@@ -72,11 +75,11 @@ def test_the_standard_metadata_and_the_data_version_are_reported(world):
         ("id", "int", True),
         ("name", "string", True),
     ]
-    assert metadata["cm_delta/commit_version"] == 1 == snapshot.version
+    assert metadata["cm_delta/commit_version"] == 0 == snapshot.version
     assert metadata["cm_delta/table_id"] == snapshot.table_id
     assert metadata["cm_delta/added_files"] == 1
     assert metadata["cm_delta/conflict_retries"] == 0
-    assert event.tags["dagster/data_version"] == f"{snapshot.table_id}@1"
+    assert event.tags["dagster/data_version"] == f"{snapshot.table_id}@0"
     entry = world.client.catalog.feed(after=0, limit=10)[-1]
     assert entry.summary.tags["dagster/run_id"] == result.run_id
     assert entry.summary.tags["dagster/asset_key"] == "sales/t"
@@ -368,7 +371,7 @@ def test_all_inputs_of_a_run_read_one_version(world):
     versions = [
         r.asset_observation.metadata["cm_delta/version_read"].value for r in observed if r.run_id == result.run_id
     ]
-    assert versions == [1, 1]
+    assert versions == [0, 0]
 
 
 def test_what_a_run_writes_is_seen_by_its_later_reads(world):
@@ -409,7 +412,7 @@ def test_a_wrong_type_is_refused_and_none_writes_nothing(world):
     assert isinstance(refused(world, wrong), InvalidArgumentError)
 
     @dg.asset
-    def nothing():
+    def nothing() -> None:
         return None
 
     world.materialize(nothing)
@@ -442,6 +445,10 @@ def test_the_io_manager_works_without_a_run(world):
         manager.handle_output(context, world.frame([(1,)], "id int"))
         assert context.get_logged_metadata()["dagster/table_name"].value == "main.s.t"
     loaded = manager.load_input(dg.build_input_context(asset_key=["s", "t"], upstream_output=context, name="t"))
+    with pytest.raises(TableNotFoundError, match="never materialized"):
+        manager.load_input(dg.build_input_context(asset_key=["s", "absent"], name="absent"))
+    with pytest.raises(InvalidArgumentError, match="returned None"):
+        manager.handle_output(dg.build_output_context(asset_key=["s", "t"], name="result"), None)
     assert loaded.count() == 2
     parted = dg.build_output_context(
         asset_key=["s", "p"],
@@ -516,7 +523,7 @@ def test_columns_of_an_asset_are_the_default_of_its_readers(world):
     assert sorted(seen) == [["a"], ["b"]]
 
 
-def test_a_run_that_is_executed_again_with_the_tags_of_the_first_reads_anew(world):
+def test_a_run_that_is_executed_again_reads_anew(world):
     made = asset("t", lambda _: world.frame([(1,)], "id int"), metadata={"mode": "append"})
     counts = []
 
@@ -527,9 +534,15 @@ def test_a_run_that_is_executed_again_with_the_tags_of_the_first_reads_anew(worl
     world.materialize(made)
     first = world.materialize(made, down, selection=[down])
     world.materialize(made)
-    tags = {key: value for key, value in world.instance.get_run_by_id(first.run_id).tags.items() if "cm_delta" in key}
-    assert tags
-    world.materialize(made, down, selection=[down], tags=tags)
+    job = dg.Definitions(
+        [made, down],
+        resources=world.resources,
+        jobs=[dg.define_asset_job("again", [down], executor_def=dg.in_process_executor)],
+    )
+    job = job.resolve_job_def("again")
+    tags = {**world.instance.get_run_by_id(first.run_id).tags, "dagster/is_resume_retry": "true"}
+    run = world.instance.create_run_for_job(job, parent_run_id=first.run_id, root_run_id=first.run_id, tags=tags)
+    assert execute_run(InMemoryJob(job), run, world.instance).success
     assert counts == [1, 2]
 
 

@@ -51,7 +51,7 @@ def test_a_step_that_is_retried_after_its_commit_was_ratified_writes_once(world)
     assert world.rows("main.default.t") == [(1,)]
     (event,) = world.events("t")
     assert event.metadata["cm_delta/outcome"].value == "already_committed"
-    assert event.metadata["cm_delta/commit_version"].value == 1
+    assert event.metadata["cm_delta/commit_version"].value == 0
 
 
 def test_a_retried_step_finds_its_commit_even_if_another_run_has_written_since(world):

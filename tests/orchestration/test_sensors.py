@@ -9,52 +9,13 @@ from dagster import AssetKey
 from cm_delta_dagster.catalog.catalog import CommitProposal, CommitSummary, Ratified
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.drop import drop_table
-from cm_delta_dagster.orchestration import CatalogResource, FirstTick, LaunchFor, ratified_commit_sensor
-from cm_delta_dagster.orchestration.sensors import FeedCursor, WatchedCommit
+from cm_delta_dagster.orchestration import CatalogResource, FirstTick, LaunchFor
+from cm_delta_dagster.orchestration.feed_cursor import FeedCursor, SeenCommit, WatchedCommit
 
-from .log_tables import commit, make_table, report, resource_at
-
-KEY = AssetKey(["s", "t"])
-NAME = "main.s.t"
+from .log_tables import commit, make_table, report
+from .sensor_bench import KEY, NAME, Ticker, a_run, finish, own, record_by_run, sensor_of, versions
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
-
-
-@pytest.fixture
-def catalog(tmp_path):
-    resource = resource_at(tmp_path)
-    yield resource
-    resource.close()
-
-
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance
-
-
-def sensor_of(**arguments):
-    arguments = {"assets": {KEY: NAME}, "first_tick": FirstTick.FROM_BEGINNING, **arguments}
-    return ratified_commit_sensor(name="commits", **arguments)
-
-
-class Ticker:
-    """The daemon: evaluates, reports the events, keeps the cursor."""
-
-    def __init__(self, sensor, catalog, instance):
-        self.sensor, self.catalog, self.instance, self.cursor = sensor, catalog, instance, None
-
-    def evaluate(self):
-        with dg.build_sensor_context(
-            instance=self.instance, cursor=self.cursor, resources={"catalog": self.catalog}
-        ) as context:
-            return self.sensor.evaluate_tick(context)
-
-    def tick(self):
-        result = self.evaluate()
-        report(self.instance, result)
-        self.cursor = result.cursor
-        return result
 
 
 @pytest.fixture
@@ -62,49 +23,13 @@ def ticker(catalog, instance):
     return Ticker(sensor_of(), catalog, instance)
 
 
-def versions(instance, kind="materialization", key=KEY):
-    fetch = instance.fetch_materializations if kind == "materialization" else instance.fetch_observations
-    records = fetch(key, limit=1000, ascending=True).records
-    events = [record.asset_materialization or record.asset_observation for record in records]
-    return [event.metadata["cm_delta/commit_version"].value for event in events]
-
-
-def record_by_run(instance, run_id, table, version):
-    """What the IO manager's output leaves in the event log of a run."""
-    metadata = {"cm_delta/table_id": table.table_id, "cm_delta/commit_version": version}
-    event = dg.AssetMaterialization(KEY, metadata=metadata)
-    instance.report_dagster_event(
-        dg.DagsterEvent(
-            event_type_value=dg.DagsterEventType.ASSET_MATERIALIZATION.value,
-            job_name="job",
-            event_specific_data=dg._core.events.StepMaterializationData(event),
-        ),
-        run_id=run_id,
-    )
-
-
-def a_run(instance, status=dg.DagsterRunStatus.STARTED):
-    @dg.job
-    def job(): ...
-
-    return instance.create_run_for_job(job, status=status)
-
-
-def finish(instance, run):
-    instance.report_run_failed(run)
-
-
-def own(run):
-    return {"dagster/run_id": run.run_id, "dagster/asset_key": "s/t"}
-
-
 def test_foreign_changes_are_materializations_and_maintenance_is_an_observation(ticker, catalog, instance):
     table = make_table(catalog.client, NAME)
     changed = commit(table)
     maintained = commit(table, data_change=False)
     result = ticker.tick()
-    assert versions(instance) == [0, changed]
-    assert versions(instance, "observation") == [maintained]
+    assert versions(instance) == [changed]
+    assert versions(instance, "observation") == [0, maintained]
     tags = [event.tags["dagster/data_version"] for event in result.asset_events]
     assert tags == [f"{table.table_id}@0", f"{table.table_id}@1", f"{table.table_id}@1"]
     assert result.asset_events[-1].metadata["cm_delta/operation"].value == "OPTIMIZE"
@@ -115,7 +40,7 @@ def test_a_second_tick_reports_nothing_new(ticker, catalog, instance):
     ticker.tick()
     again = ticker.tick()
     assert again.skip_message and not again.asset_events
-    assert versions(instance) == [0, 1]
+    assert versions(instance) == [1]
 
 
 def test_a_crash_between_events_and_cursor_repeats_nothing(ticker, catalog, instance):
@@ -123,10 +48,11 @@ def test_a_crash_between_events_and_cursor_repeats_nothing(ticker, catalog, inst
     report(instance, ticker.evaluate())  # The daemon dies before it stores the cursor.
     again = ticker.tick()
     assert not again.asset_events
-    assert versions(instance) == [0, 1]
+    assert versions(instance) == [1]
     commit(catalog.client.table(NAME))
     ticker.tick()
-    assert versions(instance) == [0, 1, 2]
+    assert versions(instance) == [1, 2]
+    assert versions(instance, "observation") == [0]
 
 
 def test_own_commits_that_were_recorded_are_not_reported_again(ticker, catalog, instance):
@@ -145,7 +71,7 @@ def test_a_commit_of_a_run_under_way_waits_and_blocks_nobody(ticker, catalog, in
     mine = commit(table, tags=own(run))
     foreign = commit(table)
     ticker.tick()
-    assert versions(instance) == [0, foreign]
+    assert versions(instance) == [foreign]
     record_by_run(instance, run.run_id, table, mine)
     assert not ticker.tick().asset_events
     assert FeedCursor.from_text(ticker.cursor).pending == ()
@@ -156,27 +82,83 @@ def test_a_commit_whose_run_died_before_recording_it_is_reported(ticker, catalog
     table = make_table(catalog.client, NAME)
     mine = commit(table, tags=own(run))
     ticker.tick()
-    assert versions(instance) == [0]
+    assert versions(instance) == []
     finish(instance, run)
     (event,) = ticker.tick().asset_events
     assert event.metadata["cm_delta/commit_version"].value == mine
     assert event.metadata["cm_delta/lost_by_run"].value == run.run_id
     ticker.tick()
-    assert versions(instance) == [0, mine]
+    assert versions(instance) == [mine]
 
 
 def test_commits_of_an_unknown_instance_are_foreign(ticker, catalog, instance):
-    make_table(catalog.client, NAME, tags={"dagster/run_id": "of somebody else", "dagster/asset_key": "s/t"})
+    tags = {"dagster/run_id": "of somebody else", "dagster/asset_key": "s/t"}
+    commit(make_table(catalog.client, NAME, tags=tags), tags=tags)
     ticker.tick()
-    assert versions(instance) == [0]
+    assert versions(instance) == [1]
 
 
 def test_maintenance_by_our_own_runs_is_left_to_them(ticker, catalog, instance):
     run = a_run(instance)
-    table = make_table(catalog.client, NAME)
-    commit(table, data_change=False, tags={"dagster/run_id": run.run_id})
+    table = make_table(catalog.client, NAME, tags=own(run))
+    version = commit(table, data_change=False, tags={"dagster/run_id": run.run_id})
+    assert "1 of runs under way wait" in ticker.tick().skip_message
+    record_by_run(instance, run.run_id, table, version, kind="observation")
+    finish(instance, run)
+    assert not ticker.tick().asset_events
+    assert versions(instance, "observation") == [version]
+
+
+def test_maintenance_whose_run_died_before_its_observation_is_observed_once(ticker, catalog, instance):
+    run = a_run(instance)
+    version = commit(make_table(catalog.client, NAME), data_change=False, tags={"dagster/run_id": run.run_id})
     ticker.tick()
-    assert versions(instance, "observation") == []
+    assert versions(instance, "observation") == [0]
+    finish(instance, run)
+    died = ticker.evaluate()
+    report(instance, died)
+    assert not ticker.tick().asset_events
+    assert versions(instance, "observation") == [0, version]
+    (event,) = died.asset_events
+    assert event.metadata["cm_delta/lost_by_run"].value == run.run_id
+
+
+def test_every_commit_of_a_run_that_died_is_dealt_with(ticker, catalog, instance):
+    """One that the run recorded, and two that it did not, of which the newest alone would have been kept."""
+    run = a_run(instance)
+    table = make_table(catalog.client, NAME)
+    lost, recorded, also_lost = (commit(table, tags=own(run)) for _ in range(3))
+    ticker.tick()
+    assert [each.version for each in FeedCursor.from_text(ticker.cursor).pending] == [lost, recorded, also_lost]
+    record_by_run(instance, run.run_id, table, recorded)
+    ticker.tick()
+    assert [each.version for each in FeedCursor.from_text(ticker.cursor).pending] == [lost, also_lost]
+    finish(instance, run)
+    ticker.tick()
+    ticker.tick()
+    assert versions(instance) == [recorded, lost, also_lost]
+
+
+def test_the_creation_of_an_empty_table_is_an_observation_and_launches_nothing(catalog, instance):
+    ticker = Ticker(sensor_of(job=downstream), catalog, instance)
+    make_table(catalog.client, NAME)
+    result = ticker.tick()
+    assert (versions(instance), versions(instance, "observation")) == ([], [0])
+    assert not result.run_requests
+
+
+def test_many_observations_of_reads_do_not_hide_what_was_reported(ticker, catalog, instance):
+    table = make_table(catalog.client, NAME)
+    commit(table)
+    maintained = commit(table, data_change=False)
+    report(instance, ticker.evaluate())  # The daemon dies before it stores the cursor.
+    for _ in range(1100):
+        metadata = {"cm_delta/table_id": table.table_id, "cm_delta/version_read": 1}
+        instance.report_runless_asset_event(dg.AssetObservation(KEY, metadata=metadata))
+    assert not ticker.tick().asset_events
+    observed = instance.fetch_observations(KEY, limit=2000).records
+    reports = [r for r in observed if "cm_delta/commit_version" in r.asset_observation.metadata]
+    assert len(reports) == 2 and maintained == 2
 
 
 def test_a_dropped_and_re_created_table_fires_again(catalog, instance):
@@ -185,12 +167,14 @@ def test_a_dropped_and_re_created_table_fires_again(catalog, instance):
 
     ticker = Ticker(sensor_of(job=downstream), catalog, instance)
     first = make_table(catalog.client, NAME)
+    commit(first)
     keys = [request.run_key for request in ticker.tick().run_requests]
     drop_table(catalog.client, identifier=NAME)
     second = make_table(catalog.client, NAME)
+    commit(second)
     keys += [request.run_key for request in ticker.tick().run_requests]
-    assert keys == [f"{first.table_id}:0", f"{second.table_id}:0"]
-    assert versions(instance) == [0, 0]
+    assert keys == [f"{first.table_id}:1", f"{second.table_id}:1"]
+    assert versions(instance) == [1, 1]
 
 
 def test_one_run_for_each_table_and_batch_with_the_newest_version(catalog, instance):
@@ -211,7 +195,7 @@ def test_batches_bound_a_tick(catalog, instance):
     for _ in range(4):
         commit(table)
     assert [len(ticker.tick().asset_events) for _ in range(4)] == [2, 2, 1, 0]
-    assert versions(instance) == [0, 1, 2, 3, 4]
+    assert versions(instance) == [1, 2, 3, 4]
 
 
 def test_a_tick_that_runs_out_of_time_keeps_its_place(catalog, instance):
@@ -232,7 +216,7 @@ def test_a_sensor_may_begin_with_the_next_commit(catalog, instance):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "nonsense", "{}", '{"format": 1}', '{"format": 2, "position": 1, "pending": []}', "[]"]
+    "text", ["", "nonsense", "{}", '{"format": 2}', '{"format": 3, "position": 1, "pending": []}', "[]"]
 )
 def test_an_unreadable_cursor_repeats_nothing(ticker, catalog, instance, text):
     table = make_table(catalog.client, NAME)
@@ -241,7 +225,7 @@ def test_an_unreadable_cursor_repeats_nothing(ticker, catalog, instance, text):
     commit(table)
     ticker.cursor = text
     ticker.tick()
-    assert versions(instance) == [0, 1, 2]
+    assert versions(instance) == [1, 2]
 
 
 def test_a_catalog_that_is_down_is_a_reason_to_skip(instance, tmp_path):
@@ -260,12 +244,20 @@ def test_tables_are_found_from_asset_metadata(catalog, instance):
 
     sensor = sensor_of(assets=[made, dg.AssetSpec(["a", "b", "c"])])
     ticker = Ticker(sensor, catalog, instance)
-    make_table(catalog.client, "main.other.name")
-    make_table(catalog.client, "main.b.c")
-    make_table(catalog.client, "main.b.unwatched")
+    for table in ("main.other.name", "main.b.c", "main.b.unwatched"):
+        commit(make_table(catalog.client, table))
     ticker.tick()
-    assert versions(instance) == [0]
-    assert versions(instance, key=AssetKey(["a", "b", "c"])) == [0]
+    assert versions(instance) == [1]
+    assert versions(instance, key=AssetKey(["a", "b", "c"])) == [1]
+
+
+def test_asset_keys_that_mean_one_table_by_accident_are_refused():
+    specs = [dg.AssetSpec(["eu", "sales", "orders"]), dg.AssetSpec(["us", "sales", "orders"])]
+    with pytest.raises(InvalidArgumentError, match="eu/sales/orders") as caught:
+        sensor_of(assets=specs)
+    assert "us/sales/orders" in str(caught.value) and "main.sales.orders" in str(caught.value)
+    shared = [dg.AssetSpec(spec.key, metadata={"table": "sales.orders"}) for spec in specs]
+    assert sensor_of(assets=shared).name == "commits"
 
 
 def test_a_cursor_survives_its_text():
@@ -279,10 +271,21 @@ def test_a_cursor_survives_its_text():
         operation="WRITE",
         data_change=True,
         run_id="r",
+        changed=({"p": "1"}, {"p": None}),
         metrics={"numFiles": "1"},
     )
-    cursor = FeedCursor(position=9, pending=(waiting,), recovering_until=4)
+    seen = SeenCommit(position=9, table=NAME, txn_id="t")
+    cursor = FeedCursor(position=9, catalog_id="c", seen=seen, pending=(waiting,), recovering_until=4)
     assert FeedCursor.from_text(cursor.to_text()) == cursor
+
+
+def test_a_cursor_of_the_release_before_is_read_on(ticker, catalog, instance):
+    table = make_table(catalog.client, NAME)
+    commit(table)
+    ticker.cursor = '{"format":1,"position":2,"pending":[],"recovering_until":0}'
+    commit(table)
+    ticker.tick()
+    assert versions(instance) == [2]
 
 
 def test_data_changes_trigger_downstream_and_maintenance_does_not(ticker, catalog, instance):
@@ -349,10 +352,11 @@ def test_only_the_named_assets_launch_downstream(catalog, instance):
     other = AssetKey(["s", "other"])
     watched = {KEY: NAME, other: "main.s.other"}
     ticker = Ticker(sensor_of(assets=watched, job=downstream, launch_on=[other]), catalog, instance)
-    make_table(catalog.client, NAME)
+    commit(make_table(catalog.client, NAME))
     assert keys_of(ticker.tick()) == []
     second = make_table(catalog.client, "main.s.other")
-    assert keys_of(ticker.tick()) == [f"{second.table_id}:0"]
+    commit(second)
+    assert keys_of(ticker.tick()) == [f"{second.table_id}:1"]
     with pytest.raises(InvalidArgumentError, match="nobody"):
         sensor_of(assets=watched, job=downstream, launch_on=[AssetKey("nobody")])
 
@@ -365,7 +369,7 @@ def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(ca
     report(instance, died)
     again = ticker.tick()
     assert keys_of(again) == keys_of(died) == [f"{table.table_id}:{version}"]
-    assert versions(instance) == [0, version]
+    assert versions(instance) == [version]
 
 
 def test_ten_thousand_new_commits_are_reported_in_batches_each_once(catalog, instance):

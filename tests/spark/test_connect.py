@@ -28,3 +28,22 @@ def test_writes_merges_and_reads_work_over_connect(tmp_path: Path) -> None:
     assert seen["error"].startswith("PartitionMismatchError") and "\n" not in seen["error"]
     assert seen["survivors"] == len(seen["rows"]) - seen["files"]
     assert seen["setting"] is None
+
+
+@pytest.mark.slow
+def test_tables_of_other_writers_are_read_over_connect(tmp_path: Path) -> None:
+    """COLMAP-id-1, COLMAP-name-1, DV-4, ROWTRK-10, TT-6: the schema to the letter, NOT NULL included; settings as found."""
+    pytest.importorskip("grpc", reason="the extra `connect` is not installed")
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.spark.connect_reader", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    seen = json.loads(run.stdout.strip().splitlines()[-1])
+    rows = [[number, [letter, number], [[letter]]] for number, letter in ((1, "b"), (2, "c"), (3, "d"))]
+    expected = {"settings": True, "schema": True, "rows": rows, "some": [[1, 101], [3, 103]]}
+    assert (seen["connect"], seen["name"], seen["id"]) == (True, expected, expected)
+    assert seen["error"].startswith("StorageError") and "f.parquet" in seen["error"]

@@ -1,0 +1,100 @@
+"""A table of rows that all engines read, written by pyarrow: the same files for all, in eight partitions (``region``).
+
+``deleted`` holds the same files with every hundredth row deleted by deletion vectors.
+"""
+
+import json
+import os
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
+
+REGIONS = 8
+_BATCH_ROWS = 500_000
+_FIELDS = {"id": "long", "customer": "integer", "amount": "double", "paid": "boolean", "label": "string", "at": "timestamp",
+           "day": "date", "region": "integer"}  # fmt: skip
+
+
+def row_table(root: Path, rows: int) -> Path:
+    """``rows`` rows of eight columns and one file a region, in one commit."""
+    adds = []
+    for region in range(REGIONS):
+        count = (region + 1) * rows // REGIONS - region * rows // REGIONS
+        file = root / f"region={region}" / f"part-{region:05d}.snappy.parquet"
+        file.parent.mkdir(parents=True)
+        _write_rows(file, region * rows // REGIONS, count)
+        adds.append(_add(file, root, region, count))
+    _write_log(root, adds, {})
+    return root
+
+
+def deleted_table(root: Path, source: Path) -> Path:
+    """The files of ``source`` with one row of a hundred deleted."""
+    adds = []
+    for file in sorted(source.glob("region=*/*.parquet")):
+        place = root / file.relative_to(source)
+        place.parent.mkdir(parents=True)
+        os.link(file, place)
+        count = pq.read_metadata(file).num_rows
+        region = int(file.parent.name.partition("=")[2])
+        bitmap = encode_bitmap(range(0, count, 100))
+        content, (offset,) = encode_file([bitmap])
+        name = uuid.uuid4()
+        (root / f"deletion_vector_{name}.bin").write_bytes(content)
+        vector = {"storageType": "u", "pathOrInlineDv": encode_relative_name(name), "offset": offset, "sizeInBytes": len(bitmap),
+                  "cardinality": len(range(0, count, 100))}  # fmt: skip
+        adds.append(_add(place, root, region, count) | {"deletionVector": vector})
+    _write_log(root, adds, {"delta.enableDeletionVectors": "true"})
+    return root
+
+
+def _write_rows(file: Path, first: int, count: int) -> None:
+    writer = None
+    for start in range(first, first + count, _BATCH_ROWS):
+        ids = np.arange(start, min(start + _BATCH_ROWS, first + count))
+        labels = pc.binary_join_element_wise("order-", pa.array(ids % 100_000).cast(pa.string()), "")
+        table = pa.table(
+            {
+                "id": ids,
+                "customer": (ids % 1000).astype(np.int32),
+                "amount": (ids * 7 % 100_003).astype(np.float64),
+                "paid": ids % 2 == 0,
+                "label": labels,
+                "at": pa.array(1_700_000_000_000_000 + ids * 1000).cast(pa.timestamp("us", "UTC")),
+                "day": pa.array((19_723 + ids % 365).astype(np.int32)).cast(pa.date32()),
+            }
+        )
+        writer = writer or pq.ParquetWriter(file, table.schema, compression="snappy", store_schema=False)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+
+
+def _add(file: Path, root: Path, region: int, count: int) -> dict[str, object]:
+    stats = {"numRecords": count}
+    return {"path": str(file.relative_to(root)), "partitionValues": {"region": str(region)}, "size": file.stat().st_size,
+            "modificationTime": 1700000000000, "dataChange": True, "stats": json.dumps(stats)}  # fmt: skip
+
+
+def _write_log(root: Path, adds: list[dict[str, object]], configuration: dict[str, str]) -> None:
+    schema = {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _FIELDS.items()],
+    }
+    protocol: dict[str, object] = {"minReaderVersion": 1, "minWriterVersion": 2}
+    if configuration:
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
+                    "writerFeatures": ["deletionVectors", "invariants", "appendOnly"]}  # fmt: skip
+    metadata = {"id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}, "schemaString": json.dumps(schema),
+                "partitionColumns": ["region"], "configuration": configuration, "createdTime": 1700000000000}  # fmt: skip
+    actions = [{"commitInfo": {"operation": "WRITE"}}, {"protocol": protocol}, {"metaData": metadata}]
+    log = root / "_delta_log"
+    log.mkdir()
+    lines = [json.dumps(action) for action in (*actions, *({"add": add} for add in adds))]
+    (log / f"{0:020d}.json").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,87 @@
+"""The tables that all engines of one run read, made once; where they are and how large."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import row_tables, tables
+
+_NEEDED = {
+    "snapshot_checkpoint": "checkpoint",
+    "refresh": "checkpoint",
+    "list_partition": "checkpoint",
+    "list_range": "checkpoint",
+    "snapshot_json": "json",
+    "cold_snapshot": "cold",
+    "scan": "rows",
+    "scan_partition": "rows",
+    "scan_deleted": "deleted",
+    "arrow_scan": "rows",
+    "arrow_query": "rows",
+    "arrow_deleted": "deleted",
+}
+COLD_SHARE = 10
+"""The cold snapshot is one of a tenth of the files of the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Sizes and tables of a run. ``jars`` are delta-spark's."""
+
+    home: Path
+    rows: int
+    files: int
+    tasks: tuple[str, ...]
+    jars: tuple[str, ...] = ()
+
+    def place(self, name: str) -> Path:
+        """Root of the table ``name``: checkpoint, json, cold, rows or deleted. Never written to after it was made."""
+        return self.home / name
+
+    def save(self, file: Path) -> None:
+        """For the engines' processes."""
+        values = {
+            "home": str(self.home),
+            "rows": self.rows,
+            "files": self.files,
+            "tasks": self.tasks,
+            "jars": self.jars,
+        }
+        file.write_text(json.dumps(values))
+
+    @classmethod
+    def load(cls, file: Path) -> "Shared":
+        values = json.loads(file.read_text())
+        return cls(
+            home=Path(values["home"]), rows=values["rows"], files=values["files"], tasks=tuple(values["tasks"]),
+            jars=tuple(values["jars"]),
+        )  # fmt: skip
+
+    def make(self) -> None:
+        """All tables that the tasks need and that are not there from an earlier run with the same sizes."""
+        for name in _needed(self.tasks):
+            stamp = self.home / f"{name}.json"
+            size = {"rows": self.rows} if name in ("rows", "deleted") else {"files": self.files}
+            if stamp.exists() and json.loads(stamp.read_text()) == size:
+                continue
+            shutil.rmtree(self.place(name), ignore_errors=True)
+            self._makers()[name](self.place(name))
+            stamp.write_text(json.dumps(size))
+
+    def _makers(self) -> dict[str, Callable[[Path], object]]:
+        return {
+            "checkpoint": lambda root: tables.checkpoint_table(root, self.files),
+            "json": lambda root: tables.json_table(root, self.files),
+            "cold": lambda root: tables.json_table(root, self.files // COLD_SHARE),
+            "rows": lambda root: row_tables.row_table(root, self.rows),
+            "deleted": lambda root: row_tables.deleted_table(root, self.place("rows")),
+        }
+
+
+def _needed(tasks: Iterable[str]) -> list[str]:
+    names = {_NEEDED[task] for task in tasks if task in _NEEDED}
+    if "deleted" in names:
+        names.add("rows")
+    return sorted(names, key=["checkpoint", "json", "cold", "rows", "deleted"].index)

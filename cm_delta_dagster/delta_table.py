@@ -1,0 +1,327 @@
+"""One table of the front door, with one method for each verb.
+
+A top beside ``orchestration``: every method calls one verb of ``operations`` and adds nothing to it.
+"""
+
+import typing
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster.catalog.catalog import MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempotency
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import as_predicate
+from cm_delta_dagster.operations.checkpoint import CheckpointResult, checkpoint
+from cm_delta_dagster.operations.clean_log import CleanLogPlan, CleanLogResult, clean_log, plan_clean_log
+from cm_delta_dagster.operations.clean_staged_commits import (
+    CleanStagedCommitsPlan,
+    CleanStagedCommitsResult,
+    clean_staged_commits,
+    plan_clean_staged_commits,
+)
+from cm_delta_dagster.operations.compact_log import CompactLogResult, compact_log
+from cm_delta_dagster.operations.delete import delete
+from cm_delta_dagster.operations.history import HistoryEntry, history
+from cm_delta_dagster.operations.merge import MergeMode, merge
+from cm_delta_dagster.operations.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
+from cm_delta_dagster.operations.publish import PublishResult, publish
+from cm_delta_dagster.operations.read import read
+from cm_delta_dagster.operations.row_commit import WriteResult
+from cm_delta_dagster.operations.vacuum import RetentionCheck, VacuumPlan, VacuumResult, plan_vacuum, vacuum
+from cm_delta_dagster.operations.write import append, overwrite
+from cm_delta_dagster.protocol.predicates import Predicate
+from cm_delta_dagster.protocol.schema import StructType
+from cm_delta_dagster.protocol.schema_evolution import SchemaMode
+
+
+class HasSession(typing.Protocol):
+    """Where a table takes its Spark session from when rows are first needed."""
+
+    @property
+    def spark(self) -> SparkSession: ...
+
+
+class DeltaTable:
+    """One catalog-managed table: reads, writes and maintenance.
+
+    Every read sees the latest version at its call unless a version or timestamp is given. After the table was dropped
+    and its name used again, this object gives errors instead of the other table's rows.
+
+    Attributes:
+        table: the handle of the Delta client below.
+    """
+
+    def __init__(self, connection: HasSession, table: Table) -> None:
+        self.table = table
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"DeltaTable({self.name!r}, location={self.location!r})"
+
+    @property
+    def name(self) -> str:
+        """``catalog.schema.table``."""
+        return str(self.table.identifier)
+
+    @property
+    def location(self) -> str:
+        """Absolute URI of the table root."""
+        return self.table.location
+
+    def snapshot(self, *, version: int | None = None, timestamp: datetime | int | None = None) -> Snapshot:
+        """The table at its latest version, at ``version``, or as of ``timestamp``.
+
+        Args:
+            timestamp: a datetime with time zone, or epoch milliseconds.
+
+        Raises:
+            VersionNotFoundError: there is no such version or none that old.
+        """
+        return self.table.snapshot(version=version, timestamp_ms=_milliseconds(timestamp))
+
+    def version(self) -> int:
+        """The latest version."""
+        return self.snapshot().version
+
+    def schema(self) -> StructType:
+        """Columns at the latest version."""
+        return self.snapshot().schema
+
+    def files(self, where: Predicate | str | None = None) -> pa.Table:
+        """Live data files at the latest version, one row each; with ``where``, those that may hold a matching row."""
+        snapshot = self.snapshot()
+        return snapshot.matching_files(as_predicate(where, snapshot.schema))
+
+    def to_df(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+        version: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> DataFrame:
+        """Rows of one version as a Spark DataFrame.
+
+        Args:
+            columns: top-level columns to return; all for None.
+            where: condition on rows, as SQL text; files that cannot match are not read.
+            version: version to read; the latest for None.
+            timestamp: read the version as of then: a datetime with time zone, or epoch milliseconds.
+
+        Raises:
+            InvalidArgumentError: an unknown column, or both ``version`` and ``timestamp``.
+            VersionNotFoundError: there is no such version.
+        """
+        return read(
+            self.table,
+            spark=self._connection.spark,
+            columns=columns,
+            where=where,
+            version=version,
+            timestamp_ms=_milliseconds(timestamp),
+        )
+
+    def append(
+        self,
+        frame: DataFrame,
+        *,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Add the rows of ``frame`` in one commit.
+
+        Args:
+            schema_mode: whether new columns may be added to the table.
+            idempotency: makes the write happen at most once.
+            context: provenance for the table's history.
+
+        Raises:
+            SchemaMismatchError: the columns do not fit the table.
+            InvalidDataError: a row breaks a rule of the table.
+        """
+        return append(self.table, frame=frame, schema_mode=schema_mode, idempotency=idempotency, context=context)
+
+    def overwrite(
+        self,
+        frame: DataFrame,
+        *,
+        where: Predicate | str | None = None,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Replace all rows, or exactly those that satisfy ``where``, by the rows of ``frame``, in one commit.
+
+        Raises:
+            PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
+            CommitConflictError: a concurrent commit changed what is replaced.
+        """
+        return overwrite(
+            self.table, frame=frame, where=where, schema_mode=schema_mode, idempotency=idempotency, context=context
+        )
+
+    def merge(
+        self,
+        frame: DataFrame,
+        on: str | Sequence[str],
+        *,
+        mode: MergeMode = MergeMode.UPSERT,
+        within: Predicate | str | None = None,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Update, insert or delete rows by key, in one commit.
+
+        Args:
+            on: key column or columns; unique among the rows of ``frame``.
+            mode: what happens to rows that match and to those that do not.
+            within: condition that limits the rows of the table that are looked at.
+
+        Raises:
+            InvalidDataError: several rows of ``frame`` have one key.
+            CommitConflictError: a concurrent commit changed the rows in question.
+        """
+        return merge(
+            self.table,
+            frame=frame,
+            keys=(on,) if isinstance(on, str) else tuple(on),
+            mode=mode,
+            within=within,
+            schema_mode=schema_mode,
+            idempotency=idempotency,
+            context=context,
+        )
+
+    def delete(self, where: Predicate | str, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
+        """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
+        return delete(self.table, spark=self._connection.spark, where=where, context=context)
+
+    def history(self, limit: int | None = None) -> tuple[HistoryEntry, ...]:
+        """Commits, newest first, at most ``limit``."""
+        return history(self.table, limit=limit)
+
+    def maintenance_decision(self, kind: MaintenanceKind | str) -> MaintenanceDecision:
+        """Whether the catalog permits a kind of maintenance on this table now, by which rule, and why.
+
+        Raises:
+            InvalidArgumentError: an unknown kind.
+        """
+        return self.table.maintenance_decision(maintenance_kind(kind))
+
+    def publish(self) -> PublishResult:
+        """Copy ratified commits that are not yet in ``_delta_log`` to it. Writers do that by themselves."""
+        return publish(self.table)
+
+    def checkpoint(self) -> CheckpointResult:
+        """Write a checkpoint of the latest version. Raises MaintenanceNotPermittedError if the policy denies it."""
+        return checkpoint(self.table)
+
+    def compact_log(self, start: int, end: int) -> CompactLogResult:
+        """Write a log compaction of versions ``start`` to ``end``, both included. Raises UnpublishedVersionError."""
+        return compact_log(self.table, start=start, end=end)
+
+    def plan_optimize(
+        self,
+        *,
+        where: Predicate | str | None = None,
+        target_size: int | None = None,
+        min_size: int | None = None,
+    ) -> OptimizePlan:
+        """What :meth:`optimize` would rewrite; changes nothing."""
+        return plan_optimize(self.table, where=where, target_size=target_size, min_size=min_size)
+
+    def optimize(
+        self,
+        *,
+        where: Predicate | str | None = None,
+        target_size: int | None = None,
+        min_size: int | None = None,
+    ) -> OptimizeResult:
+        """Rewrite many small files into few large ones; no row changes.
+
+        Args:
+            where: condition on partition columns that limits the files.
+            target_size: bytes of a rewritten file; by default the table's setting, or 1 GiB.
+            min_size: larger files are left alone; by default ``target_size``.
+
+        Raises:
+            MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION.
+            MaintenanceInProgressError: another maintenance run holds the table.
+        """
+        return optimize(
+            self.table, spark=self._connection.spark, where=where, target_size=target_size, min_size=min_size
+        )
+
+    def plan_vacuum(
+        self, retention: timedelta | None = None, *, retention_check: RetentionCheck = RetentionCheck.ENFORCED
+    ) -> VacuumPlan:
+        """What :meth:`vacuum` would delete; deletes nothing."""
+        return plan_vacuum(self.table, retention_ms=_duration(retention), retention_check=retention_check)
+
+    def vacuum(
+        self, retention: timedelta | None = None, *, retention_check: RetentionCheck = RetentionCheck.ENFORCED
+    ) -> VacuumResult:
+        """Delete the data files that no version within ``retention`` needs.
+
+        Args:
+            retention: by default the table's own, 7 days unless set otherwise.
+            retention_check: whether less than the table's own is refused.
+
+        Raises:
+            MaintenanceNotPermittedError: the policy does not allow DATA_CLEANUP.
+            RetentionTooShortError: less than the table's own retention, and the check is on.
+        """
+        return vacuum(self.table, retention_ms=_duration(retention), retention_check=retention_check)
+
+    def plan_clean_log(self) -> CleanLogPlan:
+        """What :meth:`clean_log` would delete; deletes nothing."""
+        return plan_clean_log(self.table)
+
+    def clean_log(self) -> CleanLogResult:
+        """Delete the part of the log that has outlived ``delta.logRetentionDuration``.
+
+        Raises:
+            MaintenanceNotPermittedError: the policy does not allow METADATA_CLEANUP.
+        """
+        return clean_log(self.table)
+
+    def plan_clean_staged_commits(self) -> CleanStagedCommitsPlan:
+        """What :meth:`clean_staged_commits` would delete; deletes nothing."""
+        return plan_clean_staged_commits(self.table)
+
+    def clean_staged_commits(self) -> CleanStagedCommitsResult:
+        """Delete staged commits of published versions, a day old or more. Raises MaintenanceNotPermittedError."""
+        return clean_staged_commits(self.table)
+
+
+def maintenance_kind(kind: MaintenanceKind | str) -> MaintenanceKind:
+    """The kind of that name, in any case. Raises InvalidArgumentError."""
+    try:
+        return MaintenanceKind(kind.upper())
+    except ValueError as error:
+        kinds = ", ".join(known.value for known in MaintenanceKind)
+        raise InvalidArgumentError(f"{kind!r} is no kind of maintenance; there are {kinds}.") from error
+
+
+def _milliseconds(timestamp: datetime | int | None) -> int | None:
+    if timestamp is None or (isinstance(timestamp, int) and not isinstance(timestamp, bool)):
+        return timestamp
+    if not isinstance(timestamp, datetime) or timestamp.tzinfo is None:
+        raise InvalidArgumentError(
+            f"timestamp is {timestamp!r}; give a datetime with a time zone, e.g. datetime.now(UTC), or epoch "
+            "milliseconds."
+        )
+    return (timestamp - _EPOCH) // timedelta(milliseconds=1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _duration(retention: timedelta | None) -> int | None:
+    return None if retention is None else retention // timedelta(milliseconds=1)

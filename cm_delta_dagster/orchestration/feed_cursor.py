@@ -1,0 +1,148 @@
+"""How far a sensor has come in the commit feed, and the commits that wait for their runs. Room: orchestration; no I/O.
+
+A cursor remembers which catalog it belongs to and which commit it saw last, so that another catalog under the same
+address, or one that was restored from a copy, is noticed instead of read on from a place that means something else.
+"""
+
+import json
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cm_delta_dagster.catalog.catalog import FeedEntry, FeedPage
+from cm_delta_dagster.client.committer import CHANGED_PARTITIONS_TAG
+from cm_delta_dagster.client.creation import CREATE_TABLE
+from cm_delta_dagster.orchestration.runs import ASSET_KEY_TAG, PARTITION_KEY_TAG, RUN_ID_TAG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedCommit:
+    """What the sensor needs to know of a commit; small enough to wait in the cursor.
+
+    Attributes:
+        data_change: whether readers see other rows; the creation of an empty table changes none.
+        changed: partition values of the changed files, None if the commit does not tell.
+        run_partition: the partition that the run of this instance wrote, as the commit says it.
+    """
+
+    position: int
+    table: str
+    table_id: str
+    version: int
+    data_version: int
+    committed_ms: int
+    operation: str
+    data_change: bool
+    txn_id: str = ""
+    ratified_ms: int = 0
+    run_id: str | None = None
+    run_asset: str | None = None
+    run_partition: str | None = None
+    changed: tuple[Mapping[str, str | None], ...] | None = None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entry: FeedEntry) -> "WatchedCommit":
+        summary = entry.summary
+        created_empty = entry.version == 0 and summary.operation == CREATE_TABLE
+        return cls(
+            position=entry.position,
+            table=str(entry.identifier),
+            table_id=entry.table_id,
+            version=entry.version,
+            data_version=entry.data_version,
+            committed_ms=summary.in_commit_timestamp,
+            operation=summary.operation,
+            data_change=summary.data_change and not created_empty,
+            txn_id=summary.txn_id,
+            ratified_ms=entry.ratified_ms,
+            run_id=summary.tags.get(RUN_ID_TAG),
+            run_asset=summary.tags.get(ASSET_KEY_TAG),
+            run_partition=summary.tags.get(PARTITION_KEY_TAG),
+            changed=_changed(summary.tags.get(CHANGED_PARTITIONS_TAG)),
+            metrics=dict(summary.metrics),
+        )
+
+    @property
+    def is_creation(self) -> bool:
+        """Whether the commit made an empty table."""
+        return self.version == 0 and not self.data_change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenCommit:
+    """The last commit that the sensor looked at: the feed must still show it in its place."""
+
+    position: int
+    table: str
+    txn_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedCursor:
+    """How far the sensor has come.
+
+    Attributes:
+        position: feed position up to which every commit was reported, is known or waits in ``pending``.
+        first_position: where the sensor began; older commits are none of its business.
+        catalog_id: whose positions these are; empty in a cursor of an older release.
+        seen: the last commit looked at, None before the first one.
+        pending: commits of runs that had not ended, by position.
+        recovering_until: after an unreadable cursor: up to this position, older versions than the newest one known to
+            Dagster count as reported.
+    """
+
+    position: int
+    first_position: int = 0
+    catalog_id: str = ""
+    seen: SeenCommit | None = None
+    pending: tuple[WatchedCommit, ...] = ()
+    recovering_until: int = 0
+
+    def to_text(self) -> str:
+        return json.dumps({"format": 2, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> "FeedCursor | None":
+        """None if the text is no cursor of this sensor."""
+        try:
+            value = json.loads(text)
+            if value.pop("format") not in (1, 2) or not isinstance(value["position"], int):
+                return None
+            pending = tuple(_pending(item) for item in value.pop("pending"))
+            seen = value.pop("seen", None)
+            return cls(pending=pending, seen=None if seen is None else SeenCommit(**seen), **value)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def reads_after(self, watched: Container[str]) -> int:
+        """Position after which the feed is asked: before the last commit seen, to see it again."""
+        return self.seen.position - 1 if self.seen is not None and self.seen.table in watched else self.position
+
+    def lost_place(self, page: FeedPage, watched: Container[str]) -> str | None:
+        """Why the feed of ``page`` is not the one in which this cursor has its place; None if it is."""
+        if self.catalog_id and self.catalog_id != page.catalog_id:
+            return f"it is the catalog {page.catalog_id}, and the sensor came from {self.catalog_id}"
+        if self.position > page.latest_position:
+            return f"its feed ends at position {page.latest_position}, and the sensor had come to {self.position}"
+        if self.seen is None or self.seen.table not in watched:
+            return None
+        first = page.entries[0] if page.entries else None
+        if first is None or (first.position, first.summary.txn_id) != (self.seen.position, self.seen.txn_id):
+            return f"position {self.seen.position} of its feed is another commit than the one that the sensor saw there"
+        return None
+
+
+def _pending(item: dict[str, Any]) -> WatchedCommit:
+    changed = item.pop("changed", None)
+    return WatchedCommit(changed=None if changed is None else tuple(changed), **item)
+
+
+def _changed(text: str | None) -> tuple[Mapping[str, str | None], ...] | None:
+    try:
+        found = None if text is None else json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(found, list) or not all(isinstance(values, dict) for values in found):
+        return None
+    return tuple(found)

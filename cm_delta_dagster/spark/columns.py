@@ -1,0 +1,230 @@
+"""From the columns that data files hold to the columns of the table (protocol heading "Column Mapping"). Room: spark.
+
+A file calls its columns by physical names, may hold nulls where the table promises none, and never holds ``void``. This
+module says what is asked of the file and builds the table's column from it: name, nesting, nullability and metadata.
+Which rows there are is not its business.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.schema import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType
+from cm_delta_dagster.spark.nullability import guarded
+from cm_delta_dagster.spark.schema import quoted, spark_type, to_spark
+
+Path: TypeAlias = tuple[str, ...]
+"""Logical names from the top-level column inwards; ``element``, ``key`` and ``value`` stand for parts of lists and maps."""
+
+Names: TypeAlias = Callable[[Path, StructField], str]
+"""What the files call the field at a path."""
+
+CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
+_CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
+# Keys that would make Spark's Parquet reader fill in, match or pad values by itself.
+_READER_METADATA = frozenset(("EXISTS_DEFAULT", "parquet.field.id", CHAR_METADATA))
+
+
+def names_of_mode(mode: ColumnMappingMode) -> Names:
+    """Names by display name or by physical name (COLMAP-none-1, COLMAP-name-1)."""
+    return lambda path, item: physical_name(item, mode)
+
+
+def stored_schema(schema: StructType, names: Names, trusted: frozenset[Path]) -> StructType:
+    """What is read from files for the columns of ``schema``: their names there, nullable unless ``trusted``.
+
+    Columns of which nothing is stored (void, or nothing but void inside) are left out.
+    """
+    return StructType(tuple(item for item in _stored_fields(schema, names, trusted, ()) if item is not None))
+
+
+def reader_schema(stored: StructType) -> T.StructType:
+    """The schema for Spark's Parquet reader."""
+    return to_spark(stored)
+
+
+def table_column(item: StructField, stored: StructField | None) -> Column:
+    """The column ``item`` of the table, from the column ``stored`` of a loaded frame; NULL if nothing is stored."""
+    if stored is None:
+        return named(_nulls(item.type), item)
+    if is_unchanged(item, stored):
+        return F.col(quoted(stored.name))
+    value = _reshaped(F.col(quoted(stored.name)), stored.type, item.type, item.name)
+    if not item.nullable and stored.nullable:
+        value = guarded(value, item.type, item.name)
+    return named(padded(value, item), item)
+
+
+def named(value: Column, item: StructField) -> Column:
+    """``value`` under the name and with the metadata of ``item``."""
+    return value.alias(item.name, metadata=dict(item.metadata))
+
+
+def is_unchanged(item: StructField, stored: StructField | None) -> bool:
+    """Whether the loaded column already is the table's."""
+    return item == stored and not char_width(item)
+
+
+def char_width(item: StructField) -> int:
+    """Width of a ``char(n)`` column, 0 of any other."""
+    declared = _CHAR.fullmatch(str(item.metadata.get(CHAR_METADATA, "")))
+    return int(declared[1]) if declared and item.type == STRING else 0
+
+
+def padded(value: Column, item: StructField) -> Column:
+    """The value with the blanks that belong to a ``char(n)``; files may hold it without."""
+    width = char_width(item)
+    return F.when(F.char_length(value) < width, F.rpad(value, width, " ")).otherwise(value) if width else value
+
+
+def stored_path(path: Path, schema: StructType, stored: StructType) -> Path | None:
+    """Names in the file of a column or a field of structs; None if nothing is stored for it or it lies in a list."""
+    found: list[str] = []
+    wanted: DataType = schema
+    held: DataType = stored
+    for name in path:
+        if not isinstance(wanted, StructType) or not isinstance(held, StructType):
+            return None
+        pair = next(((a, b) for a, b in pairs(wanted, held) if a.name.lower() == name.lower()), None)
+        if pair is None or pair[1] is None:
+            return None
+        found.append(pair[1].name)
+        wanted, held = pair[0].type, pair[1].type
+    return tuple(found)
+
+
+def pairs(wanted: StructType, stored: StructType) -> Iterator[tuple[StructField, StructField | None]]:
+    """Each field of ``wanted`` with what is stored for it, by position."""
+    held = iter(stored.fields)
+    for item in wanted.fields:
+        yield item, next(held) if is_stored(item.type) else None
+
+
+def is_stored(data_type: DataType) -> bool:
+    """Whether files can hold anything of the type: void is never written (UP-VOID-1)."""
+    match data_type:
+        case StructType():
+            return not data_type.fields or any(is_stored(item.type) for item in data_type.fields)
+        case ArrayType():
+            return is_stored(data_type.element_type)
+        case MapType():
+            return is_stored(data_type.key_type) and is_stored(data_type.value_type)
+        case _:
+            return data_type != VOID
+
+
+def non_null_paths(schema: StructType) -> Iterator[Path]:
+    """Columns, and fields of structs outside of lists and maps, that the schema declares NOT NULL."""
+    yield from _non_null(schema, ())
+
+
+def _non_null(schema: StructType, above: Path) -> Iterator[Path]:
+    for item in schema.fields:
+        path = (*above, item.name)
+        if not item.nullable and is_stored(item.type):
+            yield path
+        if isinstance(item.type, StructType):
+            yield from _non_null(item.type, path)
+
+
+def _stored_fields(
+    schema: StructType, names: Names, trusted: frozenset[Path], above: Path
+) -> Iterator[StructField | None]:
+    for item in schema.fields:
+        path = (*above, item.name)
+        if not is_stored(item.type):
+            yield None
+            continue
+        metadata = {key: value for key, value in item.metadata.items() if key not in _READER_METADATA}
+        held = _stored_type(item.type, names, trusted, path)
+        yield StructField(names(path, item), held, item.nullable or path not in trusted, metadata)
+
+
+def _stored_type(data_type: DataType, names: Names, trusted: frozenset[Path], path: Path) -> DataType:
+    match data_type:
+        case StructType():
+            fields = _stored_fields(data_type, names, trusted, path)
+            return StructType(tuple(item for item in fields if item is not None))
+        case ArrayType():
+            return ArrayType(_stored_type(data_type.element_type, names, trusted, (*path, "element")), True)
+        case MapType():
+            return MapType(
+                _stored_type(data_type.key_type, names, trusted, (*path, "key")),
+                _stored_type(data_type.value_type, names, trusted, (*path, "value")),
+                True,
+            )
+        case _:
+            return data_type
+
+
+def _reshaped(value: Column, stored: DataType, wanted: DataType, where: str) -> Column:
+    """``value`` with the inner names, order, nullability and metadata of ``wanted``."""
+    if stored == wanted:
+        return value
+    match stored, wanted:
+        case StructType(), StructType():
+            # Spark's optimizer sees through this form, so that only the fields that a query needs are read.
+            return F.when(value.isNotNull(), F.struct(*_reshaped_fields(value, stored, wanted, where)))
+        case _ if _only_renamed(stored, wanted):
+            # By position; one compiled expression, where a lambda is interpreted for each element.
+            return value.cast(spark_type(wanted))
+        case ArrayType(), ArrayType():
+            return F.transform(value, lambda element: _reshaped_element(element, stored, wanted, where))
+        case MapType(), MapType():
+            if stored.key_type != wanted.key_type:
+                value = F.transform_keys(
+                    value, lambda key, _: _reshaped(key, stored.key_type, wanted.key_type, f"{where}.key")
+                )
+            return F.transform_values(value, lambda _, entry: _reshaped_entry(entry, stored, wanted, where))
+        case _:
+            return value
+
+
+def _reshaped_fields(value: Column, stored: StructType, wanted: StructType, where: str) -> Iterator[Column]:
+    for item, held in pairs(wanted, stored):
+        name = f"{where}.{item.name}"
+        if held is None:
+            part = _nulls(item.type)
+        else:
+            part = _reshaped(value.getField(held.name), held.type, item.type, name)
+            # A field of a struct that may be null is nullable to Spark, whatever the struct says.
+            part = part if item.nullable else guarded(part, item.type, name)
+        yield part.alias(item.name, metadata=dict(item.metadata))
+
+
+def _reshaped_element(element: Column, stored: ArrayType, wanted: ArrayType, where: str) -> Column:
+    value = _reshaped(element, stored.element_type, wanted.element_type, f"{where}.element")
+    return value if wanted.contains_null else guarded(value, wanted.element_type, f"{where}.element")
+
+
+def _reshaped_entry(entry: Column, stored: MapType, wanted: MapType, where: str) -> Column:
+    value = _reshaped(entry, stored.value_type, wanted.value_type, f"{where}.value")
+    return value if wanted.value_contains_null else guarded(value, wanted.value_type, f"{where}.value")
+
+
+def _only_renamed(stored: DataType, wanted: DataType) -> bool:
+    """Whether a cast by position does it: the same shape, nothing void, and no promise of NOT NULL to keep."""
+    match stored, wanted:
+        case StructType(), StructType():
+            return len(stored.fields) == len(wanted.fields) and all(
+                b.nullable and _only_renamed(a.type, b.type) for a, b in zip(stored.fields, wanted.fields, strict=True)
+            )
+        case ArrayType(), ArrayType():
+            return wanted.contains_null and _only_renamed(stored.element_type, wanted.element_type)
+        case MapType(), MapType():
+            return (
+                wanted.value_contains_null
+                and _only_renamed(stored.key_type, wanted.key_type)
+                and _only_renamed(stored.value_type, wanted.value_type)
+            )
+        case _:
+            return stored == wanted
+
+
+def _nulls(data_type: DataType) -> Column:
+    return F.lit(None).cast(spark_type(data_type))

@@ -1,0 +1,135 @@
+"""NOT NULL on read: a promise that is believed only as far as it is proven (protocol heading "Column Invariants").
+
+Room: spark. Spark trusts NOT NULL blindly: it drops IS NULL tests, and where a file does hold a null it computes with
+whatever lies in memory. So a column is handed to Spark as NOT NULL only if the statistics of every file prove that it
+holds no null; elsewhere each value is checked, and a null is an error instead of a wrong answer.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.data_skipping import keep_mask
+from cm_delta_dagster.protocol.file_index import FileIndex
+from cm_delta_dagster.protocol.predicates import IsNull, Or, Predicate, quote_column
+from cm_delta_dagster.protocol.schema import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from cm_delta_dagster.spark.errors import Violation, violation_text
+from cm_delta_dagster.spark.schema import spark_type, to_spark
+from cm_delta_dagster.spark.session import is_connect
+
+# Two different values of each type: were they equal, Spark would see that the check decides nothing and drop it.
+_VALUES: dict[str, tuple[str, str]] = {
+    "string": ("''", "'x'"),
+    "long": ("0L", "1L"),
+    "integer": ("0", "1"),
+    "short": ("0S", "1S"),
+    "byte": ("0Y", "1Y"),
+    "float": ("0F", "1F"),
+    "double": ("0D", "1D"),
+    "boolean": ("false", "true"),
+    "binary": ("X''", "X'00'"),
+    "date": ("DATE'1970-01-01'", "DATE'1970-01-02'"),
+    "timestamp": ("timestamp_micros(0L)", "timestamp_micros(1L)"),
+    "timestamp_ntz": ("TIMESTAMP_NTZ'1970-01-01 00:00:00'", "TIMESTAMP_NTZ'1970-01-02 00:00:00'"),
+    "variant": ("CAST(0 AS VARIANT)", "CAST(1 AS VARIANT)"),
+}
+
+
+def proven(
+    files: pa.Table,
+    paths: Iterator[tuple[str, ...]],
+    *,
+    schema: StructType,
+    partition_columns: tuple[str, ...],
+    mapping: ColumnMappingMode,
+) -> frozenset[tuple[str, ...]]:
+    """Those of ``paths`` that hold no null in any of ``files``, by their statistics."""
+    tests = {path: IsNull(quote_column(path)) for path in paths}
+    index = FileIndex()
+
+    def never(predicate: Predicate) -> bool:
+        possible = keep_mask(
+            files, predicate, schema=schema, partition_columns=partition_columns, mapping=mapping, index=index
+        )
+        return not pc.any(possible, min_count=0).as_py()
+
+    # Most tables keep all their promises, so that one look at the statistics is enough.
+    if not tests or never(Or(tuple(tests.values()))):
+        return frozenset(tests)
+    return frozenset(path for path, predicate in tests.items() if never(predicate))
+
+
+def guarded(value: Column, data_type: DataType, where: str) -> Column:
+    """``value``, not nullable to Spark; a null raises and names the column."""
+    text = violation_text(
+        Violation.NOT_NULL,
+        f"Column {where!r} is NOT NULL by the schema of the table, and a data file holds a null in it. The file or the "
+        "schema is wrong; rewrite the rows, or make the column nullable.",
+    )
+    literal = "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    failing = f"if(raise_error({literal}) IS NULL, {_constant(data_type, 0)}, {_constant(data_type, 1)})"
+    fallback = F.expr(failing)
+    nested = isinstance(data_type, StructType | ArrayType | MapType)
+    # The cast brings the metadata of inner fields, without which the two would be of different types.
+    return F.coalesce(value, fallback.cast(spark_type(data_type)) if nested else fallback)
+
+
+def with_nullability(session: SparkSession, frame: DataFrame, stored: StructType) -> DataFrame | None:
+    """A frame just loaded from Parquet with the nullability of ``stored``; None where Spark offers no way.
+
+    Spark's reader makes every column nullable. On classic Spark the relation is made anew with the right schema; Spark
+    Connect has no such relation.
+    """
+    if is_connect(session):
+        return None
+    try:
+        plan = frame._jdf.queryExecution().analyzed()  # type: ignore[operator]
+        relation = plan.relation()
+        shape = json.loads(relation.dataSchema().json())
+        wanted = {item["name"]: item for item in json.loads(to_spark(stored).json())["fields"]}
+        shape["fields"] = [wanted.get(item["name"], item) for item in shape["fields"]]
+        java_session = session._jsparkSession
+        exact = session._jvm.org.apache.spark.sql.execution.datasources.HadoopFsRelation(  # type: ignore[union-attr]
+            relation.location(),
+            relation.partitionSchema(),
+            java_session.parseDataType(json.dumps(shape)),
+            relation.bucketSpec(),
+            relation.fileFormat(),
+            relation.options(),
+            relation.sparkSession(),
+        )
+        return DataFrame(java_session.baseRelationToDataFrame(exact), session)
+    except (Py4JError, AttributeError, TypeError):
+        # The user's session reads Parquet through another source; then every value is checked.
+        return None
+
+
+def _constant(data_type: DataType, which: int) -> str:
+    match data_type:
+        case PrimitiveType(name):
+            return _VALUES[name][which]
+        case DecimalType(precision, scale):
+            digit = str(which + 1)
+            whole, fraction = digit * (precision - scale), digit * scale
+            return f"{whole or '0'}{'.' + fraction if fraction else ''}BD"
+        case ArrayType(element_type=element):
+            return f"array({_constant(element, which)})"
+        case MapType(key_type=key, value_type=value):
+            return f"map({_constant(key, which)}, {_constant(value, which)})"
+        case StructType():
+            return _struct_constant(data_type, which)
+
+
+def _struct_constant(data_type: StructType, which: int) -> str:
+    parts = []
+    for item in data_type.fields:
+        name = "'" + item.name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        void = item.type == PrimitiveType("void")
+        parts.append(f"{name}, {'CAST(NULL AS VOID)' if void else _constant(item.type, which)}")
+    return f"named_struct({', '.join(parts)})" if parts else "named_struct()"

@@ -1,0 +1,52 @@
+"""The benchmark runner on tables of a few files: it runs, and prints ratios. What they are is not asserted."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_WITHOUT_SPARK = (
+    "snapshot_checkpoint", "snapshot_json", "cold_snapshot", "refresh", "list_partition", "list_range", "arrow_scan",
+    "arrow_query", "arrow_deleted",
+)  # fmt: skip
+_ROOT = Path(__file__).parents[2]
+
+
+def _run(home: Path, tasks: tuple[str, ...], engines: tuple[str, ...]) -> list[list[str]]:
+    """The cells of each row of figures."""
+    command = [
+        sys.executable, "-m", "benchmarks", "--rows", "4000", "--files", "400", "--repetitions", "2", "--home", str(home),
+        "--engines", *engines, "--tasks", *tasks,
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    heading, line, *rows = [row.strip("|").split("|") for row in done.stdout.splitlines()]
+    assert len(heading) == len(line) == 12
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_the_runner_prints_ratios_to_deltalake_for_all_tasks_without_spark(tmp_path: Path) -> None:
+    """CACHE-4, SKIP-1: every such task runs in both engines that know it."""
+    rows = _run(tmp_path / "home", _WITHOUT_SPARK, ("ours", "deltalake"))
+    found = {(row[0], row[1]): row for row in rows}
+    assert {task for task, engine in found if engine == "ours"} == set(_WITHOUT_SPARK)
+    assert {task for task, engine in found if engine == "deltalake"} == set(_WITHOUT_SPARK) - {
+        "list_range",
+        "arrow_deleted",
+    }
+    for row in rows:
+        assert len(row) == 12 and row[2] == "2"
+        assert float(row[3]) >= 0 and float(row[4]) > 0
+    assert found["snapshot_checkpoint", "ours"][4] == "1.00"
+
+
+@pytest.mark.slow
+def test_the_runner_scans_the_same_files_with_plain_spark_and_with_ours(tmp_path: Path) -> None:
+    """SKIP-1, DV-1."""
+    rows = _run(tmp_path / "home", ("scan", "scan_partition", "scan_deleted", "one_row_append"), ("spark", "ours"))
+    tasks = {(row[0], row[1]) for row in rows}
+    assert tasks == {
+        ("scan", "spark"), ("scan", "ours"), ("scan_partition", "spark"), ("scan_partition", "ours"),
+        ("scan_deleted", "ours"), ("one_row_append", "spark"), ("one_row_append", "ours"),
+    }  # fmt: skip

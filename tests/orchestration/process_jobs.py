@@ -1,0 +1,79 @@
+"""Jobs whose steps are processes of their own; the folder they work in comes from the environment, as in a deployment."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from cm_delta_dagster import connect
+from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, SparkResource
+
+ROOT = "CM_DELTA_TEST_ROOT"
+
+
+def root() -> Path:
+    return Path(os.environ[ROOT])
+
+
+class DiesAfterItsFirstCommit(CatalogManagedDeltaIOManager):
+    """The process is killed between the ratification of its commit and the event, once."""
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        super().handle_output(context, obj)
+        once = root() / "killed"
+        if not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def resources(manager: type[CatalogManagedDeltaIOManager] = CatalogManagedDeltaIOManager) -> dict[str, Any]:
+    catalog = CatalogResource(url=f"sqlite:///{root()}/catalog.db", warehouse=f"file://{root()}/warehouse")
+    config = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "512m",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": f"{root()}/spark-warehouse",
+    }
+    spark = SparkResource(master="local[1]", config=config)
+    return {"catalog": catalog, "spark": spark, "io_manager": manager(catalog=catalog, spark=spark)}
+
+
+def job_of(*assets: dg.AssetsDefinition, manager: type[CatalogManagedDeltaIOManager]) -> dg.JobDefinition:
+    executor = dg.multiprocess_executor.configured({"max_concurrent": 1})
+    job = dg.define_asset_job("job", selection=list(assets), executor_def=executor)
+    return dg.Definitions(assets=list(assets), resources=resources(manager), jobs=[job]).resolve_job_def("job")
+
+
+def three_steps() -> dg.JobDefinition:
+    """``base`` is written, read by ``first``, changed by somebody else, and read by ``second``."""
+
+    @dg.asset(metadata={"mode": "append"})
+    def base(spark: SparkResource) -> DataFrame:
+        return spark.spark_session.range(2)
+
+    @dg.asset
+    def first(base: DataFrame) -> DataFrame:
+        rows = base.count()
+        with connect(f"sqlite:///{root()}/catalog.db", warehouse=f"file://{root()}/warehouse") as lake:
+            lake.table("main.default.base").append(base.sparkSession.range(10, 15))
+        return base.sparkSession.createDataFrame([(os.getpid(), rows)], "process long, n long")
+
+    @dg.asset(deps=[first])
+    def second(base: DataFrame) -> DataFrame:
+        return base.sparkSession.createDataFrame([(os.getpid(), base.count())], "process long, n long")
+
+    return job_of(base, first, second, manager=CatalogManagedDeltaIOManager)
+
+
+def killed_step() -> dg.JobDefinition:
+    """The process that appends to ``t`` dies after its commit."""
+
+    @dg.asset(metadata={"mode": "append"})
+    def t(spark: SparkResource) -> DataFrame:
+        return spark.spark_session.range(1)
+
+    return job_of(t, manager=DiesAfterItsFirstCommit)

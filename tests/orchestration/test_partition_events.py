@@ -1,0 +1,171 @@
+"""The commit sensor and partitions: an event, and a run, for each partition that a commit changed."""
+
+import dagster as dg
+import pytest
+
+from cm_delta_dagster.client.committer import CHANGED_PARTITIONS_TAG
+
+from .log_tables import commit, make_table, report
+from .sensor_bench import KEY, NAME, Ticker, a_run, finish, own, record_by_run, sensor_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
+
+LETTERS = dg.StaticPartitionsDefinition(["a", "b", "c"])
+
+
+def watched(definition=LETTERS, expr="p", **arguments):
+    return dg.AssetSpec(KEY, partitions_def=definition, metadata={"table": NAME, "partition_expr": expr}, **arguments)
+
+
+@pytest.fixture
+def ticker(catalog, instance):
+    return Ticker(sensor_of(assets=[watched()]), catalog, instance)
+
+
+@pytest.fixture
+def table(catalog):
+    return make_table(catalog.client, NAME, by={"p": "string"})
+
+
+def p(*values):
+    return [{"p": value} for value in values]
+
+
+def events_of(instance):
+    records = instance.fetch_materializations(KEY, limit=1000, ascending=True).records
+    events = [record.asset_materialization for record in records]
+    return [(event.metadata["cm_delta/commit_version"].value, event.partition) for event in events]
+
+
+def test_a_commit_becomes_one_event_for_each_partition_that_it_changed(ticker, table, instance):
+    commit(table, partitions=p("c", "a"))
+    result = ticker.tick()
+    assert events_of(instance) == [(1, "a"), (1, "c")]
+    assert instance.get_materialized_partitions(KEY) == {"a", "c"}
+    changes = [event for event in result.asset_events if isinstance(event, dg.AssetMaterialization)]
+    assert {event.tags["dagster/data_version"] for event in changes} == {f"{table.table_id}@1"}
+
+
+def test_a_value_without_a_key_is_said_in_an_event_without_a_partition(ticker, table, instance):
+    commit(table, partitions=p("a", "z", None))
+    event = ticker.tick().asset_events[-1]
+    assert events_of(instance) == [(1, "a"), (1, None)]
+    assert '{"p": "z"}' in event.description and '{"p": null}' in event.description
+
+
+def test_a_commit_that_does_not_tell_its_partitions_becomes_one_event(ticker, table, instance):
+    commit(table, partitions=p(*(str(number) for number in range(1001))))
+    (_, event) = ticker.tick().asset_events
+    assert event.partition is None and "too many partitions" in event.description
+
+
+def test_a_broken_tag_is_no_tag(ticker, table, instance):
+    commit(table, tags={CHANGED_PARTITIONS_TAG: "no json"}, partitions=p("a"))
+    ticker.tick()
+    assert events_of(instance) == [(1, "a")]
+
+
+def test_a_crash_between_the_events_of_one_commit_doubles_none(ticker, table, instance):
+    commit(table, partitions=p("a", "b", "c"))
+    died = ticker.evaluate()
+    for event in died.asset_events[:3]:  # The creation and two of three partitions.
+        instance.report_runless_asset_event(event)
+    assert [event.partition for event in ticker.tick().asset_events] == ["c"]
+    assert events_of(instance) == [(1, "a"), (1, "b"), (1, "c")]
+
+
+def test_dynamic_and_time_partitions_in_two_dimensions(catalog, instance):
+    tenants = dg.DynamicPartitionsDefinition(name="tenants")
+    both = dg.MultiPartitionsDefinition({"day": dg.DailyPartitionsDefinition("2026-01-01"), "who": tenants})
+    instance.add_dynamic_partitions("tenants", ["acme"])
+    sensor = sensor_of(assets=[watched(both, {"day": "d", "who": "tenant"})])
+    table = make_table(catalog.client, NAME, by={"d": "date", "tenant": "string"})
+    days = ["2026-01-01", "2026-01-02"]
+    commit(table, partitions=[{"d": day, "tenant": "acme"} for day in days] + [{"d": days[0], "tenant": "new"}])
+    ticker = Ticker(sensor, catalog, instance)
+    ticker.tick()
+    assert events_of(instance) == [(1, f"{day}|acme") for day in days] + [(1, None)]
+    instance.add_dynamic_partitions("tenants", ["new"])
+    commit(table, partitions=[{"d": days[0], "tenant": "new"}])
+    ticker.tick()
+    assert events_of(instance)[3:] == [(2, f"{days[0]}|new")]
+
+
+def test_partitions_that_a_run_lost_are_reported(ticker, table, instance):
+    run = a_run(instance)
+    commit(table, tags={**own(run), "dagster/partition_key": "a,b"}, partitions=p("a", "b"))
+    ticker.tick()
+    assert events_of(instance) == []
+    finish(instance, run)
+    ticker.tick()
+    assert events_of(instance) == [(1, "a"), (1, "b")]
+
+
+def test_the_partition_of_a_lost_run_counts_though_it_ended_empty(catalog, table, instance):
+    """The commit removed nothing and added nothing in that partition, but the partition was made."""
+    run = a_run(instance, tags={"dagster/partition": "b"})
+    tags = {**own(run), "dagster/partition_key": "b", CHANGED_PARTITIONS_TAG: "[]"}
+    commit(table, tags=tags, partitions=p("b"))
+    ticker = Ticker(sensor_of(assets=[watched()]), catalog, instance)
+    finish(instance, run)
+    ticker.tick()
+    assert events_of(instance) == [(1, "b")]
+
+
+@dg.asset(key=["s", "down"], partitions_def=LETTERS, deps=[KEY])
+def down(): ...
+
+
+def launching(catalog, instance, asset=down, **arguments):
+    job = dg.define_asset_job("downstream", selection=[asset])
+    sensor = sensor_of(assets=[watched()], job=job, **arguments)
+    defs = dg.Definitions(assets=[asset, watched()], jobs=[job], sensors=[sensor], resources={"catalog": catalog})
+    return Ticker(sensor, catalog, instance, defs)
+
+
+def requests_of(result):
+    return [(request.run_key, request.partition_key) for request in result.run_requests or ()]
+
+
+def test_a_job_partitioned_likewise_is_launched_for_each_changed_partition(catalog, table, instance):
+    ticker = launching(catalog, instance)
+    commit(table, partitions=p("a", "b"))
+    commit(table, partitions=p("b"))
+    first = ticker.evaluate()
+    report(instance, first)
+    assert requests_of(first) == [(f"{table.table_id}:1:a", "a"), (f"{table.table_id}:2:b", "b")]
+    assert requests_of(ticker.tick()) == requests_of(first), "the daemon died before it requested the runs"
+    assert requests_of(ticker.tick()) == []
+
+
+def test_a_target_partitioned_likewise_is_launched_for_each_changed_partition(catalog, table, instance):
+    sensor = sensor_of(assets=[watched()], target=[down])
+    ticker = Ticker(sensor, catalog, instance, dg.Definitions(assets=[down], sensors=[sensor]))
+    commit(table, partitions=p("c"))
+    assert requests_of(ticker.tick()) == [(f"{table.table_id}:1:c", "c")]
+
+
+def test_own_commits_launch_the_partitions_that_their_runs_recorded(catalog, table, instance):
+    ticker = launching(catalog, instance)
+    run = a_run(instance)
+    version = commit(table, tags={**own(run), "dagster/partition_key": "a,b"}, partitions=p("a"))
+    for partition in "ab":  # b was made, and is empty.
+        record_by_run(instance, run.run_id, table, version, partition=partition)
+    assert requests_of(ticker.tick()) == [(f"{table.table_id}:1:{each}", each) for each in "ab"]
+
+
+def test_a_change_of_an_unknown_partition_launches_nothing_and_says_so(catalog, table, instance, capsys):
+    ticker = launching(catalog, instance)
+    commit(table, partitions=p("z"))
+    assert requests_of(ticker.tick()) == []
+    warned = capsys.readouterr().err
+    assert "launches no run" in warned and '{"p": "z"}' in warned
+
+
+def test_a_job_without_partitions_is_launched_once(catalog, table, instance):
+    @dg.asset(key=["s", "whole"], deps=[KEY])
+    def whole(): ...
+
+    ticker = launching(catalog, instance, whole)
+    commit(table, partitions=p("a", "b"))
+    assert requests_of(ticker.tick()) == [(f"{table.table_id}:1", None)]
