@@ -44,6 +44,7 @@ if typing.TYPE_CHECKING:
     )
     from cm_delta_dagster.protocol.schema_evolution import SchemaMode
     from cm_delta_dagster.storage.stores import Stores
+    from cm_delta_dagster.table_reads import PathDeltaTable
 
 __all__ = [
     "ArrayType",
@@ -67,6 +68,7 @@ __all__ = [
     "MapType",
     "MergeMode",
     "PartitionMismatchError",
+    "PathDeltaTable",
     "PrimitiveType",
     "RetentionCheck",
     "SchemaMismatchError",
@@ -104,6 +106,7 @@ _HOMES = {
     "MapType": _SCHEMA,
     "MergeMode": "cm_delta_dagster.operations.merge",
     "PrimitiveType": _SCHEMA,
+    "PathDeltaTable": "cm_delta_dagster.table_reads",
     "RetentionCheck": "cm_delta_dagster.operations.vacuum",
     "SchemaMode": "cm_delta_dagster.protocol.schema_evolution",
     "Snapshot": "cm_delta_dagster.client.snapshot",

@@ -9,6 +9,7 @@ needed here.
         orders.to_df(where="day = DATE '2026-01-01'").show()
 """
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule, T
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempotency
+from cm_delta_dagster.client.path_table import open_path_table
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.delta_table import DeltaTable, maintenance_kind
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -46,6 +48,7 @@ from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.schema import from_spark, schema_of
 from cm_delta_dagster.spark.session import check_frame
 from cm_delta_dagster.storage.stores import Stores, scheme_of
+from cm_delta_dagster.table_reads import PathDeltaTable
 
 DEFAULT_CATALOG_URL = "sqlite:///cm_delta/catalog.db"
 DEFAULT_WAREHOUSE = "cm_delta/warehouse"
@@ -128,6 +131,22 @@ class Connection:
     def tables(self, scope: str = "") -> tuple[str, ...]:
         """Names of all tables, or of those of ``catalog`` or ``catalog.schema``, sorted."""
         return tuple(str(identifier) for identifier in self.client.catalog.list_tables(scope))
+
+    def path_table(self, location: str) -> PathDeltaTable:
+        """A Delta table of another writer, opened by its path, to read, compare or import; it is never written.
+
+        Args:
+            location: directory, or URI with its scheme; a relative path is one of the working directory.
+
+        Raises:
+            TableNotFoundError: there is no Delta log at ``location``.
+            CatalogManagedAccessError: a catalog ratifies its commits; open it by name through that catalog.
+            UnsupportedFeatureError: the table needs a reader feature that this client does not have.
+        """
+        absolute = location if "://" in location else os.path.abspath(location)
+        table = open_path_table(self.client.stores, absolute)
+        table.snapshot()
+        return PathDeltaTable(self, table)
 
     def create_table(
         self,

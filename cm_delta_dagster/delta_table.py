@@ -3,19 +3,15 @@
 A top beside ``orchestration``: every method calls one verb of ``operations`` and adds nothing to it.
 """
 
-import typing
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from cm_delta_dagster.catalog.catalog import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempotency
-from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.checkpoint import CheckpointResult, checkpoint
 from cm_delta_dagster.operations.clean_log import CleanLogPlan, CleanLogResult, clean_log, plan_clean_log
 from cm_delta_dagster.operations.clean_staged_commits import (
@@ -26,104 +22,22 @@ from cm_delta_dagster.operations.clean_staged_commits import (
 )
 from cm_delta_dagster.operations.compact_log import CompactLogResult, compact_log
 from cm_delta_dagster.operations.delete import delete
-from cm_delta_dagster.operations.history import HistoryEntry, history
 from cm_delta_dagster.operations.merge import MergeMode, merge
 from cm_delta_dagster.operations.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
 from cm_delta_dagster.operations.publish import PublishResult, publish
-from cm_delta_dagster.operations.read import read
 from cm_delta_dagster.operations.row_commit import WriteResult
 from cm_delta_dagster.operations.vacuum import RetentionCheck, VacuumPlan, VacuumResult, plan_vacuum, vacuum
 from cm_delta_dagster.operations.write import append, overwrite
 from cm_delta_dagster.protocol.predicates import Predicate
-from cm_delta_dagster.protocol.schema import StructType
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
+from cm_delta_dagster.table_reads import TableReads
 
 
-class HasSession(typing.Protocol):
-    """Where a table takes its Spark session from when rows are first needed."""
-
-    @property
-    def spark(self) -> SparkSession: ...
-
-
-class DeltaTable:
+class DeltaTable(TableReads[Table]):
     """One catalog-managed table: reads, writes and maintenance.
 
-    Every read sees the latest version at its call unless a version or timestamp is given. After the table was dropped
-    and its name used again, this object gives errors instead of the other table's rows.
-
-    Attributes:
-        table: the handle of the Delta client below.
+    After the table was dropped and its name used again, this object gives errors instead of the other table's rows.
     """
-
-    def __init__(self, connection: HasSession, table: Table) -> None:
-        self.table = table
-        self._connection = connection
-
-    def __repr__(self) -> str:
-        return f"DeltaTable({self.name!r}, location={self.location!r})"
-
-    @property
-    def name(self) -> str:
-        """``catalog.schema.table``."""
-        return str(self.table.identifier)
-
-    @property
-    def location(self) -> str:
-        """Absolute URI of the table root."""
-        return self.table.location
-
-    def snapshot(self, *, version: int | None = None, timestamp: datetime | int | None = None) -> Snapshot:
-        """The table at its latest version, at ``version``, or as of ``timestamp``.
-
-        Args:
-            timestamp: a datetime with time zone, or epoch milliseconds.
-
-        Raises:
-            VersionNotFoundError: there is no such version or none that old.
-        """
-        return self.table.snapshot(version=version, timestamp_ms=_milliseconds(timestamp))
-
-    def version(self) -> int:
-        """The latest version."""
-        return self.snapshot().version
-
-    def schema(self) -> StructType:
-        """Columns at the latest version."""
-        return self.snapshot().schema
-
-    def files(self, where: Predicate | str | None = None) -> pa.Table:
-        """Live data files at the latest version, one row each; with ``where``, those that may hold a matching row."""
-        snapshot = self.snapshot()
-        return snapshot.matching_files(as_predicate(where, snapshot.schema))
-
-    def to_df(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        version: int | None = None,
-        timestamp: datetime | int | None = None,
-    ) -> DataFrame:
-        """Rows of one version as a Spark DataFrame.
-
-        Args:
-            columns: top-level columns to return; all for None.
-            where: condition on rows, as SQL text; files that cannot match are not read.
-            version: version to read; the latest for None.
-            timestamp: read the version as of then: a datetime with time zone, or epoch milliseconds.
-
-        Raises:
-            InvalidArgumentError: an unknown column, or both ``version`` and ``timestamp``.
-            VersionNotFoundError: there is no such version.
-        """
-        return read(
-            self.table,
-            spark=self._connection.spark,
-            columns=columns,
-            where=where,
-            version=version,
-            timestamp_ms=_milliseconds(timestamp),
-        )
 
     def append(
         self,
@@ -201,10 +115,6 @@ class DeltaTable:
     def delete(self, where: Predicate | str, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
         """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
         return delete(self.table, spark=self._connection.spark, where=where, context=context)
-
-    def history(self, limit: int | None = None) -> tuple[HistoryEntry, ...]:
-        """Commits, newest first, at most ``limit``."""
-        return history(self.table, limit=limit)
 
     def maintenance_decision(self, kind: MaintenanceKind | str) -> MaintenanceDecision:
         """Whether the catalog permits a kind of maintenance on this table now, by which rule, and why.
@@ -307,20 +217,6 @@ def maintenance_kind(kind: MaintenanceKind | str) -> MaintenanceKind:
     except ValueError as error:
         kinds = ", ".join(known.value for known in MaintenanceKind)
         raise InvalidArgumentError(f"{kind!r} is no kind of maintenance; there are {kinds}.") from error
-
-
-def _milliseconds(timestamp: datetime | int | None) -> int | None:
-    if timestamp is None or (isinstance(timestamp, int) and not isinstance(timestamp, bool)):
-        return timestamp
-    if not isinstance(timestamp, datetime) or timestamp.tzinfo is None:
-        raise InvalidArgumentError(
-            f"timestamp is {timestamp!r}; give a datetime with a time zone, e.g. datetime.now(UTC), or epoch "
-            "milliseconds."
-        )
-    return (timestamp - _EPOCH) // timedelta(milliseconds=1)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _duration(retention: timedelta | None) -> int | None:

@@ -1,0 +1,262 @@
+"""What can be read of a table, one method for each question: rows, changes, counts, history.
+
+A top beside ``orchestration``, shared by tables of the catalog (``delta_table``) and tables of other writers that are
+opened by their path. Methods with Arrow in their name need neither Java nor a Spark session.
+"""
+
+import typing
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster.client.path_table import PathTable
+from cm_delta_dagster.client.readable import ReadableTable
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.aggregate import aggregate
+from cm_delta_dagster.operations.arguments import as_predicate
+from cm_delta_dagster.operations.history import HistoryEntry, history
+from cm_delta_dagster.operations.read import ReadPlan, plan_read, read
+from cm_delta_dagster.operations.read_arrow import read_arrow, read_batches
+from cm_delta_dagster.operations.read_changes import read_changes
+from cm_delta_dagster.operations.read_changes_arrow import read_change_batches, read_changes_arrow
+from cm_delta_dagster.protocol.aggregates import MetadataAggregates
+from cm_delta_dagster.protocol.predicates import Predicate
+from cm_delta_dagster.protocol.schema import StructType
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+TableT = typing.TypeVar("TableT", bound=ReadableTable)
+
+
+class HasSession(typing.Protocol):
+    """Where a table takes its Spark session from when rows are first needed."""
+
+    @property
+    def spark(self) -> SparkSession: ...
+
+
+class TableReads(typing.Generic[TableT]):
+    """Reading one table.
+
+    Every call sees the latest version at that moment unless a version or timestamp is given. A timestamp is a datetime with
+    a time zone, or epoch milliseconds.
+
+    Attributes:
+        table: the handle of the Delta client below.
+    """
+
+    def __init__(self, connection: HasSession, table: TableT) -> None:
+        self.table = table
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, location={self.location!r})"
+
+    @property
+    def name(self) -> str:
+        """``catalog.schema.table``, or the location of a table without a name."""
+        return str(self.table.identifier)
+
+    @property
+    def location(self) -> str:
+        """Absolute URI of the table root."""
+        return self.table.location
+
+    def snapshot(self, *, version: int | None = None, timestamp: datetime | int | None = None) -> Snapshot:
+        """The table at its latest version, at ``version``, or as of ``timestamp``.
+
+        Raises:
+            VersionNotFoundError: there is no such version or none that old.
+        """
+        return self.table.snapshot(version=version, timestamp_ms=epoch_milliseconds(timestamp))
+
+    def version(self) -> int:
+        """The latest version."""
+        return self.snapshot().version
+
+    def schema(self) -> StructType:
+        """Columns at the latest version."""
+        return self.snapshot().schema
+
+    def files(self, where: Predicate | str | None = None) -> pa.Table:
+        """Live data files at the latest version, one row each; with ``where``, those that may hold a matching row."""
+        snapshot = self.snapshot()
+        return snapshot.matching_files(as_predicate(where, snapshot.schema))
+
+    def history(self, limit: int | None = None) -> tuple[HistoryEntry, ...]:
+        """Commits, newest first, at most ``limit``."""
+        return history(self.table, limit=limit)
+
+    def to_df(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+        version: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> DataFrame:
+        """Rows of one version as a Spark DataFrame, with the table's types, nullability and comments.
+
+        Args:
+            columns: top-level columns to return; all for None. A table with row tracking enabled also has ``_row_id`` and
+                ``_row_commit_version``.
+            where: condition on rows, as SQL text; files that cannot match are not read.
+
+        Raises:
+            InvalidArgumentError: an unknown column, or both ``version`` and ``timestamp``.
+            VersionNotFoundError: there is no such version.
+        """
+        return read(
+            self.table,
+            spark=self._connection.spark,
+            columns=columns,
+            where=where,
+            version=version,
+            timestamp_ms=epoch_milliseconds(timestamp),
+        )
+
+    def plan_read(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+        version: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> ReadPlan:
+        """What :meth:`to_df` would open, and how many files and bytes it would skip."""
+        return plan_read(
+            self.table, columns=columns, where=where, version=version, timestamp_ms=epoch_milliseconds(timestamp)
+        )
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+        version: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> pa.Table:
+        """Rows of one version as an Arrow table; arguments as of :meth:`to_df`.
+
+        Raises:
+            InvalidArgumentError: as :meth:`to_df`, or ``where`` is SQL that only Spark can evaluate.
+        """
+        return read_arrow(
+            self.table, columns=columns, where=where, version=version, timestamp_ms=epoch_milliseconds(timestamp)
+        )
+
+    def to_arrow_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+        version: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> pa.RecordBatchReader:
+        """:meth:`to_arrow` as a stream, for tables that do not fit into memory. Close it to stop early."""
+        return read_batches(
+            self.table, columns=columns, where=where, version=version, timestamp_ms=epoch_milliseconds(timestamp)
+        )
+
+    def count_rows(self, where: Predicate | str | None = None) -> int:
+        """Rows at the latest version, from the log alone where it tells them exactly, else by reading one column."""
+        snapshot = self.snapshot()
+        known = aggregate(self.table, where=where, version=snapshot.version).num_rows
+        if known is not None:
+            return known
+        columns = snapshot.schema.names[:1]
+        with read_batches(self.table, columns=columns, where=where, version=snapshot.version) as batches:
+            return sum(batch.num_rows for batch in batches)
+
+    def aggregates(self, columns: Sequence[str] = (), where: Predicate | str | None = None) -> MetadataAggregates:
+        """Row count, least and greatest values as far as the log tells them exactly; no row is read."""
+        return aggregate(self.table, columns=columns, where=where)
+
+    def changes(
+        self,
+        *,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_timestamp: datetime | int | None = None,
+        end_timestamp: datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+    ) -> DataFrame:
+        """The change data feed of a range of versions, both ends included, as a Spark DataFrame.
+
+        Rows have the table's columns, ``_change_type``, ``_commit_version`` and ``_commit_timestamp``.
+
+        Raises:
+            InvalidArgumentError: change data feed was not active in all of the range, or the range is empty or not said.
+            VersionNotFoundError: the range begins beyond the latest version.
+        """
+        return read_changes(
+            self.table,
+            spark=self._connection.spark,
+            start_version=start_version,
+            start_timestamp_ms=epoch_milliseconds(start_timestamp),
+            end_version=end_version,
+            end_timestamp_ms=epoch_milliseconds(end_timestamp),
+            columns=columns,
+            where=where,
+        )
+
+    def changes_arrow(
+        self,
+        *,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_timestamp: datetime | int | None = None,
+        end_timestamp: datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+    ) -> pa.Table:
+        """:meth:`changes` as an Arrow table."""
+        return read_changes_arrow(
+            self.table,
+            start_version=start_version,
+            start_timestamp_ms=epoch_milliseconds(start_timestamp),
+            end_version=end_version,
+            end_timestamp_ms=epoch_milliseconds(end_timestamp),
+            columns=columns,
+            where=where,
+        )
+
+    def changes_arrow_batches(
+        self,
+        *,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_timestamp: datetime | int | None = None,
+        end_timestamp: datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+    ) -> pa.RecordBatchReader:
+        """:meth:`changes` as a stream of Arrow record batches."""
+        return read_change_batches(
+            self.table,
+            start_version=start_version,
+            start_timestamp_ms=epoch_milliseconds(start_timestamp),
+            end_version=end_version,
+            end_timestamp_ms=epoch_milliseconds(end_timestamp),
+            columns=columns,
+            where=where,
+        )
+
+
+class PathDeltaTable(TableReads[PathTable]):
+    """A Delta table of another writer, opened by its path, to read, compare or import. It is never written.
+
+    A table whose commits a catalog ratifies is refused: its files alone do not say which commits count (CM-R8).
+    """
+
+
+def epoch_milliseconds(timestamp: datetime | int | None) -> int | None:
+    """Epoch milliseconds of a timestamp argument. Raises InvalidArgumentError for a datetime without a time zone."""
+    if timestamp is None or (isinstance(timestamp, int) and not isinstance(timestamp, bool)):
+        return timestamp
+    if not isinstance(timestamp, datetime) or timestamp.tzinfo is None:
+        raise InvalidArgumentError(
+            f"timestamp is {timestamp!r}; give a datetime with a time zone, e.g. datetime.now(UTC), or epoch "
+            "milliseconds."
+        )
+    return (timestamp - _EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,111 @@
+"""The reads of the front door, on the catalog's tables and on tables of other writers."""
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster import Connection, connect
+from cm_delta_dagster.errors import (
+    CatalogManagedAccessError,
+    InvalidArgumentError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+
+
+def lake_in(directory: Path, spark: SparkSession | None = None) -> Connection:
+    return connect(f"sqlite:///{directory / 'catalog.db'}", warehouse=str(directory / "warehouse"), spark=spark)
+
+
+def foreign_table(directory: Path) -> str:
+    """Three versions: three rows in two partitions, one more row, one row deleted; change data feed is on."""
+    from deltalake import DeltaTable
+
+    path = str(directory / "foreign table")
+    first = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "region": ["eu", "eu", "us"]})
+    properties = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(path, first, partition_by=["region"], configuration=properties)
+    write_deltalake(path, pa.table({"id": pa.array([4], pa.int64()), "region": ["us"]}), mode="append")
+    DeltaTable(path).delete("id = 1")
+    return path
+
+
+def test_a_table_of_another_writer_is_read_by_its_path_without_java(tmp_path: Path) -> None:
+    """TT-1, SKIP-6."""
+    path = foreign_table(tmp_path)
+    with lake_in(tmp_path) as lake:
+        table = lake.path_table(path)
+
+        assert table.version() == 2
+        assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3, 4]
+        assert sorted(table.to_arrow(version=0)["id"].to_pylist()) == [1, 2, 3]
+        assert table.to_arrow(["id"], where="region = 'us' AND id > 3").to_pydict() == {"id": [4]}
+        with table.to_arrow_batches(["id"]) as batches:
+            assert sum(batch.num_rows for batch in batches) == 3
+        assert [entry.version for entry in table.history(limit=2)] == [2, 1]
+        assert table.schema().names == ("id", "region")
+        assert table.plan_read(where="region = 'us'").files_skipped == 1
+        assert "foreign table" in repr(table)
+
+
+def test_rows_are_counted_by_the_log_or_else_by_reading(tmp_path: Path) -> None:
+    """SKIP-6."""
+    with lake_in(tmp_path) as lake:
+        table = lake.path_table(foreign_table(tmp_path))
+
+        assert table.count_rows() == 3
+        assert table.count_rows("region = 'us'") == 2
+        assert table.aggregates(where="id = 4").num_rows is None
+        assert table.count_rows("id = 4") == 1
+        assert table.aggregates(["id"]).maximums == {"id": 4}
+
+
+def test_changes_are_read_by_version_and_by_time(tmp_path: Path) -> None:
+    """CDF-7, CDF-8."""
+    with lake_in(tmp_path) as lake:
+        table = lake.path_table(foreign_table(tmp_path))
+        changes = table.changes_arrow(start_version=1, columns=["id", "_change_type", "_commit_version"])
+        times = [entry.timestamp_ms for entry in table.history()]
+        assert times[0] is not None
+
+        assert sorted(changes.to_pylist(), key=lambda row: row["id"]) == [
+            {"id": 1, "_change_type": "delete", "_commit_version": 2},
+            {"id": 4, "_change_type": "insert", "_commit_version": 1},
+        ]
+        newest = dt.datetime.fromtimestamp(times[0] / 1000, dt.UTC)
+        with table.changes_arrow_batches(start_timestamp=newest) as batches:
+            assert {value for batch in batches for value in batch["_commit_version"].to_pylist()} == {2}
+        with pytest.raises(InvalidArgumentError, match="time zone"):
+            table.changes_arrow(start_timestamp=dt.datetime(2024, 1, 1))
+
+
+def test_what_cannot_be_opened_by_path_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CM-R8."""
+    with lake_in(tmp_path) as lake:
+        managed = lake.create_table("main.sales.orders", pa.schema({"id": pa.int64()}))
+
+        with pytest.raises(CatalogManagedAccessError, match="catalog"):
+            lake.path_table(managed.location)
+        with pytest.raises(TableNotFoundError, match="nothing here"):
+            lake.path_table(str(tmp_path / "nothing here"))
+        path = foreign_table(tmp_path)
+        with pytest.raises(VersionNotFoundError, match="7"):
+            lake.path_table(path).to_arrow(version=7)
+        monkeypatch.chdir(tmp_path)
+        assert lake.path_table("foreign table").count_rows() == 3
+
+
+def test_the_catalogs_tables_answer_arrow_and_spark_alike(spark: SparkSession, tmp_path: Path) -> None:
+    """CM-R2."""
+    with lake_in(tmp_path, spark) as lake:
+        frame = spark.range(10).selectExpr("id", "CAST(id % 2 AS STRING) AS parity")
+        table = lake.create_table_as("main.sales.numbers", frame, partition_by=["parity"])
+
+        assert sorted(table.to_arrow(where="parity = '1'")["id"].to_pylist()) == [1, 3, 5, 7, 9]
+        assert sorted(row.id for row in table.to_df(where="parity = '1'").collect()) == [1, 3, 5, 7, 9]
+        assert table.count_rows("parity = '0'") == 5
+        assert table.to_df().dtypes == frame.dtypes
