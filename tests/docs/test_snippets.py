@@ -48,11 +48,22 @@ _lines = ["order_id,customer,amount,day", *(",".join(str(value) for value in row
 Path("orders.csv").write_text("\\n".join(_lines) + "\\n")
 """
 
+_OLD_TABLE = """
+import deltalake
+import pyarrow
+
+_properties = {"delta.enableChangeDataFeed": "true"}
+_ids = [pyarrow.table({"order_id": pyarrow.array(ids, pyarrow.int32())}) for ids in ([1, 2], [3])]
+deltalake.write_deltalake("old_table", _ids[0], configuration=_properties)
+deltalake.write_deltalake("old_table", _ids[1], mode="append")
+"""
+
 PRELUDES = {
     "README.md": _FRAMES + _CSV,
     "docs/library.md": _FRAMES + "frame_with_channel = frame.selectExpr('*', \"'web' AS channel\")\n",
     ASSETS: _FRAMES + _CSV,
     "docs/maintenance.md": _FRAMES,
+    "docs/reading.md": _FRAMES + _OLD_TABLE,
 }
 """What the blocks of a document find besides the Spark session ``session``."""
 
