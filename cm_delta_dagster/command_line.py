@@ -1,7 +1,7 @@
-"""``cm-delta``: look into a catalog and set its maintenance policy from a shell.
+"""``cm-delta``: look into a catalog, set its policy, examine, rename, drop and purge tables from a shell.
 
-A top beside ``orchestration``: it calls the catalog and nothing calls it. It reads and writes no table data, and makes no
-catalog where there is none: a mistyped URL is an error.
+A top beside ``orchestration``: it calls verbs and the catalog, and nothing calls it. It reads and writes no rows, and
+makes no catalog where there is none: a mistyped URL is an error.
 """
 
 import datetime
@@ -12,11 +12,22 @@ from contextlib import contextmanager
 import click
 
 from cm_delta_dagster.catalog.catalog import FeedEntry, MaintenanceKind, MaintenanceRule, TableIdentifier
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.operations.commit_mode import choose_commit_policy
+from cm_delta_dagster.operations.doctor import doctor as examine_table
+from cm_delta_dagster.operations.drop import drop_table
+from cm_delta_dagster.operations.purge import DROPPED_RETENTION_MS, plan_purge
+from cm_delta_dagster.operations.purge import purge as apply_purge
+from cm_delta_dagster.operations.rename import rename_table
+from cm_delta_dagster.operations.undrop import undrop_table
+from cm_delta_dagster.storage.stores import Stores
 from cm_delta_dagster.version import __version__
 
 _PAGE = 1000
+_DAY_MS = 24 * 60 * 60 * 1000
 
 
 class _Kind(click.ParamType):  # type: ignore[type-arg]
@@ -42,6 +53,21 @@ def _catalog(context: click.Context) -> Iterator[SqlCatalog]:
     try:
         with SqlCatalog(url, if_missing=IfMissing.REFUSE) as catalog:
             yield catalog
+    except CmDeltaError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@contextmanager
+def _client(context: click.Context, warehouse: str | None = None) -> Iterator[DeltaClient]:
+    url = context.obj
+    if not url:
+        raise click.UsageError("No catalog given: pass --catalog URL or set CM_DELTA_CATALOG_URL.")
+    try:
+        client = DeltaClient(SqlCatalog(url, warehouse=warehouse, if_missing=IfMissing.REFUSE), stores=Stores())
+        try:
+            yield client
+        finally:
+            client.close()
     except CmDeltaError as error:
         raise click.ClickException(str(error)) from error
 
@@ -90,6 +116,84 @@ def commits(context: click.Context, name: str, limit: int) -> None:
             state = "published" if item.version <= entry.ratified.published_version else "ratified"
             data = "yes" if item.summary.data_change else "no"
             click.echo(f"{item.version:>7}  {_time(item.ratified_ms)}  {state:<9}  {data:<4}  {item.summary.operation}")
+
+
+@main.command()
+@click.argument("name")
+@click.option("--repair", is_flag=True, help="Mend what is provably safe.")
+@click.pass_context
+def doctor(context: click.Context, name: str, repair: bool) -> None:
+    """Compare catalog and storage of the table NAME; the exit code is 1 if something is wrong."""
+    with _client(context) as client:
+        report = examine_table(client.table(name), repair=repair)
+    click.echo(
+        f"{report.identifier}: version {report.version}, published to {report.published_version}; compared "
+        f"{report.num_commits} commits and looked for {report.num_files} files at {report.location}."
+    )
+    for finding in report.repaired:
+        click.echo(f"repaired {finding.problem}: {finding.where}")
+    for failure in report.failed:
+        click.echo(f"not repaired: {failure}")
+    for finding in report.findings:
+        hint = " [--repair mends this]" if finding.repair is not None and not repair else ""
+        click.echo(f"{finding.severity:<8} {finding.problem}: {finding.where}: {finding.message}{hint}")
+    if not report.healthy:
+        context.exit(1)
+    click.echo("Healthy.")
+
+
+@main.command()
+@click.argument("name")
+@click.pass_context
+def drop(context: click.Context, name: str) -> None:
+    """Free the name of the table NAME; its files stay until it is purged."""
+    with _client(context) as client:
+        drop_table(client, identifier=name)
+    click.echo(f"Dropped {name}. `cm-delta undrop {name}` brings it back.")
+
+
+@main.command()
+@click.argument("name")
+@click.option("--id", "table_id", default=None, help="Which one, if several tables of that name were dropped.")
+@click.pass_context
+def undrop(context: click.Context, name: str, table_id: str | None) -> None:
+    """Bring back the dropped table NAME."""
+    with _client(context) as client:
+        table = undrop_table(client, identifier=name, table_id=table_id)
+    click.echo(f"{table.identifier} is back (table id {table.table_id}).")
+
+
+@main.command()
+@click.argument("name")
+@click.argument("to")
+@click.pass_context
+def rename(context: click.Context, name: str, to: str) -> None:
+    """Give the table NAME the name TO; rules of policy for NAME do not move along."""
+    with _client(context) as client:
+        rename_table(client, identifier=name, to=to)
+    click.echo(f"{name} is {to} now.")
+
+
+@main.command()
+@click.argument("scope", default="")
+@click.option("--warehouse", required=True, help="Managed root; nothing outside of it is ever deleted.")
+@click.option("--days", default=DROPPED_RETENTION_MS / _DAY_MS, show_default=True, help="Keep tables dropped since.")
+@click.option("--apply", "apply_it", is_flag=True, help="Delete; without it, only show what would be deleted.")
+@click.pass_context
+def purge(context: click.Context, scope: str, warehouse: str, days: float, apply_it: bool) -> None:
+    """Delete the files of tables dropped long ago, and of creations abandoned long ago, for good."""
+    with _client(context, warehouse) as client:
+        plan = plan_purge(client, scope=scope, retention_ms=int(days * _DAY_MS))
+        for found, verdict in [(one, "delete") for one in plan.candidates] + [(one, "denied") for one in plan.denied]:
+            click.echo(
+                f"{verdict}  {found.table.identifier}  {found.table.state} {_time(found.table.since_ms)}  "
+                f"{found.num_files} files, {found.num_bytes} bytes  {found.table.location}"
+            )
+        if not apply_it:
+            click.echo(f"{len(plan.candidates)} tables would be purged; nothing was deleted. --apply does it.")
+            return
+        result = apply_purge(client, plan)
+    click.echo(f"Purged {len(result.purged)} tables: {result.num_files} files, {result.num_bytes} bytes.")
 
 
 @main.group()
@@ -162,6 +266,48 @@ def _set_rule(context: click.Context, rule: MaintenanceRule) -> None:
         catalog.set_maintenance_rule(rule)
         if not _tables_in(catalog, rule.scope):
             _warn(f"{_nothing_in(catalog, rule.scope)} The rule was set all the same and holds for tables to come.")
+
+
+@main.group("commit-mode")
+def commit_mode() -> None:
+    """Show and choose how commits are made. The choice of the narrowest scope decides."""
+
+
+@commit_mode.command("show")
+@click.argument("name", default="")
+@click.pass_context
+def show_commit_mode(context: click.Context, name: str) -> None:
+    """List every choice, or what applies to the table NAME (catalog.schema.table)."""
+    with _catalog(context) as catalog:
+        if name:
+            click.echo(str(catalog.load_table(TableIdentifier.parse(name)).ratified.commit_policy))
+            return
+        for rule in catalog.commit_policies():
+            click.echo(f"{rule.scope}: {rule.policy}")
+        click.echo("Without a choice commits are staged.")
+
+
+@commit_mode.command("set")
+@click.argument("scope")
+@click.argument("mode", type=click.Choice(["staged", "inline", "auto", "put_if_absent"]))
+@click.option("--inline-max-bytes", type=click.IntRange(min=0), help="Of auto: size of the largest inline commit.")
+@click.pass_context
+def set_commit_mode(context: click.Context, scope: str, mode: str, inline_max_bytes: int | None) -> None:
+    """Choose MODE for SCOPE (catalog, catalog.schema or catalog.schema.table); again completes a switch that failed."""
+    with _client(context) as client:
+        chosen = CommitPolicy(kind=CommitPolicyKind(mode), inline_max_bytes=inline_max_bytes)
+        choose_commit_policy(client, scope=scope, policy=chosen)
+    click.echo(f"Commits to {scope} are {chosen} now.")
+
+
+@commit_mode.command("reset")
+@click.argument("scope")
+@click.pass_context
+def reset_commit_mode(context: click.Context, scope: str) -> None:
+    """Take the choice for SCOPE back: the wider scope, or the default, decides again."""
+    with _client(context) as client:
+        choose_commit_policy(client, scope=scope, policy=None)
+    click.echo(f"No commit mode is chosen for {scope} any more.")
 
 
 def _tables_in(catalog: SqlCatalog, scope: str) -> tuple[TableIdentifier, ...]:

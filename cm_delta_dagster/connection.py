@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -21,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule, TableIdentifier
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempotency
@@ -28,6 +30,7 @@ from cm_delta_dagster.client.path_table import open_path_table
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.delta_table import DeltaTable, maintenance_kind
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.commit_mode import choose_commit_policy
 from cm_delta_dagster.operations.create import (
     TableDesign,
     check_partitioning,
@@ -39,7 +42,17 @@ from cm_delta_dagster.operations.create import (
 )
 from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.operations.merge import MergeMode, merge
+from cm_delta_dagster.operations.purge import (
+    ABANDONED_AFTER_MS,
+    DROPPED_RETENTION_MS,
+    PurgePlan,
+    PurgeResult,
+    plan_purge,
+    purge,
+)
+from cm_delta_dagster.operations.rename import rename_table
 from cm_delta_dagster.operations.row_commit import WriteResult
+from cm_delta_dagster.operations.undrop import undrop_table
 from cm_delta_dagster.operations.write import append, overwrite
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import StructType, from_arrow_schema
@@ -325,8 +338,79 @@ class Connection:
         )
 
     def drop(self, name: TableIdentifier | str) -> None:
-        """Free the name; log and data files stay. Raises TableNotFoundError."""
+        """Free the name; log and data files stay, until :meth:`purge`. Raises TableNotFoundError."""
         drop_table(self.client, identifier=name)
+
+    def undrop(self, name: TableIdentifier | str, *, table_id: str | None = None) -> "DeltaTable":
+        """Bring back a dropped table; ``table_id`` says which one, where several of that name were dropped.
+
+        Raises:
+            TableNotFoundError: no dropped table had that name, or it was purged.
+            TableAlreadyExistsError: another table has the name by now.
+            InvalidArgumentError: several had that name; the message lists their ids.
+        """
+        return DeltaTable(self, undrop_table(self.client, identifier=name, table_id=table_id))
+
+    def rename(self, name: TableIdentifier | str, to: TableIdentifier | str) -> "DeltaTable":
+        """Give a table another name. Raises TableNotFoundError, TableAlreadyExistsError, InvalidArgumentError."""
+        return DeltaTable(self, rename_table(self.client, identifier=name, to=to))
+
+    def plan_purge(
+        self,
+        scope: str = "",
+        *,
+        retention: timedelta = timedelta(milliseconds=DROPPED_RETENTION_MS),
+        abandoned_after: timedelta = timedelta(milliseconds=ABANDONED_AFTER_MS),
+    ) -> PurgePlan:
+        """Which tables without a name :meth:`purge` would delete for good; deletes nothing.
+
+        Args:
+            scope: ``catalog``, ``catalog.schema``, a table's former name, or everything.
+            retention: tables dropped more recently are kept.
+            abandoned_after: creations begun more recently are taken for ones under way.
+        """
+        milliseconds = timedelta(milliseconds=1)
+        return plan_purge(
+            self.client,
+            scope=scope,
+            retention_ms=retention // milliseconds,
+            abandoned_after_ms=abandoned_after // milliseconds,
+        )
+
+    def purge(self, plan: PurgePlan) -> PurgeResult:
+        """Delete the files of the tables of ``plan``; they cannot be brought back.
+
+        Raises:
+            MaintenanceNotPermittedError: the policy does not allow TABLE_PURGE.
+            PurgeRefusedError: a table does not lie inside this connection's warehouse.
+        """
+        return purge(self.client, plan)
+
+    def set_commit_mode(self, scope: str, mode: CommitPolicyKind | str, *, inline_max_bytes: int | None = None) -> None:
+        """Choose how commits are made to ``catalog``, ``catalog.schema`` or ``catalog.schema.table``. The longest scope decides.
+
+        Choosing again after a failure continues. ``put_if_absent`` of a catalog or schema is for tables made afterwards.
+
+        Args:
+            mode: ``staged``, ``inline``, ``auto`` or ``put_if_absent``.
+            inline_max_bytes: of ``auto``: size of the largest commit that is kept in the catalog until it is published.
+
+        Raises:
+            InvalidArgumentError: an unknown mode, a malformed scope, or ``auto`` without a size.
+            TableNotFoundError: no table has that name.
+            StoreNotSupportedError: ``put_if_absent``, and the table's store cannot create files exclusively.
+            CommitRetriesExceededError: other writers were faster each time while the table was switched.
+        """
+        policy = CommitPolicy(kind=_commit_mode(mode), inline_max_bytes=inline_max_bytes)
+        choose_commit_policy(self.client, scope=scope, policy=policy)
+
+    def reset_commit_mode(self, scope: str) -> None:
+        """Take the choice of that scope back, so that the wider scope or the default decides. Errors as above."""
+        choose_commit_policy(self.client, scope=scope, policy=None)
+
+    def commit_modes(self) -> tuple[CommitPolicyRule, ...]:
+        """Every choice, by scope. Without one, commits are staged."""
+        return self.client.catalog.commit_policies()
 
     def allow(self, scope: str, kind: MaintenanceKind | str, reason: str = "") -> None:
         """Allow a kind of maintenance for ``catalog``, ``catalog.schema`` or ``catalog.schema.table``.
@@ -406,3 +490,11 @@ def _schema(schema: AnySchema) -> StructType:
         f"A {type(schema).__name__} is no schema. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, or "
         "a cm_delta_dagster.StructType."
     )
+
+
+def _commit_mode(mode: CommitPolicyKind | str) -> CommitPolicyKind:
+    try:
+        return CommitPolicyKind(mode)
+    except ValueError as error:
+        known = ", ".join(kind.value for kind in CommitPolicyKind if kind is not CommitPolicyKind.SWITCHING)
+        raise InvalidArgumentError(f"{mode!r} is no commit mode; there are {known}.") from error

@@ -22,6 +22,7 @@ from cm_delta_dagster.operations.clean_staged_commits import (
 )
 from cm_delta_dagster.operations.compact_log import CompactLogResult, compact_log
 from cm_delta_dagster.operations.delete import delete
+from cm_delta_dagster.operations.doctor import DoctorReport, doctor
 from cm_delta_dagster.operations.merge import MergeMode, merge
 from cm_delta_dagster.operations.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
 from cm_delta_dagster.operations.publish import PublishResult, publish
@@ -208,6 +209,14 @@ class DeltaTable(TableReads[Table]):
     def clean_staged_commits(self) -> CleanStagedCommitsResult:
         """Delete staged commits of published versions, a day old or more. Raises MaintenanceNotPermittedError."""
         return clean_staged_commits(self.table)
+
+    def doctor(self, *, repair: bool = False) -> DoctorReport:
+        """Compare catalog and storage of this table: versions, bytes, times, checksums, checkpoints, files.
+
+        Args:
+            repair: mend what is provably safe, and report what is left.
+        """
+        return doctor(self.table, repair=repair)
 
 
 def maintenance_kind(kind: MaintenanceKind | str) -> MaintenanceKind:

@@ -26,7 +26,8 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── MaintenanceNotPermittedError
     │   ├── MaintenanceInProgressError
     │   ├── UnpublishedVersionError
-    │   └── RetentionTooShortError
+    │   ├── RetentionTooShortError
+    │   └── PurgeRefusedError
     ├── StorageError
     │   ├── ObjectNotFoundError
     │   ├── ObjectAlreadyExistsError
@@ -126,7 +127,15 @@ class CommitRejectedError(CommitError):
 
 
 class CommitRetriesExceededError(CommitError):
-    """Other writers won every attempt; nothing of this commit is visible."""
+    """Other writers won every attempt; nothing of this commit is visible.
+
+    Attributes:
+        winning_versions: the versions of those that won, ascending.
+    """
+
+    def __init__(self, message: str, *, winning_versions: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.winning_versions = winning_versions
 
 
 class CommitStateUnknownError(CommitError):
@@ -151,6 +160,10 @@ class UnpublishedVersionError(MaintenanceError):
 
 class RetentionTooShortError(MaintenanceError):
     """The asked retention is shorter than the table's own and the safety switch is on."""
+
+
+class PurgeRefusedError(MaintenanceError):
+    """A table may not be deleted for good: it has a name, is too young, or lies where the catalog does not rule."""
 
 
 class StorageError(CmDeltaError):

@@ -9,7 +9,11 @@ from click.testing import CliRunner, Result
 
 from cm_delta_dagster.catalog.catalog import CommitProposal, CommitSummary, MaintenanceKind, TableIdentifier
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.command_line import main
+from cm_delta_dagster.operations.create import create_table
+from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from cm_delta_dagster.storage.stores import Stores
 from cm_delta_dagster.version import __version__
 
 NAME = TableIdentifier("main", "sales", "orders")
@@ -68,6 +72,11 @@ def test_a_scope_without_tables_is_told_from_an_empty_answer(url: str) -> None:
         ("policy", "show"),
         ("policy", "allow", "main", "CHECKPOINT"),
         ("policy", "reset", "main", "CHECKPOINT"),
+        ("doctor", str(NAME)),
+        ("drop", str(NAME)),
+        ("undrop", str(NAME)),
+        ("rename", str(NAME), "main.sales.other"),
+        ("purge", "--warehouse", "memory://w", "--apply"),
     ],
 )
 def test_a_mistyped_url_makes_no_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
@@ -147,3 +156,68 @@ def test_mistakes_end_with_a_message_and_no_stack_trace(url: str, arguments: tup
 def test_a_catalog_that_cannot_be_opened_is_explained(url: str, message: str) -> None:
     result = run(url, "tables")
     assert result.exit_code != 0 and message in result.output and "hunter2" not in result.output
+
+
+@pytest.fixture
+def lake_url(tmp_path: Path) -> str:
+    """A catalog with one real table below ``tmp_path``."""
+    text = f"sqlite:///{tmp_path}/catalog.db"
+    client = DeltaClient(SqlCatalog(text, warehouse=f"{tmp_path}/warehouse"), stores=Stores())
+    create_table(client, identifier=str(NAME), schema=StructType((StructField("id", PrimitiveType("long")),)))
+    client.close()
+    return text
+
+
+def test_the_doctor_reports_and_repairs(lake_url: str, tmp_path: Path) -> None:
+    assert run(lake_url, "doctor", str(NAME)).output.endswith("Healthy.\n")
+    (crc,) = tmp_path.rglob("*.crc")
+    right = crc.read_bytes()
+    crc.write_bytes(b"{")
+    sick = run(lake_url, "doctor", str(NAME))
+    assert "checksum_wrong" in sick.output and "--repair mends this" in sick.output and crc.read_bytes() == b"{"
+    mended = run(lake_url, "doctor", str(NAME), "--repair")
+    assert (mended.exit_code, crc.read_bytes()) == (0, right)
+    assert "repaired checksum_wrong" in mended.output
+    (commit,) = tmp_path.rglob("*.json")
+    commit.unlink()
+    lost = run(lake_url, "doctor", str(NAME), "--repair")
+    assert lost.exit_code == 1 and "commit_missing" in lost.output
+
+
+def test_a_table_is_renamed_dropped_brought_back_and_purged(lake_url: str, tmp_path: Path) -> None:
+    warehouse = f"{tmp_path}/warehouse"
+    assert run(lake_url, "rename", str(NAME), "main.sales.old").exit_code == 0
+    assert run(lake_url, "drop", str(NAME)).exit_code != 0
+    assert run(lake_url, "drop", "main.sales.old").exit_code == 0
+    assert run(lake_url, "tables").output == ""
+    assert "is back" in run(lake_url, "undrop", "main.sales.old").output
+    assert run(lake_url, "drop", "main.sales.old").exit_code == 0
+    purge = ("purge", "main", "--warehouse", warehouse)
+    assert "0 tables would be purged" in run(lake_url, *purge).output
+    denied = run(lake_url, *purge, "--days", "0", "--apply")
+    assert "denied  main.sales.old" in denied.output and "Purged 0 tables" in denied.output
+    assert run(lake_url, "policy", "allow", "main", "table_purge").exit_code == 0
+    shown = run(lake_url, *purge, "--days", "0")
+    assert "delete  main.sales.old" in shown.output and list(tmp_path.rglob("*.json")) != []
+    elsewhere = run(lake_url, "purge", "--warehouse", f"{tmp_path}/elsewhere", "--days", "0", "--apply")
+    assert elsewhere.exit_code != 0 and "managed root" in elsewhere.output
+    assert "Purged 1 tables" in run(lake_url, *purge, "--days", "0", "--apply").output
+    assert [path for path in Path(warehouse).rglob("*") if path.is_file()] == []
+    assert run(lake_url, "undrop", "main.sales.old").exit_code != 0
+
+
+def test_the_commit_mode_is_chosen_shown_and_reset(lake_url: str) -> None:
+    assert run(lake_url, "commit-mode", "show", str(NAME)).output == "staged\n"
+    chosen = run(lake_url, "commit-mode", "set", "main", "auto", "--inline-max-bytes", "100")
+    assert (chosen.exit_code, chosen.output) == (0, "Commits to main are auto:100 now.\n")
+    assert run(lake_url, "commit-mode", "show", str(NAME)).output == "auto:100\n"
+    for mode in ("put_if_absent", "inline"):
+        assert run(lake_url, "commit-mode", "set", str(NAME), mode).exit_code == 0
+        assert run(lake_url, "commit-mode", "show", str(NAME)).output == f"{mode}\n"
+    assert "main: auto:100\nmain.sales.orders: inline\n" in run(lake_url, "commit-mode", "show").output
+    for scope in (str(NAME), "main"):
+        assert run(lake_url, "commit-mode", "reset", scope).exit_code == 0
+    assert run(lake_url, "commit-mode", "show", str(NAME)).output == "staged\n"
+    for wrong in (("main", "auto"), ("main", "inline", "--inline-max-bytes", "1"), ("main.sales.none", "inline")):
+        refused = run(lake_url, "commit-mode", "set", *wrong)
+        assert refused.exit_code != 0 and "Error: " in refused.output

@@ -207,3 +207,39 @@ def test_a_closed_connection_leaves_the_session_running(tmp_path: Path, spark: S
 def test_what_is_shown_of_a_table_names_it(lake: Connection) -> None:
     assert NAME in repr(lake.create_table(NAME, SCHEMA))
     assert "catalog.db" in repr(lake)
+
+
+def test_the_commit_mode_is_chosen_by_scope(tmp_path: Path) -> None:
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
+        lake.set_commit_mode("main", "put_if_absent")
+        orders = lake.create_table(NAME, SCHEMA)
+        lake.set_commit_mode(NAME, "auto", inline_max_bytes=1000)
+        assert [(rule.scope, str(rule.policy)) for rule in lake.commit_modes()] == [
+            ("main", "put_if_absent"),
+            (NAME, "auto:1000"),
+        ]
+        lake.reset_commit_mode(NAME)
+        lake.reset_commit_mode("main")
+        assert lake.commit_modes() == () and orders.version() == 1
+        with pytest.raises(InvalidArgumentError, match="no commit mode"):
+            lake.set_commit_mode("main", "quick")
+        with pytest.raises(InvalidArgumentError, match="Switching is a state"):
+            lake.set_commit_mode(NAME, "switching")
+
+
+def test_a_table_lives_is_examined_dropped_brought_back_and_purged(tmp_path: Path) -> None:
+    """CM-D6, CM-D7"""
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
+        lake.create_table(NAME, SCHEMA)
+        assert lake.rename(NAME, "main.sales.old").name == "main.sales.old"
+        lake.drop("main.sales.old")
+        report = lake.undrop("main.sales.old").doctor()
+        assert (report.healthy, report.version, report.findings) == (True, 0, ())
+        lake.drop("main.sales.old")
+        assert lake.plan_purge().candidates == ()
+        lake.allow("main", "table_purge")
+        plan = lake.plan_purge("main.sales", retention=datetime.timedelta(0))
+        assert [found.table.identifier.table for found in plan.candidates] == ["old"]
+        assert lake.purge(plan).num_files == plan.num_files > 0
+        with pytest.raises(TableNotFoundError):
+            lake.undrop("main.sales.old")

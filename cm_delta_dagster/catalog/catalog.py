@@ -11,6 +11,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from cm_delta_dagster.catalog.commit_policy import (
+    STAGED_POLICY,
+    CommitMode,
+    CommitPolicy,
+    CommitPolicyRule,
+    PolicyChange,
+)
 from cm_delta_dagster.errors import InvalidArgumentError
 
 
@@ -40,12 +47,6 @@ PIN_LIFETIME_MS = 30 * 24 * 60 * 60 * 1000
 """For so long a pinned version is kept, much longer than any run takes."""
 
 
-class CommitMode(StrEnum):
-    """How a proposal carries its actions; further modes are added here (inline, put-if-absent)."""
-
-    STAGED = "staged"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSummary:
     """What a writer tells the catalog about a commit, for the commit feed; the catalog does not interpret it.
@@ -70,7 +71,13 @@ class CommitSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitProposal:
-    """A staged commit offered for ``version``: a bare file name inside the table's ``_delta_log/_staged_commits``."""
+    """A commit offered for ``version``.
+
+    Attributes:
+        file_name: staged: the bare name inside the table's ``_delta_log/_staged_commits``. Inline: a name of the same form
+            that no file has; it tells proposals apart. Put-if-absent: the bare name of the published file.
+        content: the whole commit, of inline proposals only (CM-6).
+    """
 
     version: int
     file_name: str
@@ -78,6 +85,7 @@ class CommitProposal:
     file_modification_time: int
     summary: CommitSummary
     mode: CommitMode = CommitMode.STAGED
+    content: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +110,14 @@ class RatifiedCommits:
 
     Invariants: ``commits`` is ascending and contiguous; ``latest_version`` is the table's, whatever range was asked for
     (CM-C10); every version in ``(published_version, latest_version]`` that lies in the range is among ``commits``.
-    ``latest_data_version`` is the newest version that changed data.
+    ``latest_data_version`` is the newest version that changed data, ``commit_policy`` what writers have to keep to now.
     """
 
     latest_version: int
     published_version: int
     latest_data_version: int
     commits: tuple[RatifiedCommit, ...]
+    commit_policy: CommitPolicy = STAGED_POLICY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +138,14 @@ class VersionTaken:
     winners: RatifiedCommits
 
 
-CommitOutcome: TypeAlias = Ratified | VersionTaken
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPolicyChanged:
+    """Nothing was ratified: the table's policy does not let proposals through the catalog now. Look again and retry."""
+
+    policy: CommitPolicy
+
+
+CommitOutcome: TypeAlias = Ratified | VersionTaken | CommitPolicyChanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,12 +167,39 @@ class TableEntry:
     created_ms: int
 
 
+class InactiveState(StrEnum):
+    """Why a table that the catalog knows has no name.
+
+    STAGING: reserved and not registered. DROPPED: its name was taken away. PURGING: its files are being deleted, or
+    were partly deleted by a run that died; nothing brings it back.
+    """
+
+    STAGING = "staging"
+    DROPPED = "dropped"
+    PURGING = "purging"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InactiveTable:
+    """A table that no name resolves to. ``identifier`` is the name that it had or was to have.
+
+    ``since_ms`` is when it was dropped, or reserved if it never was registered; epoch milliseconds.
+    """
+
+    identifier: TableIdentifier
+    table_id: str
+    location: str
+    state: InactiveState
+    since_ms: int
+
+
 class MaintenanceKind(StrEnum):
     """What a client may want to do to a table beside committing. The last three are exempt: allowed unless denied."""
 
     DATA_REORGANIZATION = "DATA_REORGANIZATION"
     DATA_CLEANUP = "DATA_CLEANUP"
     METADATA_CLEANUP = "METADATA_CLEANUP"
+    TABLE_PURGE = "TABLE_PURGE"
     CHECKPOINT = "CHECKPOINT"
     LOG_COMPACTION = "LOG_COMPACTION"
     VERSION_CHECKSUM = "VERSION_CHECKSUM"
@@ -261,8 +304,53 @@ class Catalog(typing.Protocol):
         """Resolve a name: id, location and ratified commits in one call. Raises TableNotFoundError."""
         ...
 
-    def drop_table(self, identifier: TableIdentifier) -> None:
-        """Soft drop: the name is free, log and data stay (CM-D6). Raises TableNotFoundError."""
+    def drop_table(self, identifier: TableIdentifier, *, table_id: str | None = None) -> None:
+        """Soft drop: the name is free, log and data stay (CM-D6).
+
+        With ``table_id`` only that table is dropped, whoever has the name by now (CM-D8), and one that is dropped
+        already is no error. Raises TableNotFoundError.
+        """
+        ...
+
+    def inactive_tables(self, scope: str = "") -> tuple[InactiveTable, ...]:
+        """Tables under ``scope`` that no name resolves to and whose files may still be there, oldest first."""
+        ...
+
+    def undrop_table(self, table_id: str) -> TableEntry:
+        """Give a dropped table its name back, with all of its commits; again for one that has it answers the entry.
+
+        Raises TableNotFoundError if the id is unknown, was never registered or is being purged, TableAlreadyExistsError
+        if the name belongs to another table by now.
+        """
+        ...
+
+    def rename_table(self, table_id: str, identifier: TableIdentifier) -> TableEntry:
+        """Give a table another name; id, location, log and feed stay. Rules of policy belong to names and stay there.
+
+        The same again answers the entry. Raises TableNotFoundError, TableAlreadyExistsError.
+        """
+        ...
+
+    def begin_purge(self, table_id: str, *, min_age_ms: int) -> InactiveTable:
+        """Take a dropped or never registered table out of reach for good, so that its files may be deleted (CM-D7).
+
+        Afterwards neither ``undrop_table`` nor ``register_table`` succeeds. The same again answers the same.
+
+        Args:
+            min_age_ms: it must have been without a name for so long, by the catalog's clock.
+
+        Raises:
+            TableNotFoundError: the id is unknown or purged.
+            PurgeRefusedError: it has a name, is too young, or its location is not strictly inside the managed root or
+                is shared with another table.
+        """
+        ...
+
+    def finish_purge(self, table_id: str) -> None:
+        """Tell that every file of a table being purged is gone; no error if that was told before.
+
+        The commits of a table that had a name stay in the feed. Raises PurgeRefusedError without ``begin_purge``.
+        """
         ...
 
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
@@ -273,8 +361,39 @@ class Catalog(typing.Protocol):
         """Ratify exactly one proposal for each version.
 
         The same file name again for its version answers ``Ratified(repeated=True)``. Raises CommitRejectedError for a gap or
-        for a file name that does not belong to the version (CM-C14), TableNotFoundError for an unknown or dropped table.
+        for a proposal that contradicts itself (CM-C14), TableNotFoundError for an unknown or dropped table.
         """
+        ...
+
+    def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
+        """Take note of a commit that the creation of its published file has ratified (CM-C5, CM-C6).
+
+        The same version with the same ``txn_id`` again answers ``Ratified(repeated=True)``. Raises CommitRejectedError for a
+        gap, for unpublished versions before it, or if the table's commits are not made that way; TableNotFoundError.
+        """
+        ...
+
+    def set_commit_policy(self, rule: CommitPolicyRule) -> None:
+        """Choose for a catalog or a schema. PUT_IF_ABSENT holds for tables that are registered afterwards only.
+
+        Raises InvalidArgumentError for another scope, or for SWITCHING.
+        """
+        ...
+
+    def remove_commit_policy(self, scope: str) -> None:
+        """Back to the wider scope or the default; an absent rule is no error."""
+        ...
+
+    def change_commit_policy(self, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
+        """Choose for one table; None goes back to the wider scope. To be repeated until it answers DONE.
+
+        Into put-if-absent: first everything has to be published. Out of it: first a commit of ``BARRIER_OPERATION`` has to be
+        made put-if-absent and recorded. Until then the policy is SWITCHING. Raises TableNotFoundError, InvalidArgumentError.
+        """
+        ...
+
+    def commit_policies(self) -> tuple[CommitPolicyRule, ...]:
+        """Every rule, those of tables under their present names, by scope."""
         ...
 
     def get_ratified_commits(
@@ -283,8 +402,18 @@ class Catalog(typing.Protocol):
         """The unpublished ratified commits within the inclusive range (CM-C9) and the latest version (CM-C10)."""
         ...
 
+    def accepted_commits(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
+        """What the catalog keeps of the versions ``start..end``, published or not, ascending.
+
+        The size of version 0 is 0: it is written before the catalog hears of it. Raises TableNotFoundError.
+        """
+        ...
+
     def set_published_version(self, table_id: str, version: int) -> None:
-        """Tell that ``_delta_log`` holds every version up to ``version``; never moves backwards or above the latest."""
+        """Tell that ``_delta_log`` holds every version up to ``version``; never moves backwards or above the latest.
+
+        The content of inline commits up to there is forgotten (CM-C7, CM-C8).
+        """
         ...
 
     def set_maintenance_rule(self, rule: MaintenanceRule) -> None:
@@ -299,8 +428,13 @@ class Catalog(typing.Protocol):
         """Every rule, by scope and kind."""
         ...
 
-    def maintenance_decision(self, identifier: TableIdentifier, kind: MaintenanceKind) -> MaintenanceDecision:
-        """Whether that maintenance is permitted on that table now, and why."""
+    def maintenance_decision(
+        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
+    ) -> MaintenanceDecision:
+        """Whether that maintenance is permitted on that table now, and why.
+
+        With ``table_id`` the name that this table has now decides, in case it was renamed since.
+        """
         ...
 
     def claim_maintenance(

@@ -115,6 +115,8 @@ class AfterCommit:
             self._background.submit(f"Checkpoint of {name}", lambda: self._write_checkpoint(current))
 
     def _publish(self, snapshot: Snapshot, data: bytes, outcome: Ratified) -> int:
+        if outcome.published_version >= snapshot.version:
+            return outcome.published_version
         if outcome.published_version == snapshot.version - 1:
             location = published_source(snapshot.location, snapshot.version).location
             with contextlib.suppress(
@@ -135,7 +137,8 @@ class AfterCommit:
         return published[-1] if published else pending.published_version
 
     def _permitted(self, snapshot: Snapshot, kind: MaintenanceKind) -> bool:
-        decision = self._catalog.maintenance_decision(TableIdentifier.parse(snapshot.identifier), kind)
+        name = TableIdentifier.parse(snapshot.identifier)
+        decision = self._catalog.maintenance_decision(name, kind, table_id=snapshot.table_id)
         return decision.allowed
 
     def _write_checksum(self, snapshot: Snapshot, data: bytes) -> None:

@@ -15,25 +15,31 @@ from dataclasses import dataclass, replace
 from cm_delta_dagster.catalog.catalog import (
     Catalog,
     CommitOutcome,
+    CommitPolicyChanged,
     CommitProposal,
     CommitSummary,
     Ratified,
     RatifiedCommits,
     VersionTaken,
 )
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind
 from cm_delta_dagster.client.after_commit import AfterCommit
 from cm_delta_dagster.client.log_reader import commit_sources, published_source, read_commits
+from cm_delta_dagster.client.publisher import publish_commits
+from cm_delta_dagster.client.put_if_absent import create_commit, ratified_commits, record_commit
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.transaction import Committed, Transaction
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CommitConflictError,
+    CommitRejectedError,
     CommitRetriesExceededError,
     CommitStateUnknownError,
     CorruptLogError,
     ObjectNotFoundError,
     StorageError,
+    StoreNotSupportedError,
 )
 from cm_delta_dagster.protocol import action_json, log_files
 from cm_delta_dagster.protocol.action_json import CommitActions
@@ -51,7 +57,7 @@ CHANGED_PARTITIONS_TAG = "cm_delta/changed_partitions"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Staged:
-    """One attempt: the bytes of its staged file and what is proposed to the catalog."""
+    """One attempt: the bytes of the commit, staged or not, and what is proposed to the catalog."""
 
     data: bytes
     proposal: CommitProposal
@@ -80,32 +86,131 @@ class TableCommitter:
     def commit(self, transaction: Transaction) -> Committed:
         """See :meth:`Transaction.commit`."""
         base = transaction.snapshot
+        self._bound_backlog(base)
+        winners: list[CommitActions] = []
         for attempt in range(self._settings.max_commit_attempts):
             if attempt:
                 self._pause(attempt)
-            staged = self._stage(transaction, base)
-            outcome = self._propose(base, staged)
-            if isinstance(outcome, Ratified):
+            staged, outcome = self._attempt(transaction, base)
+            if isinstance(outcome, Ratified) and staged is not None:
                 return self._finish(transaction, base, staged, outcome, retries=attempt)
-            base = self._rebase(transaction, base, outcome)
-        raise CommitRetriesExceededError(
-            f"{transaction.operation} on {base.identifier} lost {self._settings.max_commit_attempts} races for a version, the "
-            f"last one at version {base.version}; nothing was committed. The winners were compatible: run it again, write less "
-            "often, or raise ClientSettings.max_commit_attempts."
+            if isinstance(outcome, VersionTaken):
+                base, lost = self._rebase(transaction, base, outcome)
+                winners += lost
+            elif isinstance(outcome, CommitPolicyChanged):
+                base = replace(base, commit_policy=outcome.policy)
+        raise self._exceeded(transaction, base, winners)
+
+    def create(self, transaction: Transaction, base: Snapshot) -> CommitOutcome:
+        """One attempt at making the version after ``base`` by creating its published file.
+
+        Raises:
+            CommitStateUnknownError: storage did not answer whether the file is there.
+            StoreNotSupportedError: the store cannot create exclusively.
+        """
+        return self._create(base, self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT))
+
+    def _attempt(self, transaction: Transaction, base: Snapshot) -> tuple[_Staged | None, CommitOutcome]:
+        """Prepare and propose the version after ``base``, as the policy known there wants it."""
+        if base.commit_policy.through_catalog:
+            staged = self._prepare(transaction, base, None)
+            return staged, self._propose(base, staged)
+        # Nothing but this question, before each attempt, keeps a writer from creating files after the policy has changed.
+        known = ratified_commits(self._catalog, self._store, table_id=base.table_id, location=base.location)
+        if known.commit_policy.kind is not CommitPolicyKind.PUT_IF_ABSENT:
+            return None, CommitPolicyChanged(policy=known.commit_policy)
+        if known.latest_version > base.version:
+            return None, VersionTaken(proposed_version=base.version + 1, winners=known)
+        staged = self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT)
+        return staged, self._create(base, staged)
+
+    def _create(self, base: Snapshot, staged: _Staged) -> CommitOutcome:
+        last: StorageError | None = None
+        for attempt in range(self._settings.max_resolve_attempts):
+            if attempt:
+                self._pause(attempt + 2)
+            try:
+                created = create_commit(self._store, location=base.location, proposal=staged.proposal, data=staged.data)
+            except StoreNotSupportedError:
+                raise
+            except StorageError as error:
+                _log.warning(
+                    "No answer to the creation of version %d of %s: %s", staged.version, base.identifier, error
+                )
+                last = error
+                continue
+            if created:
+                return record_commit(
+                    self._catalog, table_id=base.table_id, location=base.location, proposal=staged.proposal
+                )
+            known = ratified_commits(self._catalog, self._store, table_id=base.table_id, location=base.location)
+            return VersionTaken(proposed_version=staged.version, winners=known)
+        raise CommitStateUnknownError(
+            f"Storage did not answer whether version {staged.version} of {base.identifier} was created ({last}). The commit "
+            f"with txnId {staged.proposal.summary.txn_id} may or may not be there; nothing was deleted. Once storage answers "
+            "again, look for that txnId in the table's history before writing again."
+        ) from last
+
+    def _bound_backlog(self, base: Snapshot) -> None:
+        """Publish first where too much is unpublished; only a backlog that cannot be published stops the write."""
+        limit = self._settings.max_unpublished_commits
+        if base.version - base.published_version < limit:
+            return
+        last: Exception | None = None
+        for attempt in range(1 + self._settings.max_resolve_attempts):
+            if attempt:
+                self._pause(attempt + 2)
+            pending = self._catalog.get_ratified_commits(base.table_id)
+            unpublished = pending.latest_version - pending.published_version
+            if unpublished < limit:
+                return
+            try:
+                publish_commits(
+                    self._store, self._catalog, table_id=base.table_id, location=base.location, ratified=pending
+                )
+            except (StorageError, CatalogUnavailableError, CorruptLogError) as error:
+                last = error
+            else:
+                return
+        raise CommitRejectedError(
+            f"Nothing was committed to {base.identifier}: {unpublished} of its commits are not published, as many as "
+            f"ClientSettings.max_unpublished_commits allows, and they cannot be published: {last} Mend that, then write again."
+        ) from last
+
+    def _exceeded(
+        self, transaction: Transaction, base: Snapshot, winners: Sequence[CommitActions]
+    ) -> CommitRetriesExceededError:
+        attempts = self._settings.max_commit_attempts
+        what = f"{transaction.operation} on {base.identifier} was tried {attempts} times and nothing was committed. "
+        if base.commit_policy.kind is CommitPolicyKind.SWITCHING:
+            return CommitRetriesExceededError(
+                f"{what}The table's commit mode is being switched, and writers wait for that. If whoever began it has gone, "
+                "set the mode again: that completes the switch."
+            )
+        named = "; ".join(f"version {winner.version} ({_describe(winner)})" for winner in winners)
+        return CommitRetriesExceededError(
+            f"{what}Others were faster each time, with commits that are compatible with it: {named or 'none that is known'}. "
+            "Run it again, write less often, or raise ClientSettings.max_commit_attempts.",
+            winning_versions=tuple(winner.version for winner in winners),
         )
 
     def _pause(self, attempt: int) -> None:
         ceiling = min(self._settings.retry_max_seconds, self._settings.retry_initial_seconds * 2 ** min(attempt, 20))
         time.sleep(random.uniform(0, ceiling))
 
-    def _stage(self, transaction: Transaction, base: Snapshot) -> _Staged:
+    def _prepare(self, transaction: Transaction, base: Snapshot, mode: CommitMode | None) -> _Staged:
+        """The commit after ``base``; staged, if that is its mode. With None the policy chooses, by size."""
         version = base.version + 1
         timestamp = next_in_commit_timestamp(self._after_commit.now_ms(), base.timestamp_ms)
         actions = transaction.actions(read_version=base.version, in_commit_timestamp=timestamp)
         data = action_json.encode_commit(actions)
-        file_name = log_files.staged_commit_file_name(version, str(uuid.uuid4()))
-        directory = log_files.staged_commits_directory(base.location)
-        self._store.write_if_absent(f"{directory}/{file_name}", data)
+        mode = base.commit_policy.mode_for(len(data)) if mode is None else mode
+        file_name = log_files.commit_file_name(version)
+        if mode is not CommitMode.PUT_IF_ABSENT:
+            file_name = log_files.staged_commit_file_name(version, str(uuid.uuid4()))
+        if mode is CommitMode.STAGED:
+            directory = log_files.staged_commits_directory(base.location)
+            self._store.write_if_absent(f"{directory}/{file_name}", data)
         summary = CommitSummary(
             txn_id=transaction.txn_id,
             in_commit_timestamp=timestamp,
@@ -120,6 +225,8 @@ class TableCommitter:
             file_size=len(data),
             file_modification_time=timestamp,
             summary=summary,
+            mode=mode,
+            content=data if mode is CommitMode.INLINE else None,
         )
         return _Staged(data=data, proposal=proposal)
 
@@ -169,8 +276,10 @@ class TableCommitter:
         info = action_json.decode_commit_info(self._store.read(published_source(base.location, version).location))
         return None if info is None else info.txn_id
 
-    def _rebase(self, transaction: Transaction, base: Snapshot, taken: VersionTaken) -> Snapshot:
-        """Check every winner against the transaction and return the snapshot to stand on. Raises CommitConflictError."""
+    def _rebase(
+        self, transaction: Transaction, base: Snapshot, taken: VersionTaken
+    ) -> tuple[Snapshot, tuple[CommitActions, ...]]:
+        """Check every winner against the transaction; the snapshot to stand on, and the winners. Raises CommitConflictError."""
         winners = self._read_winners(base, taken.winners)
         pending = transaction.pending()
         for winner in winners:
@@ -183,10 +292,13 @@ class TableCommitter:
                     kind=str(conflict.kind.value),
                     winning_version=winner.version,
                 )
-        rebased = advance(base, winners, published_version=taken.winners.published_version)
+        rebased = replace(
+            advance(base, winners, published_version=taken.winners.published_version),
+            commit_policy=taken.winners.commit_policy,
+        )
         if any(winner.protocol is not None for winner in winners):
             check_writable(rebased.protocol, rebased.identifier, metadata=rebased.metadata)
-        return rebased
+        return rebased, winners
 
     def _read_winners(self, base: Snapshot, ratified: RatifiedCommits) -> tuple[CommitActions, ...]:
         start = base.version + 1

@@ -15,6 +15,7 @@ class ClientSettings:
         incremental_refresh_limit: commits that a cached snapshot may lag behind before it is rebuilt from a checkpoint.
         snapshot_cache_size: tables whose latest snapshot is kept in memory.
         read_threads: commits and checkpoint parts read at once.
+        max_unpublished_commits: ratified commits that a writer finds unpublished before it publishes them first.
     """
 
     max_commit_attempts: int = 30
@@ -24,3 +25,4 @@ class ClientSettings:
     incremental_refresh_limit: int = 200
     snapshot_cache_size: int = 64
     read_threads: int = 8
+    max_unpublished_commits: int = 50

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from cm_delta_dagster.catalog.commit_policy import STAGED_POLICY, CommitPolicy
 from cm_delta_dagster.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, column_mapping_mode
 from cm_delta_dagster.protocol.data_skipping import keep_mask
@@ -29,6 +30,7 @@ class Snapshot:
         published_version: newest version known to be in ``_delta_log``, at most ``version``.
         data_version: newest version at or before ``version`` that changed data.
         timestamp_ms: commit time of ``version``: its in-commit timestamp.
+        commit_policy: how the catalog wanted commits when it was asked; a writer is told if that has changed.
     """
 
     identifier: str
@@ -39,6 +41,7 @@ class Snapshot:
     data_version: int
     timestamp_ms: int
     state: TableState
+    commit_policy: CommitPolicy = STAGED_POLICY
 
     @property
     def protocol(self) -> Protocol:

@@ -2,13 +2,16 @@
 
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from cm_delta_dagster.catalog.catalog import MaintenanceDecision, MaintenanceKind, RatifiedCommits, TableIdentifier
+from cm_delta_dagster.catalog.commit_policy import BARRIER_OPERATION
 from cm_delta_dagster.client.after_commit import AfterCommit, BackgroundWork
 from cm_delta_dagster.client.commit_log import CommitLog, LoadedCommit
 from cm_delta_dagster.client.committer import TableCommitter, advance, changes_data
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.log_reader import LoadedState, commit_sources, load_state, read_commits
+from cm_delta_dagster.client.put_if_absent import ratified_commits
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.transaction import Transaction
@@ -82,7 +85,7 @@ class Table:
         """
         if version is not None and timestamp_ms is not None:
             raise InvalidArgumentError("Give a version or a timestamp, not both.")
-        ratified = self._ratified()
+        ratified = self.ratified()
         if timestamp_ms is not None:
             log = self._commit_log(ratified)
             version = log.version_at_or_before(timestamp_ms, oldest=log.earliest_readable)
@@ -112,7 +115,7 @@ class Table:
 
     def commit_log(self) -> CommitLog:
         """The commits that can be had now, ratified ones included, up to the catalog's latest version (CM-R9)."""
-        return self._commit_log(self._ratified())
+        return self._commit_log(self.ratified())
 
     def commits(self, start: int, end: int) -> Iterator[LoadedCommit]:
         """Every version of ``start..end`` exactly once, oldest first; compactions are never used (LC-8).
@@ -165,10 +168,18 @@ class Table:
 
     def maintenance_decision(self, kind: MaintenanceKind) -> MaintenanceDecision:
         """Ask the catalog whether that maintenance is permitted on this table now (CM-M5)."""
-        return self.catalog.maintenance_decision(self.identifier, kind)
+        return self.catalog.maintenance_decision(self.identifier, kind, table_id=self.table_id)
 
-    def _ratified(self) -> RatifiedCommits:
-        return self.catalog.get_ratified_commits(self.table_id)
+    def commit_barrier(self, snapshot: Snapshot) -> None:
+        """Try once to create the empty commit after ``snapshot`` that ends a time of put-if-absent commits.
+
+        Only for the change of the commit policy, which asks the catalog afterwards whether it is there.
+        """
+        self._committer.create(self.start_transaction(snapshot, operation=BARRIER_OPERATION), snapshot)
+
+    def ratified(self) -> RatifiedCommits:
+        """What the catalog says of the table now, commits that only storage knew included (CM-C6)."""
+        return ratified_commits(self.catalog, self.store, table_id=self.table_id, location=self.location)
 
     def _commit_log(self, ratified: RatifiedCommits) -> CommitLog:
         latest = self._latest(ratified)
@@ -201,7 +212,10 @@ class Table:
             commits = read_commits(self.store, sources, threads=self.services.settings.read_threads)
         except ObjectNotFoundError:
             return self._load(ratified, ratified.latest_version)
-        snapshot = advance(cached, commits, published_version=ratified.published_version)
+        snapshot = replace(
+            advance(cached, commits, published_version=ratified.published_version),
+            commit_policy=ratified.commit_policy,
+        )
         if any(commit.protocol is not None or commit.metadata is not None for commit in commits):
             self._check(snapshot)
         return snapshot
@@ -217,6 +231,7 @@ class Table:
             data_version=self._data_version(ratified, version),
             timestamp_ms=self._time(loaded),
             state=loaded.state,
+            commit_policy=ratified.commit_policy,
         )
         if version < ratified.latest_version and not is_catalog_managed(snapshot.protocol):
             # An older version may be of the time before a catalog managed the table; the latest one decides (TT-4).
@@ -258,7 +273,7 @@ class Table:
             return self._read(ratified, version)
         except ObjectNotFoundError:
             # A commit may have been published and its staged file cleaned since the answer: ask once more (CM-R10).
-            again = self._ratified()
+            again = self.ratified()
         try:
             return self._read(again, version)
         except ObjectNotFoundError as error:

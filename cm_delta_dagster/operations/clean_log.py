@@ -98,7 +98,7 @@ def plan_clean_log(table: Table) -> CleanLogPlan:
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     now_ms = table.services.now_ms()
     listing = _list(table)
-    ratified = table.catalog.get_ratified_commits(table.table_id)
+    ratified = table.ratified()
     # The catalog may still name a staged file of a published version, and then readers read that file (CM-R4).
     served = {commit.file_name for commit in ratified.commits}
     limit = cut_off_timestamp(now_ms, snapshot.properties.log_retention_ms)

@@ -59,7 +59,7 @@ def plan_clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_M
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     # The catalog is asked after the listing: what it serves by then is kept, and a file staged later was not listed.
     staged = table.store.list_from(log_files.staged_commits_directory(table.location))
-    ratified = table.catalog.get_ratified_commits(table.table_id)
+    ratified = table.ratified()
     names = orphaned_staged_commits(
         [(status.name, status.modification_time) for status in staged],
         ratified_names=frozenset(commit.file_name for commit in ratified.commits),

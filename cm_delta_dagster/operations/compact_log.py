@@ -48,7 +48,7 @@ def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
         raise InvalidArgumentError(
             f"A compaction covers at least two versions, from 0 on; {start} to {end} is no such range."
         )
-    ratified = table.catalog.get_ratified_commits(table.table_id)
+    ratified = table.ratified()
     if end > ratified.published_version:
         raise UnpublishedVersionError(
             f"Version {end} of {table.identifier} is not published (the newest published one is "

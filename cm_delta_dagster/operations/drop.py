@@ -1,18 +1,22 @@
 """DROP TABLE: the name goes, log and data stay (protocol "Dropping catalog-managed tables"). Room: operations.
 
-Physical deletion is the catalog's own, later business and is not done here (CM-D7).
+Physical deletion is later business, of ``operations.purge``, and is not done here (CM-D7).
 """
 
 from cm_delta_dagster.catalog.catalog import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 
 
-def drop_table(client: DeltaClient, *, identifier: TableIdentifier | str) -> None:
+def drop_table(client: DeltaClient, *, identifier: TableIdentifier | str, table_id: str | None = None) -> None:
     """Remove the name of a table from the catalog; no Delta commit is made and no file is touched (CM-D6).
 
+    Args:
+        table_id: the table that is meant: another one that has the name by now is left alone (CM-D8), and a repeated
+            drop is no error.
+
     Raises:
-        TableNotFoundError: no table has that name.
+        TableNotFoundError: no table has that name, or not that table.
         InvalidArgumentError: ``identifier`` is not ``catalog.schema.table``.
     """
     name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
-    client.catalog.drop_table(name)
+    client.catalog.drop_table(name, table_id=table_id)

@@ -43,7 +43,7 @@ def publish(table: Table) -> PublishResult:
 
 
 def _publish_pending(table: Table) -> PublishResult:
-    ratified = table.catalog.get_ratified_commits(table.table_id)
+    ratified = table.ratified()
     published = publish_commits(
         table.store, table.catalog, table_id=table.table_id, location=table.location, ratified=ratified
     )

@@ -105,7 +105,7 @@ def plan_vacuum(
         location=table.location,
         adds=snapshot.files,
         removes=removes,
-        deletion_vector_files=_vector_files(table.location, snapshot.files) | _vector_files(table.location, unexpired),
+        deletion_vector_files=vector_files(table.location, snapshot.files) | vector_files(table.location, unexpired),
         partition_columns=snapshot.partition_columns,
         now_ms=now_ms,
         retention_ms=kept_ms,
@@ -191,7 +191,7 @@ def _removes_to_honour(table: Table, snapshot: Snapshot, *, now_ms: int, retenti
 
 def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Iterator[CommitActions]:
     """Commits of the snapshot's history made at or after ``since_ms``, newest first, as far as the log reaches back."""
-    ratified: RatifiedCommits = table.catalog.get_ratified_commits(table.table_id)
+    ratified: RatifiedCommits = table.ratified()
     first = table.commit_log().first
     end = snapshot.version
     while end >= first:
@@ -206,7 +206,7 @@ def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Itera
         end = start - 1
 
 
-def _vector_files(location: str, files: pa.Table) -> set[str]:
+def vector_files(location: str, files: pa.Table) -> set[str]:
     """Locations of the deletion vectors of ``files``, inline ones left out."""
     vectors = files["deletionVector"].combine_chunks()
     names = pa.table(
@@ -260,6 +260,6 @@ def _delete_one(store: Store, location: str) -> None:
 
 def _not_live(paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
     live: set[typing.Any] = set(file_keys(snapshot.location, snapshot.files["path"]).to_pylist())
-    live |= {normalise_location(file) for file in _vector_files(snapshot.location, snapshot.files)}
+    live |= {normalise_location(file) for file in vector_files(snapshot.location, snapshot.files)}
     root = normalise_location(snapshot.location)
     return tuple(path for path in paths if f"{root}/{path}" not in live)

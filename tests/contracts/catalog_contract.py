@@ -4,6 +4,7 @@ A rule gets a :class:`Bench`: a way to open any number of clients of one empty c
 """
 
 import functools
+import json
 import multiprocessing
 import os
 import signal
@@ -12,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -21,9 +22,11 @@ from cm_delta_dagster.catalog.catalog import (
     Catalog,
     Claimed,
     CommitOutcome,
+    CommitPolicyChanged,
     CommitProposal,
     CommitSummary,
     HeldByAnother,
+    InactiveState,
     MaintenanceKind,
     MaintenanceRule,
     Ratified,
@@ -31,14 +34,17 @@ from cm_delta_dagster.catalog.catalog import (
     TableIdentifier,
     VersionTaken,
 )
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyRule, PolicyChange
 from cm_delta_dagster.errors import (
     CommitRejectedError,
     InvalidArgumentError,
+    PurgeRefusedError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
 
 NAME = TableIdentifier("main", "sales", "orders")
+OTHER = TableIdentifier("main", "sales", "renamed")
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -89,6 +95,26 @@ def proposal(version: int, *, data_change: bool = True, timestamp: int | None = 
         file_size=100 + version,
         file_modification_time=5000 + version,
         summary=summary(1000 + version if timestamp is None else timestamp, data_change=data_change),
+    )
+
+
+def inline(version: int, *, timestamp: int | None = None, size: int = 0) -> CommitProposal:
+    """A proposal that carries its commit, ``size`` bytes longer than need be."""
+    one = proposal(version, timestamp=timestamp)
+    info = {"txnId": one.summary.txn_id, "inCommitTimestamp": one.summary.in_commit_timestamp}
+    content = json.dumps({"commitInfo": info}).encode() + b" " * size + b"\n"
+    return replace(one, mode=CommitMode.INLINE, content=content, file_size=len(content))
+
+
+def created(version: int, *, operation: str = "WRITE") -> CommitProposal:
+    """What is told of a commit that the creation of its published file has made."""
+    one = proposal(version)
+    name = f"{version:020d}.json"
+    return replace(
+        one,
+        mode=CommitMode.PUT_IF_ABSENT,
+        file_name=name,
+        summary=replace(one.summary, operation=operation, data_change=operation == "WRITE"),
     )
 
 
@@ -179,6 +205,162 @@ def a_dropped_and_recreated_name_fences_clients_of_the_old_table(bench: Bench) -
             with pytest.raises(TableNotFoundError):
                 stale()
         assert catalog.load_table(NAME) == new
+
+
+def a_drop_by_id_spares_the_table_that_has_the_name_now(bench: Bench) -> None:
+    """CM-D8"""
+    with bench.client() as catalog:
+        old = create(catalog)
+        catalog.drop_table(NAME, table_id=old.table_id)
+        catalog.drop_table(NAME, table_id=old.table_id)
+        new = create(catalog)
+        catalog.drop_table(NAME, table_id=old.table_id)
+        with pytest.raises(TableNotFoundError):
+            catalog.drop_table(NAME, table_id=str(uuid.uuid4()))
+        assert catalog.load_table(NAME) == new
+
+
+def a_dropped_table_comes_back_whole_and_only_under_a_free_name(bench: Bench) -> None:
+    """CM-D6, CM-D8"""
+    with bench.client() as catalog:
+        catalog.set_published_version(create(catalog).table_id, 0)
+        old = catalog.load_table(NAME)
+        assert isinstance(catalog.commit(old.table_id, proposal(1)), Ratified)
+        before = catalog.load_table(NAME)
+        catalog.drop_table(NAME)
+        (dropped,) = catalog.inactive_tables()
+        assert (dropped.identifier, dropped.table_id, dropped.location) == (NAME, old.table_id, old.location)
+        assert (dropped.state, dropped.since_ms) == (InactiveState.DROPPED, bench.clock.now)
+        new = create(catalog)
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.undrop_table(old.table_id)
+        catalog.drop_table(NAME, table_id=new.table_id)
+        assert catalog.undrop_table(old.table_id) == before == catalog.undrop_table(old.table_id)
+        assert catalog.load_table(NAME) == before
+        assert isinstance(catalog.commit(old.table_id, proposal(2)), Ratified)
+        assert [table.table_id for table in catalog.inactive_tables("main.sales")] == [new.table_id]
+        assert catalog.inactive_tables("main.other") == ()
+        with pytest.raises(TableNotFoundError):
+            catalog.undrop_table(str(uuid.uuid4()))
+        with pytest.raises(TableNotFoundError):
+            catalog.undrop_table(catalog.create_staging_table(OTHER).table_id)
+
+
+def a_renamed_table_is_the_same_table(bench: Bench) -> None:
+    """CM-D8"""
+    with bench.client() as catalog, bench.client() as stale:
+        old = create(catalog)
+        stale.load_table(NAME)
+        renamed = catalog.rename_table(old.table_id, OTHER)
+        assert renamed == catalog.rename_table(old.table_id, OTHER) == catalog.load_table(OTHER)
+        assert (renamed.table_id, renamed.location) == (old.table_id, old.location)
+        with pytest.raises(TableNotFoundError):
+            catalog.load_table(NAME)
+        assert isinstance(stale.commit(old.table_id, proposal(1)), Ratified)
+        stale.set_published_version(old.table_id, 1)
+        new = create(catalog)
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.rename_table(old.table_id, NAME)
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.rename_table(new.table_id, OTHER)
+        with pytest.raises(TableNotFoundError):
+            stale.drop_table(NAME, table_id=old.table_id)
+        assert (catalog.load_table(OTHER).ratified.latest_version, catalog.load_table(NAME)) == (1, new)
+        with pytest.raises(InvalidArgumentError):
+            catalog.rename_table(old.table_id, TableIdentifier("main", "sales", "a/b"))
+        catalog.drop_table(OTHER)
+        with pytest.raises(TableNotFoundError):
+            catalog.rename_table(old.table_id, TableIdentifier("main", "sales", "third"))
+
+
+def a_renamed_table_is_under_the_rules_of_its_name_now(bench: Bench) -> None:
+    """CM-M5, CM-M7"""
+    kind = MaintenanceKind.DATA_CLEANUP
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_maintenance_rule(MaintenanceRule(scope=str(NAME), kind=kind, allowed=True))
+        assert catalog.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        catalog.rename_table(table_id, OTHER)
+        assert not catalog.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        assert catalog.maintenance_decision(NAME, kind).allowed
+
+
+def a_purge_takes_old_dropped_tables_only_and_for_good(bench: Bench) -> None:
+    """CM-D7, CM-D8"""
+    with bench.client() as catalog:
+        entry = create(catalog)
+        with pytest.raises(PurgeRefusedError):
+            catalog.begin_purge(entry.table_id, min_age_ms=0)
+        catalog.drop_table(NAME)
+        bench.clock.now += 999
+        with pytest.raises(PurgeRefusedError):
+            catalog.begin_purge(entry.table_id, min_age_ms=1000)
+        with pytest.raises(PurgeRefusedError):
+            catalog.finish_purge(entry.table_id)
+        bench.clock.now += 1
+        purging = catalog.begin_purge(entry.table_id, min_age_ms=1000)
+        assert purging == catalog.begin_purge(entry.table_id, min_age_ms=1000) == catalog.inactive_tables()[0]
+        assert (purging.state, purging.location) == (InactiveState.PURGING, entry.location)
+        for late in (
+            lambda: catalog.undrop_table(entry.table_id),
+            lambda: catalog.register_table(entry.table_id, NAME, summary=summary(1)),
+            lambda: catalog.commit(entry.table_id, proposal(1)),
+            lambda: catalog.rename_table(entry.table_id, OTHER),
+        ):
+            with pytest.raises(TableNotFoundError):
+                late()
+        catalog.finish_purge(entry.table_id)
+        catalog.finish_purge(entry.table_id)
+        assert catalog.inactive_tables() == ()
+        with pytest.raises(TableNotFoundError):
+            catalog.begin_purge(entry.table_id, min_age_ms=0)
+        with pytest.raises(TableNotFoundError):
+            catalog.undrop_table(entry.table_id)
+        assert [one.table_id for one in catalog.feed(after=0, limit=9)] == [entry.table_id]
+
+
+def an_abandoned_reservation_is_purged_and_can_no_longer_become_a_table(bench: Bench) -> None:
+    """CM-D5"""
+    with bench.client() as catalog:
+        staging = catalog.create_staging_table(NAME)
+        (found,) = catalog.inactive_tables()
+        assert (found.state, found.table_id) == (InactiveState.STAGING, staging.table_id)
+        with pytest.raises(PurgeRefusedError):
+            catalog.begin_purge(staging.table_id, min_age_ms=1)
+        catalog.begin_purge(staging.table_id, min_age_ms=0)
+        with pytest.raises(TableNotFoundError):
+            catalog.register_table(staging.table_id, NAME, summary=summary(1))
+        catalog.finish_purge(staging.table_id)
+        assert catalog.inactive_tables() == ()
+        assert create(catalog).table_id != staging.table_id
+
+
+def one_of_undrop_and_purge_wins(bench: Bench) -> None:
+    """CM-D7"""
+    with bench.client() as one, bench.client() as two:
+        table_ids = []
+        for number in range(8):
+            name = TableIdentifier("main", "sales", f"t{number}")
+            table_ids.append(create(one, name).table_id)
+            one.drop_table(name)
+
+        def purge(table_id: str) -> bool:
+            try:
+                two.begin_purge(table_id, min_age_ms=0)
+            except PurgeRefusedError:
+                return False
+            return True
+
+        def undrop(table_id: str) -> bool:
+            try:
+                one.undrop_table(table_id)
+            except TableNotFoundError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = [(pool.submit(purge, table), pool.submit(undrop, table)) for table in table_ids]
+            assert all(purged.result() != undropped.result() for purged, undropped in outcomes)
 
 
 def names_are_listed_by_scope_in_order(bench: Bench) -> None:
@@ -586,12 +768,218 @@ def one_of_many_rivals_gets_the_claim(bench: Bench) -> None:
         assert sum(isinstance(answer, Claimed) for answer in answers) == 1
 
 
+# Commit modes
+
+INLINE, PUT_IF_ABSENT = CommitPolicy.parse("inline"), CommitPolicy.parse("put_if_absent")
+STAGED, SWITCHING = CommitPolicy.parse("staged"), CommitPolicy.parse("switching")
+
+
+def an_inline_commit_is_served_unchanged_until_it_is_published(bench: Bench) -> None:
+    """CM-C4, CM-C7, CM-C8, CM-C9"""
+    with bench.client() as catalog, bench.client() as other:
+        table = create(catalog).table_id
+        made = (inline(1), proposal(2), inline(3, size=300_000))
+        for one in made:
+            assert isinstance(catalog.commit(table, one), Ratified)
+        served = other.get_ratified_commits(table)
+        assert [commit.content for commit in served.commits] == [made[0].content, None, made[2].content]
+        assert [commit.file_name for commit in served.commits] == [one.file_name for one in made]
+        assert other.load_table(NAME).ratified == served
+        assert catalog.commit(table, made[0]) == Ratified(
+            version=1, latest_version=3, published_version=0, repeated=True
+        )
+        catalog.set_published_version(table, 2)
+        assert other.get_ratified_commits(table).commits == served.commits[2:]
+        taken = other.commit(table, inline(1))
+        assert isinstance(taken, VersionTaken)
+        assert [commit.content for commit in taken.winners.commits] == [None, None, made[2].content]
+        catalog.set_published_version(table, 3)
+        assert len(catalog.feed(after=0, limit=10)) == 4
+
+
+def inline_content_that_contradicts_its_proposal_is_rejected(bench: Bench) -> None:
+    """CM-C14"""
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        good = inline(1)
+        wrong = (
+            replace(good, content=None),
+            replace(good, file_size=good.file_size + 1),
+            replace(good, content=b"{}\n", file_size=3),
+            replace(good, content=b"\xff\n", file_size=2),
+            replace(good, summary=replace(good.summary, txn_id=str(uuid.uuid4()))),
+            replace(good, summary=replace(good.summary, in_commit_timestamp=4000)),
+            replace(good, mode=CommitMode.STAGED),
+            replace(good, mode=CommitMode.PUT_IF_ABSENT),
+            inline(1, timestamp=1000),
+        )
+        for one in wrong:
+            with pytest.raises(CommitRejectedError, match="Version 1 "):
+                catalog.commit(table, one)
+        assert catalog.get_ratified_commits(table).latest_version == 0
+        assert isinstance(catalog.commit(table, good), Ratified)
+
+
+def the_commit_policy_of_the_narrowest_scope_is_served(bench: Bench) -> None:
+    with bench.client() as catalog, bench.client() as other:
+        table = create(catalog).table_id
+
+        def policy() -> CommitPolicy:
+            served = other.get_ratified_commits(table).commit_policy
+            assert other.load_table(NAME).ratified.commit_policy == served
+            return served
+
+        assert policy() == STAGED
+        auto = CommitPolicy.parse("auto:1000")
+        catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=INLINE))
+        assert policy() == INLINE
+        catalog.set_commit_policy(CommitPolicyRule(scope="main.sales", policy=INLINE))
+        catalog.set_commit_policy(CommitPolicyRule(scope="main.sales", policy=auto))
+        assert policy() == auto
+        assert catalog.change_commit_policy(table, STAGED) is PolicyChange.DONE
+        assert policy() == STAGED
+        assert [(rule.scope, str(rule.policy)) for rule in other.commit_policies()] == [
+            ("main", "inline"),
+            ("main.sales", "auto:1000"),
+            ("main.sales.orders", "staged"),
+        ]
+        catalog.remove_commit_policy("main.sales")
+        assert catalog.change_commit_policy(table, None) is PolicyChange.DONE
+        assert policy() == INLINE
+        assert isinstance(catalog.commit(table, proposal(1)), Ratified)
+        for scope, wrong in (("main.sales.orders", INLINE), ("main", SWITCHING)):
+            with pytest.raises(InvalidArgumentError):
+                catalog.set_commit_policy(CommitPolicyRule(scope=scope, policy=wrong))
+        with pytest.raises(InvalidArgumentError):
+            catalog.change_commit_policy(table, SWITCHING)
+        with pytest.raises(TableNotFoundError):
+            catalog.change_commit_policy(str(uuid.uuid4()), INLINE)
+
+
+def put_if_absent_of_a_wider_scope_is_for_tables_to_come(bench: Bench) -> None:
+    with bench.client() as catalog:
+        old = create(catalog).table_id
+        catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=PUT_IF_ABSENT))
+        new = create(catalog, TableIdentifier("main", "sales", "other")).table_id
+        assert catalog.get_ratified_commits(old).commit_policy == STAGED
+        assert catalog.get_ratified_commits(new).commit_policy == PUT_IF_ABSENT
+        catalog.remove_commit_policy("main")
+        assert catalog.get_ratified_commits(new).commit_policy == PUT_IF_ABSENT
+
+
+def a_table_goes_into_put_if_absent_only_when_everything_is_published(bench: Bench) -> None:
+    """CM-C5, CM-C6"""
+    with bench.client() as catalog, bench.client() as other:
+        table = create(catalog).table_id
+        catalog.commit(table, inline(1))
+        assert catalog.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
+        assert other.commit(table, proposal(2)) == CommitPolicyChanged(policy=SWITCHING)
+        assert isinstance(other.commit(table, proposal(1)), VersionTaken)
+        assert other.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
+        with pytest.raises(CommitRejectedError, match="published up to version 0"):
+            other.record_published(table, created(2))
+        other.set_published_version(table, 1)
+        assert other.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
+        assert catalog.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
+        for one in (proposal(2), inline(2)):
+            assert catalog.commit(table, one) == CommitPolicyChanged(policy=PUT_IF_ABSENT)
+        assert catalog.get_ratified_commits(table).latest_version == 1
+
+
+def a_switch_into_put_if_absent_can_be_taken_back(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        catalog.commit(table, proposal(1))
+        assert catalog.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
+        assert catalog.change_commit_policy(table, INLINE) is PolicyChange.DONE
+        assert isinstance(catalog.commit(table, inline(2)), Ratified)
+
+
+def a_table_leaves_put_if_absent_behind_a_barrier(bench: Bench) -> None:
+    """CM-C5, CM-C6"""
+    with bench.client() as catalog, bench.client() as other:
+        table = create(catalog).table_id
+        assert catalog.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
+        barriers = [created(version, operation="SET COMMIT MODE") for version in (1, 3)]
+        catalog.record_published(table, barriers[0])
+        assert catalog.change_commit_policy(table, STAGED) is PolicyChange.BARRIER_FIRST
+        assert other.commit(table, proposal(2)) == CommitPolicyChanged(policy=SWITCHING)
+        late = created(2)
+        assert other.record_published(table, late) == Ratified(version=2, latest_version=2, published_version=2)
+        for policy in (STAGED, None, INLINE):
+            assert other.change_commit_policy(table, policy) is PolicyChange.BARRIER_FIRST
+        other.record_published(table, barriers[1])
+        assert other.change_commit_policy(table, INLINE) is PolicyChange.DONE
+        assert isinstance(other.commit(table, inline(4)), Ratified)
+        assert catalog.record_published(table, late) == Ratified(
+            version=2, latest_version=4, published_version=3, repeated=True
+        )
+
+
+def a_created_commit_is_recorded_once_and_published_at_once(bench: Bench) -> None:
+    """CM-C5, CM-C6, CM-C2, CM-C3"""
+    with bench.client() as catalog, bench.client() as other:
+        table = create(catalog).table_id
+        with pytest.raises(CommitRejectedError, match="made staged"):
+            catalog.record_published(table, created(1))
+        catalog.change_commit_policy(table, PUT_IF_ABSENT)
+        one = created(1)
+        assert catalog.record_published(table, one) == Ratified(version=1, latest_version=1, published_version=1)
+        repeated = other.record_published(table, one)
+        assert repeated == Ratified(version=1, latest_version=1, published_version=1, repeated=True)
+        served = other.get_ratified_commits(table)
+        assert (served.latest_version, served.published_version, served.commits) == (1, 1, ())
+        assert isinstance(other.record_published(table, created(1)), VersionTaken)
+        assert [entry.version for entry in other.feed(after=0, limit=9)] == [0, 1]
+        two = created(2)
+        wrong = (
+            created(3),
+            replace(two, file_name=f"{2:020d}.{uuid.uuid4()}.json"),
+            replace(two, mode=CommitMode.STAGED),
+            replace(two, summary=replace(two.summary, txn_id="")),
+            replace(two, summary=replace(two.summary, in_commit_timestamp=1001)),
+        )
+        for refused in wrong:
+            with pytest.raises(CommitRejectedError):
+                catalog.record_published(table, refused)
+        with pytest.raises(TableNotFoundError):
+            catalog.record_published(str(uuid.uuid4()), two)
+        assert catalog.get_ratified_commits(table).latest_version == 1
+
+
+def a_table_keeps_its_own_commit_policy_under_another_name(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        catalog.change_commit_policy(table, PUT_IF_ABSENT)
+        catalog.rename_table(table, TableIdentifier("main", "old", "orders"))
+        catalog.set_commit_policy(CommitPolicyRule(scope="main.old", policy=INLINE))
+        assert catalog.get_ratified_commits(table).commit_policy == PUT_IF_ABSENT
+        again = create(catalog).table_id
+        assert catalog.get_ratified_commits(again).commit_policy == STAGED
+
+
 CATALOG_CONTRACT: tuple[Rule, ...] = (
+    an_inline_commit_is_served_unchanged_until_it_is_published,
+    inline_content_that_contradicts_its_proposal_is_rejected,
+    the_commit_policy_of_the_narrowest_scope_is_served,
+    put_if_absent_of_a_wider_scope_is_for_tables_to_come,
+    a_table_goes_into_put_if_absent_only_when_everything_is_published,
+    a_switch_into_put_if_absent_can_be_taken_back,
+    a_table_leaves_put_if_absent_behind_a_barrier,
+    a_created_commit_is_recorded_once_and_published_at_once,
+    a_table_keeps_its_own_commit_policy_under_another_name,
     a_reserved_table_cannot_be_resolved_until_it_is_registered,
     no_two_reservations_share_an_id_or_a_location,
     only_one_of_many_reservations_gets_the_name,
     registering_again_answers_with_the_entry,
     a_dropped_and_recreated_name_fences_clients_of_the_old_table,
+    a_drop_by_id_spares_the_table_that_has_the_name_now,
+    a_dropped_table_comes_back_whole_and_only_under_a_free_name,
+    a_renamed_table_is_the_same_table,
+    a_renamed_table_is_under_the_rules_of_its_name_now,
+    a_purge_takes_old_dropped_tables_only_and_for_good,
+    an_abandoned_reservation_is_purged_and_can_no_longer_become_a_table,
+    one_of_undrop_and_purge_wins,
     names_are_listed_by_scope_in_order,
     names_that_would_break_paths_are_refused,
     commits_are_ratified_in_order_and_served_until_published,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -17,6 +18,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.clean_log import clean_log
 from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
+from cm_delta_dagster.operations.commit_mode import set_commit_policy
 from cm_delta_dagster.operations.create import (
     TableDesign,
     create_table,
@@ -30,7 +32,7 @@ from cm_delta_dagster.protocol.file_actions import removes_of
 from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
 from tests.model.calls import Call
 from tests.model.explorer import Cast
-from tests.model.observation import Cleaned, Created, Published, Read, Wrote
+from tests.model.observation import Chosen, Cleaned, Created, Published, Read, Wrote
 from tests.model.reference import require
 from tests.model.runs import Member
 
@@ -47,7 +49,15 @@ class Mode:
     choose: Callable[[Table], None] | None = None
 
 
-MODES: Mapping[str, Mode] = {"staged": Mode()}
+def _chosen(policy: str) -> Mode:
+    return Mode(choose=lambda table: set_commit_policy(table, CommitPolicy.parse(policy)))
+
+
+MODES: Mapping[str, Mode] = {
+    "staged": Mode(),
+    "inline": _chosen("inline"),
+    "put-if-absent": _chosen("put_if_absent"),
+}
 """Every commit mode, and mixtures of them, by name: each cast is explored in each."""
 
 
@@ -104,6 +114,16 @@ def publisher(name: str = "publisher") -> Member:
     return Member(name=name, act=act)
 
 
+def chooser(policy: str, name: str = "chooser") -> Member:
+    """Has commits made another way from now on."""
+
+    def act(client: DeltaClient) -> Chosen:
+        set_commit_policy(client.table(NAME), CommitPolicy.parse(policy))
+        return Chosen(policy)
+
+    return Member(name=name, act=act)
+
+
 def _read(snapshot: Snapshot) -> tuple[int, frozenset[str], int]:
     return snapshot.version, rows_of(snapshot), snapshot.timestamp_ms
 
@@ -126,8 +146,8 @@ def historian(name: str = "observer", *, kept: int = 0) -> Member:
 
     def act(client: DeltaClient) -> Read:
         table = client.table(NAME)
-        feed = client.catalog.feed(after=0, limit=1000)
         found = [table.snapshot()]
+        feed = client.catalog.feed(after=0, limit=1000)
         for version in range(found[0].version - 1, -1, -1):
             try:
                 found.append(table.snapshot(version=version))

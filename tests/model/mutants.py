@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import sqlalchemy as sa
+
 from cm_delta_dagster.catalog.catalog import (
     Catalog,
     CommitOutcome,
@@ -21,6 +23,8 @@ from cm_delta_dagster.catalog.catalog import (
     TableIdentifier,
     VersionTaken,
 )
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, PolicyChange
+from cm_delta_dagster.catalog.sql.schema import TABLES
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
@@ -34,7 +38,19 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.storage.store import Store
-from tests.model.casts import NAME, SCHEMA, cast, commit_row, creation, creator_with_rows, reader, row, rows_of, writer
+from tests.model.casts import (
+    NAME,
+    SCHEMA,
+    cast,
+    chooser,
+    commit_row,
+    creation,
+    creator_with_rows,
+    reader,
+    row,
+    rows_of,
+    writer,
+)
 from tests.model.explorer import Cast
 from tests.model.observation import Cleaned, Created, Published, Read, Wrote
 from tests.model.reference import parse
@@ -82,6 +98,35 @@ class CatalogThatForgetsSilently(Forwarding):
     def get_ratified_commits(self, table_id: str, **range_: Any) -> RatifiedCommits:
         answer: RatifiedCommits = self.real.get_ratified_commits(table_id, **range_)
         return replace(answer, commits=())
+
+
+class CatalogWithoutBarrier(Forwarding):
+    """Leaves put-if-absent at once, although writers may be about to create a file."""
+
+    def change_commit_policy(self, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
+        answer: PolicyChange = self.real.change_commit_policy(table_id, policy)
+        if answer is PolicyChange.BARRIER_FIRST:
+            change = sa.update(TABLES).values(commit_policy=str(policy), barrier_after=None)
+            self.real._database.write(lambda connection: connection.execute(change))
+            return PolicyChange.DONE
+        return answer
+
+
+class CatalogThatSwitchesUnpublished(Forwarding):
+    """Goes over to put-if-absent while ratified commits are not published."""
+
+    def change_commit_policy(self, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
+        self.real.change_commit_policy(table_id, policy)
+        change = sa.update(TABLES).values(commit_policy=str(policy))
+        self.real._database.write(lambda connection: connection.execute(change))
+        return PolicyChange.DONE
+
+
+class CatalogThatIsNotTold(Forwarding):
+    """The client keeps to itself which files it has created and found."""
+
+    def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified:
+        return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
 
 
 class StoreThatReusesStagedFile(Forwarding):
@@ -333,6 +378,9 @@ class Mutant:
     modes: tuple[str, ...] = ("staged",)
 
 
+BOTH = ("staged", "inline")
+
+
 def _published(table: Table, version: int) -> str:
     return f"{log_files.log_directory(table.location)}/{log_files.commit_file_name(version)}"
 
@@ -364,32 +412,47 @@ def _broken(name: str, store: Callable[[Any], Any]) -> Member:
 
 MUTANTS: Mapping[str, Mutant] = {
     "a catalog that skips the version check": Mutant(
-        _with_catalog(CatalogWithoutVersionCheck, writer("a"), writer("b")), "was ratified after version"
+        _with_catalog(CatalogWithoutVersionCheck, writer("a"), writer("b")), "was ratified after version", BOTH
     ),
     "a catalog that forgets before publishing": Mutant(
-        _with_catalog(ForgetfulCatalog, writer("a"), reader()), "published"
+        _with_catalog(ForgetfulCatalog, writer("a"), reader()), "published", BOTH
     ),
     "a catalog that serves no unpublished commits": Mutant(
-        _with_catalog(CatalogThatForgetsSilently, writer("a"), reader()), "serves no commit"
+        _with_catalog(CatalogThatForgetsSilently, writer("a"), reader()), "serves no commit", BOTH
+    ),
+    "a catalog that leaves put-if-absent without a barrier": Mutant(
+        _with_catalog(CatalogWithoutBarrier, writer("a"), chooser("staged")),
+        "published but not ratified|not the ratified|did not know of every commit",
+        ("put-if-absent",),
+    ),
+    "a catalog that goes into put-if-absent unpublished": Mutant(
+        _with_catalog(CatalogThatSwitchesUnpublished, writer("a"), chooser("put_if_absent")),
+        "before everything was published|reported as not committed",
+        BOTH,
+    ),
+    "a writer that does not tell the catalog what it finds": Mutant(
+        _of(writer("a"), replace(writer("b"), broken_catalog=CatalogThatIsNotTold)),
+        "failed although nothing was lost",
+        ("put-if-absent",),
     ),
     "a writer that does not ask the catalog": Mutant(
-        _of(writer_without_catalog("a"), reader()), "published but not ratified"
+        _of(writer_without_catalog("a"), reader()), "published but not ratified", BOTH
     ),
     "a publisher that starts with the newest": Mutant(
-        _of(writer("a"), writer("b"), publisher_of_the_newest_first(), crashes=2), "was published after version"
+        _of(writer("a"), writer("b"), publisher_of_the_newest_first(), crashes=2), "was published after version", BOTH
     ),
     "a publisher that announces before it publishes": Mutant(
-        _of(writer("a"), publisher_that_announces_first()), "reported as published"
+        _of(writer("a"), publisher_that_announces_first()), "reported as published", BOTH
     ),
     "a publisher that changes the bytes": Mutant(
-        _of(_broken("a", StoreThatRewritesWhatItPublishes)), "are not the ratified"
+        _of(_broken("a", StoreThatRewritesWhatItPublishes)), "are not the ratified", BOTH
     ),
     "a reader that trusts _staged_commits": Mutant(_of(writer("a"), reader_of_staged_files()), "was read"),
     "a reader that goes above the catalog's latest version": Mutant(
-        _of(writer("a"), reader_of_the_directory()), "the catalog had answered"
+        _of(writer("a"), reader_of_the_directory()), "the catalog had answered", ("staged", "inline", "put-if-absent")
     ),
     "a reader that sees published commits only": Mutant(
-        _of(writer("a"), reader_of_published_files_only()), "was read as"
+        _of(writer("a"), reader_of_published_files_only()), "was read as", BOTH
     ),
     "a writer that reuses its staged file after a lost race": Mutant(
         _of(writer("b"), _broken("a", StoreThatReusesStagedFile)), "version 2 says"
@@ -398,13 +461,13 @@ MUTANTS: Mapping[str, Mutant] = {
         _of(replace(writer("a"), broken_catalog=lambda real: StaleClock(real, 1))), "version 1 says"
     ),
     "a writer that retries after a lost answer": Mutant(
-        _of(writer_that_retries_what_may_have_happened("a"), losses=1), "a second time"
+        _of(writer_that_retries_what_may_have_happened("a"), losses=1), "a second time", BOTH
     ),
     "a writer that takes a lost answer for a failure": Mutant(
-        _of(writer_that_gives_up("a"), losses=1), "reported as not committed"
+        _of(writer_that_gives_up("a"), losses=1), "reported as not committed", BOTH
     ),
     "a writer that takes unknown for success": Mutant(
-        _of(writer_that_takes_unknown_for_success("a"), losses=1), "was acknowledged"
+        _of(writer_that_takes_unknown_for_success("a"), losses=1), "was acknowledged", BOTH
     ),
     "a cleaner that deletes every staged file": Mutant(
         _of(writer("a"), cleaner_of_everything_staged()), "still serves|does not exist"

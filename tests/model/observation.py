@@ -4,7 +4,8 @@ import re
 import typing
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import Ratified, RatifiedCommits, TableEntry, VersionTaken
+from cm_delta_dagster.catalog.catalog import CommitPolicyChanged, Ratified, RatifiedCommits, TableEntry, VersionTaken
+from cm_delta_dagster.catalog.commit_policy import CommitPolicyKind, PolicyChange
 from cm_delta_dagster.errors import CommitStateUnknownError, TableAlreadyExistsError
 from tests.model.calls import CATALOG, Answer, Call
 from tests.model.reference import Model, TableModel, Violation, parse, require
@@ -58,6 +59,13 @@ class Cleaned:
     num_files: int
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """A commit policy that somebody has chosen."""
+
+    policy: str
+
+
 def observe(model: Model, call: Call, answer: Answer, published_zero: typing.Callable[[str], bytes | None]) -> Model:
     """The model after a call that took effect. ``published_zero`` reads version 0 of a location as storage has it now."""
     if call.service == CATALOG:
@@ -88,7 +96,10 @@ def _observe_change(model: Model, call: Call) -> Model:
         # Checkpoints and hints are judged by what is read with them, version 0 when the table gets its name; which old
         # commits may be deleted is judged by what is readable afterwards.
         return model
-    return model.with_table(table_id, table.publish(int(commit[1]), data))
+    version = int(commit[1])
+    if version == table.latest + 1:
+        return model.with_table(table_id, table.create(version, name, data))
+    return model.with_table(table_id, table.publish(version, data))
 
 
 def _observe_catalog(
@@ -112,12 +123,30 @@ def _observe_catalog(
         return model.with_table(table_id, model.table(table_id).announce(call.argument(1, "version")))
     if call.method == "commit":
         return _observe_commit(model, call, value)
+    if call.method == "record_published":
+        return _observe_record(model, call, value)
+    if call.method == "change_commit_policy" and value is PolicyChange.DONE:
+        table_id, policy = call.argument(0, "table_id"), call.argument(1, "policy")
+        creates = policy is not None and policy.kind is CommitPolicyKind.PUT_IF_ABSENT
+        return model.with_table(table_id, model.table(table_id).choose(creates=creates))
     return model
 
 
-def _observe_commit(model: Model, call: Call, outcome: Ratified | VersionTaken) -> Model:
+def _observe_record(model: Model, call: Call, outcome: Ratified | VersionTaken) -> Model:
+    table_id, proposal = call.argument(0, "table_id"), call.argument(1, "proposal")
+    require(isinstance(outcome, Ratified), f"version {proposal.version} was created, the catalog knows another commit")
+    assert isinstance(outcome, Ratified)
+    table = model.table(table_id).tell(proposal.version, proposal.summary.txn_id, repeated=outcome.repeated)
+    require(outcome.latest_version == table.told, f"the catalog knows {table.told}, not {outcome.latest_version}")
+    return model.with_table(table_id, table)
+
+
+def _observe_commit(model: Model, call: Call, outcome: Ratified | VersionTaken | CommitPolicyChanged) -> Model:
     table_id, proposal = call.argument(0, "table_id"), call.argument(1, "proposal")
     table = model.table(table_id)
+    if isinstance(outcome, CommitPolicyChanged):
+        require(not outcome.policy.through_catalog, f"a proposal was refused under the policy {outcome.policy}")
+        return model
     if isinstance(outcome, VersionTaken):
         require(proposal.version <= table.latest, f"version {proposal.version} was refused as taken but it is free")
         _check_served(table, outcome.winners, start=proposal.version)
@@ -130,7 +159,7 @@ def _observe_commit(model: Model, call: Call, outcome: Ratified | VersionTaken) 
         table = table.ratify(
             proposal.version,
             proposal.file_name,
-            getattr(proposal, "content", None),
+            proposal.content,
             txn_id=proposal.summary.txn_id,
             timestamp=proposal.summary.in_commit_timestamp,
         )
@@ -153,6 +182,10 @@ def _check_entry(model: Model, entry: TableEntry) -> None:
 def _check_served(table: TableModel, answer: RatifiedCommits, *, start: int = 0, end: int | None = None) -> None:
     served = [(commit.version, commit.file_name) for commit in answer.commits]
     versions = [version for version, _ in served]
+    for commit in answer.commits:
+        if commit.content is not None and commit.version <= table.told:
+            same = commit.content == table.ratified[commit.version].data
+            require(same, f"the catalog serves another content of version {commit.version} than was ratified")
     require(versions == list(range(versions[0], versions[0] + len(versions))) if versions else True, "a gap is served")
     table.check_served(answer.latest_version, answer.published_version, served, start=start, end=end)
 

@@ -49,7 +49,8 @@ class Ratified:
 class TableModel:
     """One table. Versions are positions in ``ratified``, so they are contiguous and have one content each.
 
-    ``published`` is how far ``_delta_log`` reaches, ``announced`` how far the catalog was told that it does.
+    ``published`` is how far ``_delta_log`` reaches, ``announced`` how far the catalog was told that it does. With ``creates``
+    the creation of the next published file is its ratification; of ``untold`` such versions the catalog does not know yet.
     """
 
     location: str
@@ -57,10 +58,39 @@ class TableModel:
     staged: frozenset[tuple[str, bytes]] = frozenset()
     published: int = -1
     announced: int = -1
+    creates: bool = False
+    untold: int = 0
 
     @property
     def latest(self) -> int:
         return len(self.ratified) - 1
+
+    @property
+    def told(self) -> int:
+        """The latest version that the catalog knows of."""
+        return self.latest - self.untold
+
+    def create(self, version: int, name: str, data: bytes) -> "TableModel":
+        """Ratified and published in one, by the file ``name``."""
+        require(self.creates, f"version {version} was published but not ratified")
+        require(self.published == self.latest, f"version {version} was created before {self.latest} was published")
+        content = parse(data)
+        ratified = self.ratify(version, name, data, txn_id=content.txn_id, timestamp=content.timestamp)
+        return replace(ratified, published=version, untold=self.untold + 1)
+
+    def tell(self, version: int, txn_id: str, *, repeated: bool) -> "TableModel":
+        require(version <= self.latest, f"version {version} was recorded but never created")
+        require(parse(self.ratified[version].data).txn_id == txn_id, f"version {version} was recorded as txn {txn_id}")
+        require(repeated is (version <= self.told), f"version {version} was recorded, known was {self.told}")
+        if repeated:
+            return self
+        require(version == self.told + 1, f"version {version} was recorded after {self.told}")
+        return replace(self, untold=self.untold - 1, announced=version)
+
+    def choose(self, *, creates: bool) -> "TableModel":
+        require(creates or not self.untold, "the commit policy changed while the catalog did not know of every commit")
+        require(not creates or self.published == self.latest, "put-if-absent began before everything was published")
+        return replace(self, creates=creates)
 
     def stage(self, name: str, data: bytes) -> "TableModel":
         require(name not in dict(self.staged), f"the staged file {name} was written a second time")
@@ -116,13 +146,13 @@ class TableModel:
         self, latest: int, published: int, served: Iterable[tuple[int, str]], *, start: int = 0, end: int | None = None
     ) -> None:
         """An answer of the catalog: its latest version, its published mark, and versions with names within the range."""
-        require(latest == self.latest, f"the catalog answers latest version {latest}, it is {self.latest}")
+        require(latest == self.told, f"the catalog answers latest version {latest}, it is {self.told}")
         require(published <= self.published, f"the catalog answers published {published}, it is {self.published}")
         named = list(served)
         for version, name in named:
-            right = version <= self.latest and name == self.ratified[version].name
+            right = version <= self.told and name == self.ratified[version].name
             require(right, f"the catalog names {name} for version {version}, which is not what was ratified")
-        last = self.latest if end is None else min(end, self.latest)
+        last = self.told if end is None else min(end, self.told)
         wanted = range(max(start, published + 1), last + 1)
         missing = set(wanted) - {version for version, _ in named}
         require(not missing, f"the catalog serves no commit for the unpublished versions {sorted(missing)}")

@@ -10,12 +10,18 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.errors import CommitConflictError, CommitStateUnknownError, TableAlreadyExistsError
+from cm_delta_dagster.errors import (
+    CommitConflictError,
+    CommitRetriesExceededError,
+    CommitStateUnknownError,
+    TableAlreadyExistsError,
+)
 from tests.model.casts import (
     HOUR_MS,
     MODES,
     cast,
     checkpointer,
+    chooser,
     creation,
     creator,
     creator_with_rows,
@@ -30,10 +36,14 @@ from tests.model.casts import (
     writer,
 )
 from tests.model.explorer import Cast, Counts, Explorer
-from tests.model.observation import Cleaned, Created, Read, Wrote
+from tests.model.observation import Chosen, Cleaned, Created, Read, Wrote
+from tests.model.runs import SETTINGS
 
 Tell = Callable[[str], None]
 EACH_MODE = pytest.mark.parametrize("mode", MODES)
+# Large casts: inline differs from staged only by a file that is not written.
+UNLIKE_MODES = pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "inline"])
+FEW_ATTEMPTS = replace(SETTINGS, max_commit_attempts=4)
 
 
 def explore(cast: Cast, tell: Tell) -> Explorer:
@@ -75,7 +85,7 @@ def test_two_writers_lose_and_invent_nothing(mode: str, tell: Tell) -> None:
     assert versions_of(explorer, "a") == versions_of(explorer, "b") == {1, 2}
 
 
-@EACH_MODE
+@UNLIKE_MODES
 def test_two_losses_in_a_row_are_an_unknown_outcome_and_never_a_wrong_one(mode: str, tell: Tell) -> None:
     """CM-W4."""
     explorer = explore(
@@ -163,13 +173,46 @@ def test_checkpoints_and_checksums_beside_readers_change_nothing_that_is_read(mo
     assert versions_read(explorer) == {(0, 0), (0, 1), (1, 1)}
 
 
-@EACH_MODE
+@UNLIKE_MODES
 def test_three_writers_on_one_version_become_three_versions(mode: str, tell: Tell) -> None:
     """CM-C3, OCC-12."""
     three = [writer(name, starts=stages) for name in ("a", "b", "c")]
     explorer = explore(cast("three writers on one version", *three, mode=mode), tell)
     for name in ("a", "b", "c"):
         assert versions_of(explorer, name) == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("mode", "policy"),
+    [
+        ("staged", "inline"),
+        ("staged", "put_if_absent"),
+        ("inline", "put_if_absent"),
+        ("put-if-absent", "inline"),
+    ],
+)
+def test_writers_beside_a_change_of_the_commit_mode_lose_nothing(mode: str, policy: str, tell: Tell) -> None:
+    """CM-C3, CM-C5, CM-C6, CM-P2."""
+    # A switch that was left half-done is completed by whoever chooses next; until then writers wait.
+    members = (writer("a", may_fail=(CommitRetriesExceededError,), settings=FEW_ATTEMPTS), chooser(policy))
+    changed = cast(f"writer and choice of {policy}", *members, mode=mode, losses=1, delays=True)
+    explorer = explore(replace(changed, recovery=(chooser(policy, "late chooser"), *changed.recovery)), tell)
+    assert {ended.result for ended in explorer.results("chooser") if ended.error is None} == {Chosen(policy)}
+    assert versions_of(explorer, "a") >= {1}
+
+
+@pytest.mark.model_full
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("policies", [("staged", "inline"), ("staged", "put_if_absent")])
+def test_two_changes_of_the_commit_mode_at_once_beside_a_writer_lose_nothing(
+    policies: tuple[str, str], tell: Tell
+) -> None:
+    """CM-C3, CM-C5, CM-C6."""
+    choosers = (chooser(policies[0]), chooser(policies[1], "other"))
+    late = writer("a", may_fail=(CommitRetriesExceededError,), settings=FEW_ATTEMPTS)
+    changed = cast(f"writer and choices of {' and '.join(policies)}", late, *choosers, mode="put-if-absent")
+    explorer = explore(replace(changed, recovery=(chooser("staged", "late chooser"), *changed.recovery)), tell)
+    assert versions_of(explorer, "a") >= {1, 2}
 
 
 def test_of_two_creators_of_one_name_one_makes_the_table_and_the_other_is_told(tell: Tell) -> None:
@@ -204,7 +247,7 @@ def test_two_who_write_to_or_create_one_name_both_have_their_rows(tell: Tell) ->
         assert versions_of(explorer, name) == {0, 1}
 
 
-@EACH_MODE
+@UNLIKE_MODES
 @pytest.mark.parametrize("seed", [20261121])
 def test_samples_of_a_large_cast_keep_the_protocol(mode: str, seed: int, tell: Tell) -> None:
     writers = [writer(f"w{number}", skew_ms=1000 * (number - 2)) for number in range(4)]

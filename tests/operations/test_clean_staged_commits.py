@@ -9,6 +9,8 @@ from cm_delta_dagster.catalog.catalog import MaintenanceKind, RatifiedCommit
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits, plan_clean_staged_commits
+from cm_delta_dagster.operations.publish import publish
+from cm_delta_dagster.protocol.actions import AddFile
 from tests.operations.lake import Lake, broken_storage
 
 STAGED = "_delta_log/_staged_commits"
@@ -35,6 +37,31 @@ def test_old_staged_files_of_published_versions_are_deleted(lake: Lake, table: T
     result = clean_staged_commits(table)
     assert (result.num_files, lake.files(table, STAGED)) == (2, set())
     assert lake.reopened().table("main.test.t").snapshot().num_files == 1
+
+
+def test_the_staged_file_of_a_lost_race_goes_and_never_before_its_version_is_published(
+    lake: Lake, table: Table
+) -> None:
+    """CM-W3, CM-W5, CM-C7"""
+    loser = table.start_transaction(table.snapshot(), operation="WRITE")
+    loser.add_files(
+        [
+            AddFile(
+                path="day=2026-01-01/late.parquet", partition_values={"day": "2026-01-01"}, size=1, modification_time=1
+            )
+        ]
+    )
+    lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}.json")
+    lake.append(table)
+    assert loser.commit().version == 2
+    lost = [name for name in lake.files(table, STAGED) if name.startswith(f"{1:020d}")]
+    assert len(lost) == 2
+    lake.clock.pass_days(2)
+    assert clean_staged_commits(table).num_files == 0
+    lake.store.fails = lambda method, argument: None
+    publish(table)
+    assert clean_staged_commits(table).num_files == 3
+    assert lake.reopened().table("main.test.t").snapshot().num_files == 2
 
 
 def test_the_plan_names_the_files_and_deletes_nothing(lake: Lake, table: Table) -> None:

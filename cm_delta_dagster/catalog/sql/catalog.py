@@ -1,8 +1,8 @@
 """``SqlCatalog``: the catalog seam over one SQL database.
 
 Room: catalog.sql. Headings "Catalog-managed tables", "Maintenance operations". This module puts each operation into its
-transaction; what the operation does is in ``tables``, ``commits``, ``maintenance``,
-``pins`` and ``feed``.
+transaction; what the operation does is in ``tables``, ``lifecycle``, ``commits``, ``policies``,
+``maintenance``, ``pins`` and ``feed``.
 """
 
 import time
@@ -16,15 +16,20 @@ from cm_delta_dagster.catalog.catalog import (
     FeedEntry,
     FeedPage,
     HeldByAnother,
+    InactiveTable,
     MaintenanceDecision,
     MaintenanceKind,
     MaintenanceRule,
+    Ratified,
+    RatifiedCommit,
     RatifiedCommits,
     StagingTable,
     TableEntry,
     TableIdentifier,
+    VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import commits, feed, maintenance, names, pins, tables
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
+from cm_delta_dagster.catalog.sql import accepted, commits, feed, lifecycle, maintenance, names, pins, policies, tables
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -97,10 +102,39 @@ class SqlCatalog:
         """Resolve a name, in one statement. Raises TableNotFoundError."""
         return self._database.read(lambda connection: tables.load_table(connection, identifier))
 
-    def drop_table(self, identifier: TableIdentifier) -> None:
+    def drop_table(self, identifier: TableIdentifier, *, table_id: str | None = None) -> None:
         """Free the name; log and data stay. Raises TableNotFoundError."""
         now_ms = self._now_ms()
-        self._database.write(lambda connection: tables.drop_table(connection, identifier, now_ms=now_ms))
+        self._database.write(
+            lambda connection: tables.drop_table(connection, identifier, table_id=table_id, now_ms=now_ms)
+        )
+
+    def inactive_tables(self, scope: str = "") -> tuple[InactiveTable, ...]:
+        """Reserved, dropped and half-purged tables. Raises InvalidArgumentError."""
+        parts = names.scope_parts(scope) if scope else ()
+        return self._database.read(lambda connection: lifecycle.inactive_tables(connection, parts))
+
+    def undrop_table(self, table_id: str) -> TableEntry:
+        """Give the name back. Raises TableNotFoundError, TableAlreadyExistsError."""
+        return self._database.write(lambda connection: lifecycle.undrop_table(connection, table_id))
+
+    def rename_table(self, table_id: str, identifier: TableIdentifier) -> TableEntry:
+        """Another name. Raises TableNotFoundError, TableAlreadyExistsError, InvalidArgumentError."""
+        names.check_identifier(identifier)
+        return self._database.write(lambda connection: lifecycle.rename_table(connection, table_id, identifier))
+
+    def begin_purge(self, table_id: str, *, min_age_ms: int) -> InactiveTable:
+        """Out of reach for good. Raises TableNotFoundError, PurgeRefusedError, InvalidArgumentError."""
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: lifecycle.begin_purge(
+                connection, table_id, warehouse=self._warehouse, min_age_ms=min_age_ms, now_ms=now_ms
+            )
+        )
+
+    def finish_purge(self, table_id: str) -> None:
+        """The files are gone. Raises PurgeRefusedError."""
+        self._database.write(lambda connection: lifecycle.finish_purge(connection, table_id))
 
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
         """Names under ``scope``, sorted. Raises InvalidArgumentError."""
@@ -113,12 +147,44 @@ class SqlCatalog:
         now_ms = self._now_ms()
         return self._database.write(lambda connection: commits.commit(connection, table_id, proposal, now_ms=now_ms))
 
+    def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
+        """Take note. Raises CommitRejectedError, TableNotFoundError."""
+        names.check_published(proposal)
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: commits.record_published(connection, table_id, proposal, now_ms=now_ms)
+        )
+
+    def set_commit_policy(self, rule: CommitPolicyRule) -> None:
+        """Create or replace the rule of a catalog or a schema. Raises InvalidArgumentError."""
+        names.scope_parts(rule.scope)
+        self._database.write(lambda connection: policies.set_rule(connection, rule))
+
+    def remove_commit_policy(self, scope: str) -> None:
+        """Back to the wider scope or the default. Raises InvalidArgumentError for a malformed scope."""
+        names.scope_parts(scope)
+        self._database.write(lambda connection: policies.remove_rule(connection, scope))
+
+    def change_commit_policy(self, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
+        """Set, or say what has to come first. Raises TableNotFoundError, InvalidArgumentError."""
+        return self._database.write(lambda connection: policies.change(connection, table_id, policy))
+
+    def commit_policies(self) -> tuple[CommitPolicyRule, ...]:
+        """Every rule, by scope."""
+        return self._database.read(policies.rules)
+
     def get_ratified_commits(
         self, table_id: str, *, start: int | None = None, end: int | None = None
     ) -> RatifiedCommits:
         """Unpublished ratified commits in the inclusive range, and the head. Raises TableNotFoundError."""
         return self._database.read(
             lambda connection: commits.get_ratified_commits(connection, table_id, start=start, end=end)
+        )
+
+    def accepted_commits(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
+        """Records of versions, published or not, in one statement. Raises TableNotFoundError."""
+        return self._database.read(
+            lambda connection: accepted.accepted_commits(connection, table_id, start=start, end=end)
         )
 
     def set_published_version(self, table_id: str, version: int) -> None:
@@ -139,9 +205,13 @@ class SqlCatalog:
         """Every rule, by scope and kind."""
         return self._database.read(maintenance.rules)
 
-    def maintenance_decision(self, identifier: TableIdentifier, kind: MaintenanceKind) -> MaintenanceDecision:
+    def maintenance_decision(
+        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
+    ) -> MaintenanceDecision:
         """The rule of the longest scope, else the default. Does not ask whether the table exists."""
-        return self._database.read(lambda connection: maintenance.decision(connection, identifier, kind))
+        return self._database.read(
+            lambda connection: maintenance.decision(connection, identifier, kind, table_id=table_id)
+        )
 
     def claim_maintenance(
         self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int

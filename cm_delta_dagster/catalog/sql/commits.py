@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.catalog import (
-    CommitMode,
     CommitOutcome,
+    CommitPolicyChanged,
     CommitProposal,
     CommitSummary,
     Ratified,
@@ -19,6 +19,8 @@ from cm_delta_dagster.catalog.catalog import (
     RatifiedCommits,
     VersionTaken,
 )
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.sql.policies import EFFECTIVE_POLICY
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, FEED_COUNTER, TABLES
 from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError, TableNotFoundError
 
@@ -29,6 +31,7 @@ COMMIT_COLUMNS = (
     COMMITS.c.file_modification_time,
     COMMITS.c.txn_id,
     COMMITS.c.in_commit_timestamp,
+    COMMITS.c.content,
 )
 
 _THE_TABLE = sa.and_(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
@@ -37,6 +40,7 @@ _HEAD_COLUMNS = (
     TABLES.c.published_version,
     TABLES.c.latest_data_version,
     TABLES.c.latest_in_commit_timestamp,
+    EFFECTIVE_POLICY,
 )
 _LOCKED_HEAD = sa.select(*_HEAD_COLUMNS).where(_THE_TABLE).with_for_update()
 _ADVANCE = (
@@ -86,6 +90,15 @@ _PUBLISH = (
     )
     .values(published_version=sa.bindparam("published"))
 )
+_FORGET = (
+    sa.update(COMMITS)
+    .where(
+        COMMITS.c.table_id == sa.bindparam("of_table"),
+        COMMITS.c.version <= sa.bindparam("published"),
+        COMMITS.c.content.is_not(None),
+    )
+    .values(content=None)
+)
 _HEAD = sa.select(*_HEAD_COLUMNS).where(_THE_TABLE)
 
 _FIRST_VERSION, _LAST_VERSION = 0, 2**63 - 1
@@ -96,9 +109,41 @@ def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *
     head = connection.execute(_LOCKED_HEAD, {"of_table": table_id}).one_or_none()
     if head is None:
         raise unknown_table(table_id)
-    latest, published, latest_data, latest_timestamp = head
-    if proposal.version <= latest:
+    if proposal.version <= head.latest_version:
         return _taken_or_repeated(connection, table_id, proposal, head)
+    policy = CommitPolicy.parse(head.commit_policy)
+    if not policy.through_catalog:
+        return CommitPolicyChanged(policy=policy)
+    _ratify(connection, table_id, proposal, head, now_ms=now_ms)
+    return Ratified(version=proposal.version, latest_version=proposal.version, published_version=head.published_version)
+
+
+def record_published(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int
+) -> Ratified | VersionTaken:
+    """Ratified and published in one, by a file that is there already; under the lock of the table's row."""
+    head = connection.execute(_LOCKED_HEAD, {"of_table": table_id}).one_or_none()
+    if head is None:
+        raise unknown_table(table_id)
+    if proposal.version <= head.latest_version:
+        rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
+        if rows and rows[0].txn_id == proposal.summary.txn_id:
+            return _repeated(proposal, head)
+        return VersionTaken(proposed_version=proposal.version, winners=ratified_commits(head, rows))
+    policy = CommitPolicy.parse(head.commit_policy)
+    if policy.through_catalog or head.published_version != head.latest_version:
+        raise CommitRejectedError(
+            f"Version {proposal.version} of table {table_id} was reported as made by creating its file, but commits of that "
+            f"table are made {policy.kind.value} and it is published up to version {head.published_version} of "
+            f"{head.latest_version}. Somebody wrote into its _delta_log without asking the catalog."
+        )
+    _ratify(connection, table_id, proposal, head, now_ms=now_ms)
+    set_published_version(connection, table_id, proposal.version)
+    return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
+
+
+def _ratify(connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, now_ms: int) -> None:
+    latest, latest_timestamp = head.latest_version, head.latest_in_commit_timestamp
     if proposal.version > latest + 1:
         raise CommitRejectedError(
             f"Version {proposal.version} of table {table_id} was proposed, but the latest is {latest}: versions are "
@@ -110,9 +155,8 @@ def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *
             f"{proposal.summary.in_commit_timestamp}, not later than {latest_timestamp} of version {latest}: each has "
             "to be greater than the one before."
         )
-    data_version = proposal.version if proposal.summary.data_change else latest_data
+    data_version = proposal.version if proposal.summary.data_change else head.latest_data_version
     insert_commit(connection, table_id, proposal, data_version=data_version, now_ms=now_ms)
-    return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
 
 
 def insert_commit(
@@ -148,6 +192,7 @@ def insert_commit(
             "ratified_ms": now_ms,
             "metrics": json.dumps(dict(summary.metrics)),
             "tags": json.dumps(dict(summary.tags)),
+            "content": proposal.content,
         },
     )
 
@@ -167,14 +212,18 @@ def initial_commit(summary: CommitSummary) -> CommitProposal:
 def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any) -> CommitOutcome:
     rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
     if rows and rows[0].file_name == proposal.file_name:
-        return Ratified(
-            version=proposal.version,
-            latest_version=head.latest_version,
-            published_version=head.published_version,
-            repeated=True,
-        )
+        return _repeated(proposal, head)
     winners = ratified_commits(head, rows)
     return VersionTaken(proposed_version=proposal.version, winners=winners)
+
+
+def _repeated(proposal: CommitProposal, head: Any) -> Ratified:
+    return Ratified(
+        version=proposal.version,
+        latest_version=head.latest_version,
+        published_version=head.published_version,
+        repeated=True,
+    )
 
 
 def get_ratified_commits(
@@ -206,16 +255,19 @@ def ratified_commits(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
                 file_modification_time=row.file_modification_time,
                 txn_id=row.txn_id,
                 in_commit_timestamp=row.in_commit_timestamp,
+                content=row.content,
             )
             for row in rows
             if row.version is not None
         ),
+        commit_policy=CommitPolicy.parse(head.commit_policy),
     )
 
 
 def set_published_version(connection: sa.Connection, table_id: str, version: int) -> None:
-    """Forwards only, and only up to the latest version."""
+    """Forwards only, and only up to the latest version; then the content of inline commits is in ``_delta_log``."""
     if connection.execute(_PUBLISH, {"of_table": table_id, "published": version}).rowcount:
+        connection.execute(_FORGET, {"of_table": table_id, "published": version})
         return
     head = connection.execute(_HEAD, {"of_table": table_id}).one_or_none()
     if head is None:

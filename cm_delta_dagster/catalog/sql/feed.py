@@ -13,8 +13,8 @@ from cm_delta_dagster.catalog.catalog import CommitSummary, FeedEntry, FeedPage,
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IDENTITY, TABLES
 
 _NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
-_FEED = (
-    sa.select(COMMITS, *_NAME)
+_FEED: sa.Select[Any] = (
+    sa.select(*(column for column in COMMITS.c if column.name != "content"), *_NAME)
     .select_from(COMMITS.join(TABLES, TABLES.c.table_id == COMMITS.c.table_id))
     .where(COMMITS.c.position > sa.bindparam("after"))
     .order_by(COMMITS.c.position)

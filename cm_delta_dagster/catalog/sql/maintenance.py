@@ -28,6 +28,9 @@ _LOCKED_TABLE = (
     .where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
     .with_for_update()
 )
+_NAME_NOW = sa.select(TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name).where(
+    TABLES.c.table_id == sa.bindparam("of_table")
+)
 
 
 def set_rule(connection: sa.Connection, rule: MaintenanceRule) -> None:
@@ -60,8 +63,14 @@ def rules(connection: sa.Connection) -> tuple[MaintenanceRule, ...]:
     return tuple(sorted(found, key=lambda rule: (rule.scope, rule.kind)))
 
 
-def decision(connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind) -> MaintenanceDecision:
+def decision(
+    connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
+) -> MaintenanceDecision:
     """The rule of the longest scope decides; without one, the protocol's default."""
+    if table_id is not None:
+        row = connection.execute(_NAME_NOW, {"of_table": table_id}).one_or_none()
+        if row is not None:
+            identifier = TableIdentifier(row.catalog_name, row.schema_name, row.table_name)
     schema_scope = f"{identifier.catalog}.{identifier.schema}"
     parameters = {"of_kind": kind.value, "scopes": [identifier.catalog, schema_scope, str(identifier)]}
     found = connection.execute(_DECIDING, parameters).all()

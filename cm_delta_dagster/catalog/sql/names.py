@@ -8,7 +8,10 @@ import re
 import unicodedata
 
 from cm_delta_dagster.catalog.catalog import CommitProposal, TableIdentifier
+from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError
+from cm_delta_dagster.protocol import log_files
+from cm_delta_dagster.protocol.action_json import decode_commit_info
 
 _MAX_NAME_LENGTH = 120
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
@@ -52,14 +55,56 @@ def checked_warehouse(warehouse: str) -> str:
 
 
 def check_proposal(proposal: CommitProposal) -> None:
-    """What can be seen of a proposal without the table (CM-C14). Raises CommitRejectedError."""
+    """What can be seen of a staged or inline proposal without the table (CM-C14). Raises CommitRejectedError."""
     match = _STAGED_FILE.fullmatch(proposal.file_name)
     if match is None or int(match[1]) != proposal.version:
         raise CommitRejectedError(
             f"Version {proposal.version} was proposed with the file name {proposal.file_name!r}; it must be "
             f"{proposal.version:020d}.<uuid>.json, a bare name inside _delta_log/_staged_commits."
         )
+    _check_txn_id(proposal)
+    if proposal.mode is CommitMode.INLINE:
+        _check_content(proposal)
+    elif proposal.mode is not CommitMode.STAGED or proposal.content is not None:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was proposed as {proposal.mode.value}"
+            f"{'' if proposal.content is None else ' with content'}; a proposal is staged without content or inline with it."
+        )
+
+
+def check_published(proposal: CommitProposal) -> None:
+    """What can be seen of a commit that was made by creating its published file. Raises CommitRejectedError."""
+    right = log_files.commit_file_name(proposal.version)
+    if proposal.mode is not CommitMode.PUT_IF_ABSENT or proposal.content is not None or proposal.file_name != right:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was reported as published under the name {proposal.file_name!r}, "
+            f"{proposal.mode.value}; it must be {right}, put_if_absent and without content."
+        )
+    _check_txn_id(proposal)
+
+
+def _check_txn_id(proposal: CommitProposal) -> None:
     if not proposal.summary.txn_id:
         raise CommitRejectedError(
             f"Version {proposal.version} was proposed without a txnId; every commit needs a new one."
         )
+
+
+def _check_content(proposal: CommitProposal) -> None:
+    content = proposal.content
+    info = None if content is None else decode_commit_info(content)
+    summary = proposal.summary
+    if content is None or len(content) != proposal.file_size:
+        wrong = f"{'no' if content is None else len(content)} bytes of content and the size {proposal.file_size}"
+    elif info is None:
+        wrong = "content whose first line is no commitInfo"
+    elif (info.txn_id, info.in_commit_timestamp) != (summary.txn_id, summary.in_commit_timestamp):
+        wrong = (
+            f"the txnId {summary.txn_id} and the in-commit timestamp {summary.in_commit_timestamp}, and its content says "
+            f"{info.txn_id} and {info.in_commit_timestamp}"
+        )
+    else:
+        return
+    raise CommitRejectedError(
+        f"Version {proposal.version} was proposed inline with {wrong}. Nothing was ratified; propose the commit as it is."
+    )

@@ -11,6 +11,8 @@ METADATA = sa.MetaData()
 STAGING = "staging"
 ACTIVE = "active"
 DROPPED = "dropped"
+PURGING = "purging"
+PURGED = "purged"
 
 TABLES = sa.Table(
     "cm_delta_tables",
@@ -28,8 +30,14 @@ TABLES = sa.Table(
     sa.Column("reserved_ms", sa.BigInteger, nullable=False),
     sa.Column("created_ms", sa.BigInteger),
     sa.Column("dropped_ms", sa.BigInteger),
+    sa.Column("commit_policy", sa.Text),
+    sa.Column("barrier_after", sa.BigInteger),
 )
-"""One row for each reservation. ``latest_version`` and ``published_version`` are -1 while staging."""
+"""One row for each reservation. ``latest_version`` and ``published_version`` are -1 while staging.
+
+``commit_policy`` is the table's own, NULL where a wider scope decides. While it is switching away from put-if-absent,
+``barrier_after`` is the version after which the barrier has to come.
+"""
 
 sa.Index(
     "cm_delta_tables_active_name",
@@ -59,8 +67,28 @@ COMMITS = sa.Table(
     sa.Column("ratified_ms", sa.BigInteger, nullable=False),
     sa.Column("metrics", sa.Text, nullable=False),
     sa.Column("tags", sa.Text, nullable=False),
+    sa.Column("content", sa.LargeBinary),
 )
-"""Every ratified commit, kept for the feed. Those above the table's ``published_version`` are served to readers."""
+"""Every ratified commit, kept for the feed. Those above the table's ``published_version`` are served to readers.
+
+``content`` is that of an inline commit until it is published.
+"""
+
+sa.Index(
+    "cm_delta_commits_inline",
+    COMMITS.c.table_id,
+    COMMITS.c.version,
+    sqlite_where=COMMITS.c.content.is_not(None),
+    postgresql_where=COMMITS.c.content.is_not(None),
+)
+
+COMMIT_POLICIES = sa.Table(
+    "cm_delta_commit_policies",
+    METADATA,
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("policy", sa.Text, nullable=False),
+)
+"""Rules of catalogs and schemas; those of tables are with the tables, whose id outlives their name."""
 
 FEED_COUNTER = sa.Table(
     "cm_delta_feed_counter",

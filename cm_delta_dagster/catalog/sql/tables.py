@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.catalog import CommitSummary, StagingTable, TableEntry, TableIdentifier
-from cm_delta_dagster.catalog.sql import commits
+from cm_delta_dagster.catalog.sql import commits, policies
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
@@ -30,7 +30,11 @@ _OF_NAME = sa.and_(
 )
 _HOLDER = sa.select(TABLES.c.table_id).where(_OF_NAME)
 _LOAD = (
-    sa.select(TABLES, *commits.COMMIT_COLUMNS)
+    sa.select(
+        *(column for column in TABLES.c if column.name != "commit_policy"),
+        policies.EFFECTIVE_POLICY,
+        *commits.COMMIT_COLUMNS,
+    )
     .select_from(
         TABLES.outerjoin(
             COMMITS,
@@ -40,7 +44,7 @@ _LOAD = (
     .where(_OF_NAME)
     .order_by(COMMITS.c.version)
 )
-_LOCKED = sa.select(TABLES).where(TABLES.c.table_id == sa.bindparam("of_table")).with_for_update()
+LOCKED = sa.select(TABLES).where(TABLES.c.table_id == sa.bindparam("of_table")).with_for_update()
 _ACTIVATE = (
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -59,14 +63,18 @@ _DROP = (
     .values(state=DROPPED, dropped_ms=sa.bindparam("now_ms"))
     .returning(TABLES.c.table_id)
 )
+_DROP_EXACTLY = _DROP.where(TABLES.c.table_id == sa.bindparam("of_table"))
+_IS_DROPPED = sa.select(TABLES.c.table_id).where(
+    TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == DROPPED
+)
 
 
 def create_staging_table(
     connection: sa.Connection, identifier: TableIdentifier, *, warehouse: str, now_ms: int
 ) -> StagingTable:
     """A new row that no name resolves to."""
-    if connection.execute(_HOLDER, _name_parameters(identifier)).first() is not None:
-        raise _name_taken(identifier)
+    if connection.execute(_HOLDER, name_parameters(identifier)).first() is not None:
+        raise name_taken(identifier)
     table_id = str(uuid.uuid4())
     location = f"{warehouse}/{identifier.catalog}/{identifier.schema}/{identifier.table}-{uuid.uuid4().hex[:12]}"
     connection.execute(
@@ -91,30 +99,31 @@ def register_table(
     connection: sa.Connection, table_id: str, identifier: TableIdentifier, *, summary: CommitSummary, now_ms: int
 ) -> TableEntry:
     """The name and version 0 in one transaction; the unique index over active names decides between rivals."""
-    row = connection.execute(_LOCKED, {"of_table": table_id}).one_or_none()
-    if row is None or row.state == DROPPED:
+    row = connection.execute(LOCKED, {"of_table": table_id}).one_or_none()
+    if row is None or row.state not in (STAGING, ACTIVE):
         raise TableNotFoundError(
             f"{identifier} was not registered: the table id {table_id} was never reserved here, or its table was "
-            "dropped. Create the table anew."
+            "dropped, or its reservation was purged. Create the table anew."
         )
     if row.state == ACTIVE:
-        if _identifier(row) != identifier:
+        if identifier_of(row) != identifier:
             raise TableAlreadyExistsError(
-                f"The table id {table_id} is registered as {_identifier(row)} already and cannot "
+                f"The table id {table_id} is registered as {identifier_of(row)} already and cannot "
                 f"become {identifier} too."
             )
         return load_table(connection, identifier)
     try:
-        connection.execute(_ACTIVATE, {"of_table": table_id, "now_ms": now_ms, **_name_parameters(identifier)})
+        connection.execute(_ACTIVATE, {"of_table": table_id, "now_ms": now_ms, **name_parameters(identifier)})
     except sa.exc.IntegrityError as error:
-        raise _name_taken(identifier) from error
+        raise name_taken(identifier) from error
+    policies.adopt(connection, table_id)
     commits.insert_commit(connection, table_id, commits.initial_commit(summary), data_version=0, now_ms=now_ms)
     return load_table(connection, identifier)
 
 
 def load_table(connection: sa.Connection, identifier: TableIdentifier) -> TableEntry:
     """Name, head and served commits from one statement."""
-    rows = connection.execute(_LOAD, _name_parameters(identifier)).all()
+    rows = connection.execute(_LOAD, name_parameters(identifier)).all()
     if not rows:
         raise _no_such_name(identifier)
     head = rows[0]
@@ -127,9 +136,17 @@ def load_table(connection: sa.Connection, identifier: TableIdentifier) -> TableE
     )
 
 
-def drop_table(connection: sa.Connection, identifier: TableIdentifier, *, now_ms: int) -> None:
+def drop_table(
+    connection: sa.Connection, identifier: TableIdentifier, *, table_id: str | None = None, now_ms: int
+) -> None:
     """Frees the name; the row, the commits and every file stay (CM-D6)."""
-    dropped = connection.execute(_DROP, {"now_ms": now_ms, **_name_parameters(identifier)}).scalar_one_or_none()
+    parameters = {"now_ms": now_ms, **name_parameters(identifier)}
+    if table_id is None:
+        dropped = connection.execute(_DROP, parameters).scalar_one_or_none()
+    else:
+        dropped = connection.execute(_DROP_EXACTLY, {"of_table": table_id, **parameters}).scalar_one_or_none()
+        if dropped is None and connection.execute(_IS_DROPPED, {"of_table": table_id}).first() is not None:
+            return
     if dropped is None:
         raise _no_such_name(identifier)
     connection.execute(sa.delete(MAINTENANCE_CLAIMS).where(MAINTENANCE_CLAIMS.c.table_id == dropped))
@@ -139,18 +156,21 @@ def list_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[Tabl
     """Registered names that begin with ``parts``, sorted by code point whatever the database's collation."""
     conditions = [column == part for column, part in zip(_NAME, parts, strict=False)]
     rows = connection.execute(sa.select(*_NAME).where(TABLES.c.state == ACTIVE, *conditions)).all()
-    return tuple(sorted(_identifier(row) for row in rows))
+    return tuple(sorted(identifier_of(row) for row in rows))
 
 
-def _identifier(row: Any) -> TableIdentifier:
+def identifier_of(row: Any) -> TableIdentifier:
+    """The name in a row of ``TABLES``."""
     return TableIdentifier(row.catalog_name, row.schema_name, row.table_name)
 
 
-def _name_parameters(identifier: TableIdentifier) -> dict[str, str]:
+def name_parameters(identifier: TableIdentifier) -> dict[str, str]:
+    """A name as statements here take it."""
     return {"of_catalog": identifier.catalog, "of_schema": identifier.schema, "of_name": identifier.table}
 
 
-def _name_taken(identifier: TableIdentifier) -> TableAlreadyExistsError:
+def name_taken(identifier: TableIdentifier) -> TableAlreadyExistsError:
+    """The error for a name that another table has."""
     return TableAlreadyExistsError(f"{identifier} exists already: choose another name, or drop that table first.")
 
 

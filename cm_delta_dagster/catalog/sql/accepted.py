@@ -1,0 +1,46 @@
+"""Every commit that was accepted, published or not: what the log on storage is compared with.
+
+Room: catalog.sql. Functions over an open connection.
+"""
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.catalog import RatifiedCommit
+from cm_delta_dagster.catalog.sql.commits import COMMIT_COLUMNS, unknown_table
+from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, TABLES
+
+_ACCEPTED = (
+    sa.select(*COMMIT_COLUMNS)
+    .select_from(
+        TABLES.join(
+            COMMITS,
+            sa.and_(
+                COMMITS.c.table_id == TABLES.c.table_id,
+                COMMITS.c.version >= sa.bindparam("first"),
+                COMMITS.c.version <= sa.bindparam("last"),
+            ),
+        )
+    )
+    .where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
+    .order_by(COMMITS.c.version)
+)
+_KNOWN = sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
+
+
+def accepted_commits(connection: sa.Connection, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
+    """The records of ``start..end``, ascending."""
+    rows = connection.execute(_ACCEPTED, {"of_table": table_id, "first": start, "last": end}).all()
+    if not rows and connection.execute(_KNOWN, {"of_table": table_id}).first() is None:
+        raise unknown_table(table_id)
+    return tuple(
+        RatifiedCommit(
+            version=row.version,
+            file_name=row.file_name,
+            file_size=row.file_size,
+            file_modification_time=row.file_modification_time,
+            txn_id=row.txn_id,
+            in_commit_timestamp=row.in_commit_timestamp,
+            content=row.content,
+        )
+        for row in rows
+    )

@@ -1,0 +1,171 @@
+"""The life of a table after its drop: undrop, rename, and the way to its physical deletion (CM-D5 to CM-D8).
+
+Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's. Files are never
+touched: the row's state says who may touch them. A row goes from DROPPED or STAGING to PURGING under its lock, before
+the first file goes, and there is no way back.
+"""
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.catalog import InactiveState, InactiveTable, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.sql import tables
+from cm_delta_dagster.catalog.sql.commits import unknown_table
+from cm_delta_dagster.catalog.sql.schema import (
+    ACTIVE,
+    COMMITS,
+    DROPPED,
+    MAINTENANCE_CLAIMS,
+    PURGED,
+    PURGING,
+    STAGING,
+    TABLES,
+    VERSION_PINS,
+)
+from cm_delta_dagster.errors import InvalidArgumentError, PurgeRefusedError, TableNotFoundError
+
+_NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
+_INACTIVE = sa.select(TABLES).where(TABLES.c.state.in_((STAGING, DROPPED, PURGING)))
+_SAME = TABLES.c.table_id == sa.bindparam("of_table")
+_SET_STATE = sa.update(TABLES).where(_SAME).values(state=sa.bindparam("to_state"))
+_UNDROP = sa.update(TABLES).where(_SAME).values(state=ACTIVE, dropped_ms=None)
+_RENAME = (
+    sa.update(TABLES)
+    .where(_SAME)
+    .values(
+        catalog_name=sa.bindparam("of_catalog"),
+        schema_name=sa.bindparam("of_schema"),
+        table_name=sa.bindparam("of_name"),
+    )
+)
+_HAS_COMMITS = sa.select(COMMITS.c.version).where(COMMITS.c.table_id == sa.bindparam("of_table")).limit(1)
+
+
+def inactive_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[InactiveTable, ...]:
+    """Staging, dropped and half-purged tables whose names begin with ``parts``, oldest first."""
+    conditions = [column == part for column, part in zip(_NAME, parts, strict=False)]
+    found = [_inactive(row) for row in connection.execute(_INACTIVE.where(*conditions))]
+    return tuple(sorted(found, key=lambda table: (table.since_ms, table.identifier, table.table_id)))
+
+
+def undrop_table(connection: sa.Connection, table_id: str) -> TableEntry:
+    """DROPPED to ACTIVE; the unique index over active names decides between rivals."""
+    row = _locked(connection, table_id)
+    identifier = tables.identifier_of(row)
+    if row.state == ACTIVE:
+        return tables.load_table(connection, identifier)
+    if row.state != DROPPED:
+        raise TableNotFoundError(
+            f"{identifier} (table id {table_id}) cannot be brought back: it is {_said(row.state)}. Create it anew."
+        )
+    try:
+        connection.execute(_UNDROP, {"of_table": table_id})
+    except sa.exc.IntegrityError as error:
+        raise tables.name_taken(identifier) from error
+    return tables.load_table(connection, identifier)
+
+
+def rename_table(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> TableEntry:
+    """Another name for an active table; nothing else changes."""
+    row = _locked(connection, table_id)
+    if row.state != ACTIVE:
+        raise unknown_table(table_id)
+    if tables.identifier_of(row) != identifier:
+        try:
+            connection.execute(_RENAME, {"of_table": table_id, **tables.name_parameters(identifier)})
+        except sa.exc.IntegrityError as error:
+            raise tables.name_taken(identifier) from error
+    return tables.load_table(connection, identifier)
+
+
+def begin_purge(
+    connection: sa.Connection, table_id: str, *, warehouse: str | None, min_age_ms: int, now_ms: int
+) -> InactiveTable:
+    """To PURGING, if the table has no name, is old enough and its files lie where only they can be meant."""
+    if min_age_ms < 0:
+        raise InvalidArgumentError(f"min_age_ms is {min_age_ms}; give the milliseconds to wait, at least 0.")
+    row = _locked(connection, table_id)
+    what = f"{tables.identifier_of(row)} (table id {table_id})"
+    if row.state == PURGED:
+        raise unknown_table(table_id)
+    if row.state == ACTIVE:
+        raise PurgeRefusedError(f"{what} was not purged: it is in use under that name. Drop it first.")
+    _check_location(connection, row.location, table_id=table_id, what=what, warehouse=warehouse)
+    table = _inactive(row)
+    if table.state is not InactiveState.PURGING:
+        if table.since_ms > now_ms - min_age_ms:
+            raise PurgeRefusedError(
+                f"{what} was not purged: it has been {_said(row.state)} for {now_ms - table.since_ms} ms only, and "
+                f"{min_age_ms} ms were asked for. Wait, or ask for less."
+            )
+        connection.execute(_SET_STATE, {"of_table": table_id, "to_state": PURGING})
+    return InactiveTable(
+        identifier=table.identifier,
+        table_id=table_id,
+        location=table.location,
+        state=InactiveState.PURGING,
+        since_ms=table.since_ms,
+    )
+
+
+def finish_purge(connection: sa.Connection, table_id: str) -> None:
+    """PURGING to PURGED, which keeps the commits for the feed; a table that never had any leaves no row."""
+    row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
+    if row is None or row.state == PURGED:
+        return
+    if row.state != PURGING:
+        raise PurgeRefusedError(
+            f"The purge of table {table_id} cannot end: it is {_said(row.state)} and was never begun. Nothing was changed."
+        )
+    for dependent in (MAINTENANCE_CLAIMS, VERSION_PINS):
+        connection.execute(sa.delete(dependent).where(dependent.c.table_id == table_id))
+    if connection.execute(_HAS_COMMITS, {"of_table": table_id}).first() is None:
+        connection.execute(sa.delete(TABLES).where(TABLES.c.table_id == table_id))
+    else:
+        connection.execute(_SET_STATE, {"of_table": table_id, "to_state": PURGED})
+
+
+def _locked(connection: sa.Connection, table_id: str) -> sa.Row[tuple[object, ...]]:
+    row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
+    if row is None:
+        raise unknown_table(table_id)
+    return row
+
+
+def _check_location(
+    connection: sa.Connection, location: str, *, table_id: str, what: str, warehouse: str | None
+) -> None:
+    """Whatever lies at or below ``location`` must be this table's alone."""
+    inside = warehouse is not None and location.startswith(f"{warehouse}/")
+    if not inside or ".." in location.split("/") or location.endswith("/") or "%" in location:
+        raise PurgeRefusedError(
+            f"{what} was not purged: {location} is not inside the managed root "
+            f"{warehouse or '(this catalog client has none)'}. Connect with the warehouse that it was made in."
+        )
+    others = sa.select(TABLES.c.table_id, TABLES.c.location).where(
+        TABLES.c.table_id != table_id,
+        TABLES.c.state != PURGED,
+        sa.or_(
+            sa.func.substr(TABLES.c.location, 1, len(location) + 1) == f"{location}/",
+            sa.func.substr(sa.literal(location), 1, sa.func.length(TABLES.c.location) + 1)
+            == TABLES.c.location.concat("/"),
+        ),
+    )
+    other = connection.execute(others).first()
+    if other is not None:
+        raise PurgeRefusedError(
+            f"{what} was not purged: table {other.table_id} at {other.location} shares files with {location}."
+        )
+
+
+def _inactive(row: sa.Row[tuple[object, ...]]) -> InactiveTable:
+    return InactiveTable(
+        identifier=tables.identifier_of(row),
+        table_id=row.table_id,
+        location=row.location,
+        state=InactiveState(row.state),
+        since_ms=row.reserved_ms if row.dropped_ms is None else row.dropped_ms,
+    )
+
+
+def _said(state: str) -> str:
+    return {STAGING: "reserved", ACTIVE: "in use", DROPPED: "dropped", PURGING: "being purged"}.get(state, "purged")

@@ -1,0 +1,136 @@
+"""Commit policies: which one holds for a table, and how it changes safely.
+
+Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's. Commits made by creating
+their published file do not pass the catalog, so that a table goes into and out of that way by steps that the catalog checks.
+"""
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.catalog import TableIdentifier
+from cm_delta_dagster.catalog.commit_policy import (
+    BARRIER_OPERATION,
+    CommitPolicy,
+    CommitPolicyKind,
+    CommitPolicyRule,
+    PolicyChange,
+)
+from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMIT_POLICIES, COMMITS, TABLES
+from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+
+_PUT_IF_ABSENT = CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT)
+_SWITCHING = CommitPolicy(kind=CommitPolicyKind.SWITCHING)
+_SCHEMA_SCOPE = TABLES.c.catalog_name + "." + TABLES.c.schema_name
+
+
+def _of_scope(scope: sa.ColumnElement[str]) -> sa.ScalarSelect[str]:
+    rule = sa.select(COMMIT_POLICIES.c.policy).where(COMMIT_POLICIES.c.scope == scope)
+    return rule.correlate(TABLES).scalar_subquery()
+
+
+# A wider scope's put-if-absent was copied to the tables that it is for when they were registered.
+EFFECTIVE_POLICY = sa.func.coalesce(
+    TABLES.c.commit_policy,
+    sa.func.nullif(_of_scope(_SCHEMA_SCOPE), str(_PUT_IF_ABSENT)),
+    sa.func.nullif(_of_scope(TABLES.c.catalog_name), str(_PUT_IF_ABSENT)),
+    CommitPolicyKind.STAGED.value,
+).label("commit_policy")
+"""The policy of a row of ``TABLES``: the table's own, its schema's, its catalog's, or the default."""
+
+_LOCKED = (
+    sa.select(TABLES.c.commit_policy, TABLES.c.barrier_after, TABLES.c.latest_version, TABLES.c.published_version)
+    .where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
+    .with_for_update()
+)
+_ADOPT = (
+    sa.update(TABLES)
+    .where(
+        TABLES.c.table_id == sa.bindparam("of_table"),
+        sa.func.coalesce(_of_scope(_SCHEMA_SCOPE), _of_scope(TABLES.c.catalog_name)) == str(_PUT_IF_ABSENT),
+    )
+    .values(commit_policy=str(_PUT_IF_ABSENT))
+)
+_BARRIER = sa.select(COMMITS.c.version).where(
+    COMMITS.c.table_id == sa.bindparam("of_table"),
+    COMMITS.c.version > sa.bindparam("after"),
+    COMMITS.c.operation == BARRIER_OPERATION,
+)
+
+
+def adopt(connection: sa.Connection, table_id: str) -> None:
+    """Give a table that is being registered the put-if-absent policy of its schema or catalog as its own."""
+    connection.execute(_ADOPT, {"of_table": table_id})
+
+
+def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
+    """Replace what stands for that scope."""
+    if rule.policy == _SWITCHING or rule.scope.count(".") > 1:
+        raise InvalidArgumentError(
+            f"The commit policy {rule.policy} was not set for {rule.scope!r}: a rule is for a catalog or a schema; a table's "
+            "own policy is changed with the table's id, and switching is a state and no choice."
+        )
+    of_scope = COMMIT_POLICIES.c.scope == rule.scope
+    values = {"policy": str(rule.policy)}
+    if connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values)).rowcount:
+        return
+    try:
+        with connection.begin_nested():
+            connection.execute(sa.insert(COMMIT_POLICIES).values(scope=rule.scope, **values))
+    except sa.exc.IntegrityError:  # Another client made the rule in between; the later caller's word stands.
+        connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values))
+
+
+def remove_rule(connection: sa.Connection, scope: str) -> None:
+    """Delete the rule if there is one."""
+    connection.execute(sa.delete(COMMIT_POLICIES).where(COMMIT_POLICIES.c.scope == scope))
+
+
+def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
+    """Rules of catalogs, schemas and tables, by scope."""
+    own = sa.select(TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name, TABLES.c.commit_policy).where(
+        TABLES.c.state == ACTIVE, TABLES.c.commit_policy.is_not(None)
+    )
+    found = {row.scope: row.policy for row in connection.execute(sa.select(COMMIT_POLICIES))}
+    for row in connection.execute(own):
+        found[str(TableIdentifier(row.catalog_name, row.schema_name, row.table_name))] = row.commit_policy
+    return tuple(
+        CommitPolicyRule(scope=scope, policy=CommitPolicy.parse(text)) for scope, text in sorted(found.items())
+    )
+
+
+def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
+    """Set the table's own policy, or begin the switch to it, under the lock of the table's row.
+
+    Nobody can propose while the row is locked, so that "everything is published" stays true until the policy is written. Out of
+    put-if-absent the barrier does the same: a writer who has asked before the switch can only try versions up to it.
+    """
+    if policy == _SWITCHING:
+        raise InvalidArgumentError("Switching is a state that the catalog sets; choose another commit policy.")
+    row = connection.execute(_LOCKED, {"of_table": table_id}).one_or_none()
+    if row is None:
+        raise TableNotFoundError(
+            f"No registered table has the id {table_id}: its commit policy was not changed. Load the table by its name again."
+        )
+    now = None if row.commit_policy is None else CommitPolicy.parse(row.commit_policy)
+    if policy == _PUT_IF_ABSENT:
+        if row.published_version == row.latest_version:
+            return _write(connection, table_id, policy, None, PolicyChange.DONE)
+        return _write(connection, table_id, _SWITCHING, row.barrier_after, PolicyChange.PUBLISH_FIRST)
+    if now == _PUT_IF_ABSENT:
+        return _write(connection, table_id, _SWITCHING, row.latest_version, PolicyChange.BARRIER_FIRST)
+    if row.barrier_after is not None:
+        parameters = {"of_table": table_id, "after": row.barrier_after}
+        if connection.execute(_BARRIER, parameters).first() is None:
+            return PolicyChange.BARRIER_FIRST
+    return _write(connection, table_id, policy, None, PolicyChange.DONE)
+
+
+def _write(
+    connection: sa.Connection,
+    table_id: str,
+    policy: CommitPolicy | None,
+    barrier_after: int | None,
+    answer: PolicyChange,
+) -> PolicyChange:
+    values = {"commit_policy": None if policy is None else str(policy), "barrier_after": barrier_after}
+    connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(values))
+    return answer

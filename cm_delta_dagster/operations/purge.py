@@ -1,0 +1,183 @@
+"""PURGE: the files of dropped and abandoned tables are deleted for good (CM-D5, CM-D7). Room: operations.
+
+The catalog decides, and decides twice: the plan asks its policy, and before the first file of a table goes the catalog
+takes the table out of reach under its lock, so that no undrop and no registration can come in between. A run that dies
+is continued by the next one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.catalog import InactiveState, InactiveTable, MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import (
+    InvalidArgumentError,
+    MaintenanceNotPermittedError,
+    PurgeRefusedError,
+    StorageError,
+    TableNotFoundError,
+)
+from cm_delta_dagster.storage.store import ObjectStatus, Store
+
+_DAY_MS = 24 * 60 * 60 * 1000
+DROPPED_RETENTION_MS = 7 * _DAY_MS
+"""How long a dropped table can be brought back for certain."""
+ABANDONED_AFTER_MS = 7 * _DAY_MS
+"""Age from which a reservation without a table counts as abandoned; longer than any creation takes."""
+
+_PASSES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeCandidate:
+    """One table of a plan, with what lies at its location now."""
+
+    table: InactiveTable
+    decision: MaintenanceDecision
+    num_files: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgePlan:
+    """What :func:`purge` would delete, oldest first; making it deletes nothing.
+
+    Attributes:
+        retention_ms, abandoned_after_ms: ages that the catalog checks again when the plan is carried out.
+        candidates: tables that are old enough and that the policy permits to purge.
+        denied: tables that are old enough and that it does not.
+    """
+
+    retention_ms: int
+    abandoned_after_ms: int
+    candidates: tuple[PurgeCandidate, ...]
+    denied: tuple[PurgeCandidate, ...]
+
+    @property
+    def num_files(self) -> int:
+        return sum(candidate.num_files for candidate in self.candidates)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(candidate.num_bytes for candidate in self.candidates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeResult:
+    """What was deleted. ``skipped`` are tables of the plan that were brought back or purged by another run meanwhile."""
+
+    purged: tuple[InactiveTable, ...]
+    skipped: tuple[InactiveTable, ...]
+    num_files: int
+    num_bytes: int
+
+
+def plan_purge(
+    client: DeltaClient,
+    *,
+    scope: str = "",
+    retention_ms: int = DROPPED_RETENTION_MS,
+    abandoned_after_ms: int = ABANDONED_AFTER_MS,
+) -> PurgePlan:
+    """Find the tables without a name that may be deleted for good: the dry run, which needs no permission.
+
+    Args:
+        scope: ``catalog``, ``catalog.schema``, a table's former name, or everything.
+        retention_ms: a table dropped less than so many milliseconds ago is kept.
+        abandoned_after_ms: a creation begun less than so many milliseconds ago is taken for one under way.
+
+    Raises:
+        InvalidArgumentError: a negative time or a malformed scope.
+    """
+    if retention_ms < 0 or abandoned_after_ms < 0:
+        raise InvalidArgumentError("retention_ms and abandoned_after_ms are milliseconds to wait, at least 0.")
+    now_ms = client.now_ms()
+    candidates: list[PurgeCandidate] = []
+    denied: list[PurgeCandidate] = []
+    for table in client.catalog.inactive_tables(scope):
+        if table.since_ms > now_ms - _min_age(table, retention_ms, abandoned_after_ms):
+            continue
+        files = list(client.stores.store_for(table.location).list_recursive(table.location))
+        decision = client.catalog.maintenance_decision(table.identifier, MaintenanceKind.TABLE_PURGE)
+        found = PurgeCandidate(
+            table=table, decision=decision, num_files=len(files), num_bytes=sum(file.size for file in files)
+        )
+        (candidates if decision.allowed else denied).append(found)
+    return PurgePlan(
+        retention_ms=retention_ms,
+        abandoned_after_ms=abandoned_after_ms,
+        candidates=tuple(candidates),
+        denied=tuple(denied),
+    )
+
+
+def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
+    """Delete every file of the plan's permitted tables; nothing else is touched.
+
+    Raises:
+        MaintenanceNotPermittedError: the policy changed its mind about a table; those before it are purged.
+        PurgeRefusedError: a location is not inside the warehouse of this client, or shared with another table.
+        StorageError: a file could not be deleted; plan and run it again, what is gone is no obstacle.
+    """
+    purged: list[InactiveTable] = []
+    skipped: list[InactiveTable] = []
+    num_files = num_bytes = 0
+    for candidate in plan.candidates:
+        table = _claimed(client, candidate.table, plan)
+        if table is None:
+            skipped.append(candidate.table)
+            continue
+        for deleted in _delete_all(client.stores.store_for(table.location), table.location):
+            num_files += 1
+            num_bytes += deleted.size
+        client.catalog.finish_purge(table.table_id)
+        purged.append(table)
+    return PurgeResult(purged=tuple(purged), skipped=tuple(skipped), num_files=num_files, num_bytes=num_bytes)
+
+
+def _min_age(table: InactiveTable, retention_ms: int, abandoned_after_ms: int) -> int:
+    ages = {InactiveState.STAGING: abandoned_after_ms, InactiveState.DROPPED: retention_ms}
+    # A purge that was begun was old enough then and can only be ended.
+    return ages.get(table.state, 0)
+
+
+def _claimed(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> InactiveTable | None:
+    """The table, out of reach of everybody else; None if it has its name back or is gone."""
+    decision = client.catalog.maintenance_decision(table.identifier, MaintenanceKind.TABLE_PURGE)
+    if decision.kind is not MaintenanceKind.TABLE_PURGE or decision.allowed is not True:
+        raise MaintenanceNotPermittedError(
+            f"{MaintenanceKind.TABLE_PURGE.value} of {table.identifier} is not permitted: {decision.reason}. It was left as it "
+            f"is. Whoever owns the policy can allow it with `cm-delta policy allow {table.identifier} "
+            f"{MaintenanceKind.TABLE_PURGE.value} --reason ...`."
+        )
+    min_age_ms = _min_age(table, plan.retention_ms, plan.abandoned_after_ms)
+    try:
+        claimed = client.catalog.begin_purge(table.table_id, min_age_ms=min_age_ms)
+    except TableNotFoundError:
+        return None
+    except PurgeRefusedError:
+        unnamed = {found.table_id: found.since_ms for found in client.catalog.inactive_tables(str(table.identifier))}
+        if unnamed.get(table.table_id) != table.since_ms:
+            return None  # It was brought back, and perhaps dropped again: its time starts anew.
+        raise
+    if claimed.location != table.location:
+        raise PurgeRefusedError(
+            f"{table.identifier} was not purged: the plan says {table.location}, and the catalog {claimed.location}. "
+            "Make another plan."
+        )
+    return claimed
+
+
+def _delete_all(store: Store, location: str) -> Iterator[ObjectStatus]:
+    """Every object below ``location``, again until a listing is empty: a writer killed late may have left more."""
+    for _ in range(_PASSES):
+        found = list(store.list_recursive(location))
+        if not found:
+            store.remove_empty_directories(location)
+            return
+        for status in found:
+            store.delete(status.location)
+            yield status
+    raise StorageError(
+        f"{location} was listed and deleted {_PASSES} times and is not empty: somebody writes there. Stop that and purge again."
+    )

@@ -1,0 +1,26 @@
+"""RENAME TABLE: another name for the same table. Room: operations. No commit is made and no file is touched."""
+
+from cm_delta_dagster.catalog.catalog import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.table import Table
+
+
+def rename_table(
+    client: DeltaClient, *, identifier: TableIdentifier | str, to: TableIdentifier | str, table_id: str | None = None
+) -> Table:
+    """Give a table another name; its id, location and history stay, and open handles go on writing to it.
+
+    Rules of maintenance policy belong to names: those for the old name do not move along.
+
+    Args:
+        table_id: the table that is meant, if the name may belong to another one by now.
+
+    Raises:
+        TableNotFoundError: no table has that name.
+        TableAlreadyExistsError: another table has the name ``to``.
+        InvalidArgumentError: a name is not ``catalog.schema.table``.
+    """
+    name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+    wanted = TableIdentifier.parse(to) if isinstance(to, str) else to
+    found = table_id or client.catalog.load_table(name).table_id
+    return client.open(client.catalog.rename_table(found, wanted))

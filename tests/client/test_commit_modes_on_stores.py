@@ -1,0 +1,103 @@
+"""Writers at once in each commit mode, on each file system by its own primitive; the rows are read with Arrow."""
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.operations.checkpoint import checkpoint
+from cm_delta_dagster.operations.commit_mode import set_commit_policy
+from cm_delta_dagster.operations.create import create_table
+from cm_delta_dagster.operations.read_arrow import read_arrow
+from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from cm_delta_dagster.storage.fsspec_store import FsspecStore
+from cm_delta_dagster.storage.local_store import LocalStore, place_by_exclusive_rename
+from cm_delta_dagster.storage.store import Store
+from cm_delta_dagster.storage.stores import Stores, scheme_of
+
+NAME = "main.test.t"
+SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
+WRITERS, COMMITS = 4, 3
+
+
+@pytest.fixture(scope="module")
+def s3_endpoint() -> Iterator[str]:
+    server_module = pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs")
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["local", "local-without-links", "s3"])
+def store_and_root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Store, str]:
+    match request.param:
+        case "local":
+            return LocalStore(), f"file://{tmp_path}/root"
+        case "local-without-links":
+            return LocalStore(primitives=(place_by_exclusive_rename,)), f"file://{tmp_path}/root"
+    endpoint = request.getfixturevalue("s3_endpoint")
+    store = FsspecStore("s3", options={"endpoint_url": endpoint, "key": "k", "secret": "s"})
+    bucket = f"b-{uuid.uuid4().hex}"
+    store._filesystem.mkdir(bucket)
+    return store, f"s3://{bucket}/root"
+
+
+def append(client: DeltaClient, number: int) -> None:
+    table = client.table(NAME)
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), buffer)
+    data = buffer.getvalue().to_pybytes()
+    path = f"{uuid.uuid4()}.parquet"
+    table.store.write_if_absent(f"{table.location}/{path}", data)
+    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    transaction.add_files([AddFile(path=path, partition_values={}, size=len(data), modification_time=1)])
+    transaction.commit()
+
+
+@pytest.mark.parametrize("policy", ["inline", "auto:100", "put_if_absent"])
+def test_writers_at_once_have_all_their_rows_read_once(
+    policy: str, store_and_root: tuple[Store, str], tmp_path: Path
+) -> None:
+    """CM-C3, CM-C5, CM-P1 to CM-P3, LOG-5."""
+    store, root = store_and_root
+    stores = Stores({scheme_of(root): store})
+    settings = ClientSettings(retry_initial_seconds=0.001)
+
+    def connect() -> DeltaClient:
+        catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=root)
+        return DeltaClient(catalog, stores=stores, settings=settings)
+
+    clients = [connect() for _ in range(WRITERS)]
+    create_table(clients[0], identifier=NAME, schema=SCHEMA)
+    set_commit_policy(clients[0].table(NAME), CommitPolicy.parse(policy))
+
+    def write(writer: int) -> None:
+        for commit in range(COMMITS):
+            append(clients[writer], writer * COMMITS + commit)
+
+    with ThreadPoolExecutor(WRITERS) as threads:
+        list(threads.map(write, range(WRITERS)))
+    table = clients[0].table(NAME)
+    everything = list(range(WRITERS * COMMITS))
+    assert table.snapshot().version == len(everything)
+    assert sorted(read_arrow(table).column("id").to_pylist()) == everything
+    commits = list(table.commits(1, len(everything)))
+    assert [commit.actions.adds.num_rows for commit in commits] == [1] * len(everything)
+    assert checkpoint(table).version == len(everything)
+    for client in clients:
+        client.close()
+    fresh = connect()
+    assert fresh.table(NAME).snapshot().num_files == len(everything)
+    fresh.close()

