@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from cm_delta_dagster.arrow.columns import FileLayout
+from cm_delta_dagster.protocol.data_skipping import is_ordered_by_bytes
 from cm_delta_dagster.protocol.predicates import (
     And,
     Comparison,
@@ -52,7 +53,7 @@ def _leaves(layout: FileLayout, predicate: Predicate, schema: StructType) -> dic
     for column in columns_of(predicate):
         path = column_path(column)
         item = schema.field(path[0]) if len(path) == 1 else None
-        if item is None or not isinstance(item.type, PrimitiveType):
+        if item is None or not isinstance(item.type, PrimitiveType) or not is_ordered_by_bytes(item):
             continue
         leaf = layout.flat_leaf(item)
         if leaf is not None:
