@@ -130,7 +130,10 @@ class FileScan:
             if wanted.deleted is not None:
                 check_positions(wanted.deleted, num_rows=metadata.num_rows, path=wanted.path)
                 deleted = np.frombuffer(wanted.deleted.to_array(), dtype=np.uint64).astype(np.int64)
-            groups = kept_row_groups(metadata, columns.layout, self._reading.predicate, self._reading.schema)
+            reading = self._reading
+            groups = kept_row_groups(
+                metadata, columns.layout, reading.predicate, reading.schema, reading.partition_names
+            )
             starts = _starts(metadata)
         file = _OpenFile(self._reading, self._schema, wanted, columns, metadata, deleted)
         if len(groups) == 1:

@@ -57,7 +57,7 @@ PACKED_TAG = "OPTIMIZE_TARGET_SIZE"
 """Tag of a rewritten file: the target it was packed for. A bin of nothing but such files is not rewritten again
 (OPT-2)."""
 
-_LARGE_BIN = 64 << 20
+_LARGE_BIN = 32 << 20
 """Bytes from which a bin is worth a scan of its own, which saves the shuffle that brings small bins together."""
 
 _LARGE_BINS_PER_JOB = 64
