@@ -24,9 +24,7 @@ from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.errors import (
-    CommitConflictError,
-    CommitRejectedError,
-    CommitRetriesExceededError,
+    NOT_COMMITTED,
     IllegalCommitError,
     InvalidArgumentError,
 )
@@ -195,7 +193,7 @@ def optimize(
             raise
         try:
             return _commit(table, plan, transaction, _adds(written, plan), num_rows=rows)
-        except (CommitConflictError, CommitRejectedError, CommitRetriesExceededError):
+        except NOT_COMMITTED:
             _discard(table, written)
             raise
 
