@@ -476,7 +476,11 @@ class _Design:
 
 
 def _columns(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    columns = (names,) if isinstance(names, str) else tuple(names)
+    strange = [name for name in columns if not isinstance(name, str)]
+    if strange:
+        raise InvalidArgumentError(f"{strange[0]!r} is no column name; give names as text.")
+    return columns
 
 
 def _schema(schema: AnySchema) -> StructType:

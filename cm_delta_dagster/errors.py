@@ -204,3 +204,16 @@ class EngineError(CmDeltaError):
 
 class JavaNotFoundError(EngineError):
     """Spark needs Java 17 or newer and none was found."""
+
+
+NOT_COMMITTED = (
+    CommitConflictError,
+    CommitRejectedError,
+    CommitRetriesExceededError,
+    IllegalCommitError,
+    StorageError,
+)
+"""What a commit raises when it is certain that nothing was ratified, so that files written for it may go.
+
+A failure of storage while a proposal is open becomes a :class:`CommitStateUnknownError`; a StorageError comes before one.
+"""

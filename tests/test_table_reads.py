@@ -109,3 +109,10 @@ def test_the_catalogs_tables_answer_arrow_and_spark_alike(spark: SparkSession, t
         assert sorted(row.id for row in table.to_df(where="parity = '1'").collect()) == [1, 3, 5, 7, 9]
         assert table.count_rows("parity = '0'") == 5
         assert table.to_df().dtypes == frame.dtypes
+
+
+def test_names_that_are_no_text_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with lake_in(tmp_path) as lake:
+        with pytest.raises(InvalidArgumentError, match="None is no column name"):
+            lake.create_table("main.sales.orders", pa.schema({"id": pa.int64()}), partition_by=[None])  # type: ignore[list-item]
+        assert lake.tables() == ()

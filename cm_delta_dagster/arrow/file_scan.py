@@ -90,13 +90,21 @@ class FileToRead:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The columns of one file schema: those that the filter needs, and all others of the result."""
+    """The columns of one file schema: those that the filter needs, and all others of the result.
+
+    ``nested`` has the place and path of those that lie in groups, whose names the Arrow schema of a file does not tell.
+    """
 
     layout: FileLayout
     by_name: Mapping[str, FileColumn]
     hidden: Mapping[str, FileColumn]
     filter_paths: tuple[str, ...]
     other_paths: tuple[str, ...]
+    nested: tuple[tuple[int, str], ...]
+
+    def has_paths_of(self, parquet: pq.ParquetSchema) -> bool:
+        """Writers differ in what they call the groups of lists and maps."""
+        return all(parquet.column(index).path == path for index, path in self.nested)
 
 
 class FileScan:
@@ -122,7 +130,10 @@ class FileScan:
             if wanted.deleted is not None:
                 check_positions(wanted.deleted, num_rows=metadata.num_rows, path=wanted.path)
                 deleted = np.frombuffer(wanted.deleted.to_array(), dtype=np.uint64).astype(np.int64)
-            groups = kept_row_groups(metadata, columns.layout, self._reading.predicate, self._reading.schema)
+            reading = self._reading
+            groups = kept_row_groups(
+                metadata, columns.layout, reading.predicate, reading.schema, reading.partition_names
+            )
             starts = _starts(metadata)
         file = _OpenFile(self._reading, self._schema, wanted, columns, metadata, deleted)
         if len(groups) == 1:
@@ -142,7 +153,11 @@ class FileScan:
         ):  # Which columns are INT96 matters to the old calendar only, and the schema does not tell.
             with self._lock:
                 for known, known_calendar, columns in self._known:
-                    if known_calendar == calendar and known.equals(schema, check_metadata=True):
+                    if (
+                        known_calendar == calendar
+                        and known.equals(schema, check_metadata=True)
+                        and columns.has_paths_of(opened.schema)
+                    ):
                         return columns
         columns = self._planned(file, opened, schema, calendar)
         if not calendar.is_any:
@@ -179,7 +194,10 @@ class FileScan:
         hidden = _hidden_columns(layout, reading)
         leaves = {index for name in needed for index in by_name[name].leaves}
         others = {index for column in (*by_name.values(), *hidden.values()) for index in column.leaves} - leaves
-        return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others))
+        nested = tuple(
+            (index, path) for index in sorted(leaves | others) if "." in (path := parquet.column(index).path)
+        )
+        return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others), nested)
 
 
 def _hidden_columns(layout: FileLayout, reading: Reading) -> dict[str, FileColumn]:

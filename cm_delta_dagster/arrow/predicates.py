@@ -7,7 +7,7 @@ when it is compiled: the answer would not be Spark's.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cm_delta_dagster.arrow.schema import char_width
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates import (
     AlwaysTrue,
@@ -113,7 +114,8 @@ def _compiled(predicate: Predicate, schema: StructType) -> _Answer:
                 "with values, IN, IS NULL, LIKE 'x%', AND, OR and NOT."
             )
     path, data_type = _resolved(predicate.column, schema)
-    test = _test(predicate, data_type)
+    item = schema.field(path[0]) if len(path) == 1 else None
+    test = _test(predicate, data_type, char_width(item) if item is not None else 0)
     return lambda columns, rows: test(_values(columns, path))
 
 
@@ -152,7 +154,8 @@ def _values(columns: Columns, path: tuple[str, ...]) -> pa.Array:
     return array
 
 
-def _test(leaf: Predicate, data_type: DataType) -> _Test:
+def _test(leaf: Predicate, data_type: DataType, width: int) -> _Test:
+    """``width`` is that of a ``char(n)`` column, 0 of any other."""
     match leaf:
         case IsNull():
             return lambda array: array.is_null()
@@ -161,8 +164,13 @@ def _test(leaf: Predicate, data_type: DataType) -> _Test:
         case StartsWith(prefix=prefix) if data_type == STRING:
             return lambda array: pc.starts_with(array, prefix)
         case In(column, values):
-            tests = [_comparison(Comparison(column, _Op.EQ, value), data_type) for value in values]
+            tests = [_test(Comparison(column, _Op.EQ, value), data_type, width) for value in values]
             return lambda array: reduce(pc.or_kleene, (test(array) for test in tests), _all(False, len(array)))
+        case Comparison(value=str(text)) if width:
+            # SQL compares a char(n) as if both texts ended in the same number of blanks.
+            length = max(width, len(text))
+            padded = _comparison(replace(leaf, value=text.ljust(length)), data_type)
+            return lambda array: padded(pc.utf8_rpad(array, length))
         case Comparison():
             return _comparison(leaf, data_type)
     raise _cannot(leaf, data_type)

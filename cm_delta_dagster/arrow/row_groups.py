@@ -3,13 +3,14 @@
 Conservative: what is not understood excludes nothing, and the rows of a group that stays are tested one by one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date, datetime
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from cm_delta_dagster.arrow.columns import FileLayout
+from cm_delta_dagster.protocol.data_skipping import is_ordered_by_bytes
 from cm_delta_dagster.protocol.predicates import (
     And,
     Comparison,
@@ -34,25 +35,36 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 
 def kept_row_groups(
-    metadata: pq.FileMetaData, layout: FileLayout, predicate: Predicate | None, schema: StructType
+    metadata: pq.FileMetaData,
+    layout: FileLayout,
+    predicate: Predicate | None,
+    schema: StructType,
+    partition_names: Collection[str],
 ) -> list[int]:
-    """Positions of the row groups that may hold a row for which ``predicate`` is true."""
+    """Positions of the row groups that may hold a row for which ``predicate`` is true.
+
+    What a file itself says of its partition columns does not count (PART-8).
+    """
     groups = range(metadata.num_row_groups)
     if predicate is None:
         return list(groups)
-    leaves = _leaves(layout, predicate, schema)
+    leaves = _leaves(layout, predicate, schema, partition_names)
     if not leaves:
         return list(groups)
     return [group for group in groups if _may_match(predicate, metadata.row_group(group), leaves)]
 
 
-def _leaves(layout: FileLayout, predicate: Predicate, schema: StructType) -> dict[str, tuple[int, str]]:
+def _leaves(
+    layout: FileLayout, predicate: Predicate, schema: StructType, partition_names: Collection[str]
+) -> dict[str, tuple[int, str]]:
     """Parquet column and type of each flat column of the predicate that is stored as what it is."""
     found = {}
     for column in columns_of(predicate):
         path = column_path(column)
         item = schema.field(path[0]) if len(path) == 1 else None
-        if item is None or not isinstance(item.type, PrimitiveType):
+        if item is None or item.name in partition_names:
+            continue
+        if not isinstance(item.type, PrimitiveType) or not is_ordered_by_bytes(item):
             continue
         leaf = layout.flat_leaf(item)
         if leaf is not None:

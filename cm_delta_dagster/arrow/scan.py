@@ -7,7 +7,6 @@ widened, absent columns null. Files are read ahead by a few threads, one row gro
 
 import datetime as dt
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from cm_delta_dagster.arrow.data_files import DataFile
 from cm_delta_dagster.arrow.file_scan import FileScan, FileToRead, OutputColumn, Reading, Unit
 from cm_delta_dagster.arrow.nullability import promises
 from cm_delta_dagster.arrow.predicates import row_filter
-from cm_delta_dagster.arrow.schema import arrow_field
+from cm_delta_dagster.arrow.schema import arrow_field, char_width
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.file_actions import partition_column
@@ -30,7 +29,7 @@ from cm_delta_dagster.protocol.partition_values import partition_value_array
 from cm_delta_dagster.protocol.path_encoding import resolve_path
 from cm_delta_dagster.protocol.predicates import Predicate, conjunction, conjuncts, partition_only
 from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
-from cm_delta_dagster.protocol.schema import LONG, STRING, StructField, StructType
+from cm_delta_dagster.protocol.schema import LONG, StructField, StructType
 from cm_delta_dagster.protocol.type_widening import check_type_changes
 from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors
 from cm_delta_dagster.storage.store import Store
@@ -43,8 +42,6 @@ _LOCAL_THREADS = 8
 _TINY_FILE_BYTES = 256 * 2**10
 _TINY_FILES = 32
 _SMALL_BATCH_ROWS = 16_384
-_CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
-_CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
 _ROW_TRACKING_FIELDS = (StructField(ROW_ID, LONG), StructField(ROW_COMMIT_VERSION, LONG))
 
 
@@ -97,7 +94,7 @@ def scan_batches(
             predicate=on_rows,
             row_filter=None if on_rows is None else row_filter(on_rows, schema),
             partition_names=frozenset(partitions),
-            widths={item.name: width for item in schema.fields if (width := _blank_padded(item))},
+            widths={item.name: width for item in schema.fields if (width := char_width(item))},
             row_tracking=row_tracking,
         ),
     )
@@ -137,12 +134,6 @@ def _split(predicate: Predicate | None, partition_columns: Sequence[str]) -> tup
     on_files = [part for part in parts if partition_only(part, partition_columns)]
     on_rows = [part for part in parts if not partition_only(part, partition_columns)]
     return conjunction(on_files) if on_files else None, conjunction(on_rows) if on_rows else None
-
-
-def _blank_padded(item: StructField) -> int:
-    """Width of a ``char(n)`` column, 0 of any other. Files may hold values without the blanks that belong to them."""
-    declared = _CHAR.fullmatch(str(item.metadata.get(_CHAR_METADATA, "")))
-    return int(declared[1]) if declared and item.type == STRING else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,14 @@ data files hold is shaped to it in :mod:`~cm_delta_dagster.arrow.columns`.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from cm_delta_dagster.protocol.schema import (
+    STRING,
     VARIANT,
     VOID,
     ArrayType,
@@ -27,6 +29,8 @@ VARIANT_TYPE = pa.struct(
 """How rows show a variant: the two parts of the Parquet Variant encoding, never shredded (UP-VAR-2)."""
 
 _RESERVED = "ARROW:"
+_CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
+_CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -42,6 +46,12 @@ def arrow_field(item: StructField) -> pa.Field:
     """One field of :func:`arrow_schema`."""
     nullable = item.nullable or item.type == VOID
     return pa.field(item.name, arrow_type(item.type), nullable=nullable, metadata=_metadata(item.metadata) or None)
+
+
+def char_width(item: StructField) -> int:
+    """Width of a ``char(n)`` column, 0 of any other. Files may hold values without the blanks that belong to them."""
+    declared = _CHAR.fullmatch(str(item.metadata.get(_CHAR_METADATA, "")))
+    return int(declared[1]) if declared and item.type == STRING else 0
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:

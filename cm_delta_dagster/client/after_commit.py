@@ -5,7 +5,6 @@ writer or by a maintenance run. Publication is done before the writer goes on, s
 checkpoint are made by one background thread, so that a writer never waits for them.
 """
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -14,10 +13,9 @@ from dataclasses import replace
 
 from cm_delta_dagster.catalog.catalog import Catalog, MaintenanceKind, Ratified, TableIdentifier
 from cm_delta_dagster.client.checkpointer import write_checkpoint, write_checksum
-from cm_delta_dagster.client.log_reader import published_source, read_checksum
-from cm_delta_dagster.client.publisher import publish_commits
+from cm_delta_dagster.client.log_reader import read_checksum
+from cm_delta_dagster.client.publisher import publish_commits, publish_one
 from cm_delta_dagster.client.snapshot import Snapshot
-from cm_delta_dagster.errors import ObjectAlreadyExistsError
 from cm_delta_dagster.protocol import action_json, checksum
 from cm_delta_dagster.protocol.checksum import VersionChecksum
 from cm_delta_dagster.storage.store import Store
@@ -118,11 +116,7 @@ class AfterCommit:
         if outcome.published_version >= snapshot.version:
             return outcome.published_version
         if outcome.published_version == snapshot.version - 1:
-            location = published_source(snapshot.location, snapshot.version).location
-            with contextlib.suppress(
-                ObjectAlreadyExistsError
-            ):  # Another publisher was faster, with the same bytes (CM-P3).
-                self._store.write_if_absent(location, data)
+            publish_one(self._store, snapshot.location, version=snapshot.version, data=data)
             self._catalog.set_published_version(snapshot.table_id, snapshot.version)
             return snapshot.version
         pending = self._catalog.get_ratified_commits(snapshot.table_id)

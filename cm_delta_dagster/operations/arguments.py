@@ -2,9 +2,11 @@
 
 import functools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar
 
+from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.protocol.predicate_text import parse_predicate
 from cm_delta_dagster.protocol.predicates import Predicate
@@ -41,6 +43,18 @@ def names_table(
             raise
 
     return named
+
+
+@contextmanager
+def names_version(snapshot: Snapshot) -> Iterator[None]:
+    """Put table and version in front of an error that does not tell them."""
+    try:
+        yield
+    except CmDeltaError as error:
+        what = f"{snapshot.identifier} version {snapshot.version}"
+        if what not in str(error):
+            error.args = (f"{what}: {error}",)
+        raise
 
 
 def as_predicate(where: Predicate | str | None, schema: StructType) -> Predicate | None:

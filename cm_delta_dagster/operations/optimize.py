@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,9 +24,7 @@ from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.errors import (
-    CommitConflictError,
-    CommitRejectedError,
-    CommitRetriesExceededError,
+    NOT_COMMITTED,
     IllegalCommitError,
     InvalidArgumentError,
 )
@@ -40,6 +39,7 @@ from cm_delta_dagster.protocol.statistics import num_records, statistics_columns
 from cm_delta_dagster.protocol.table_features import check_writable
 from cm_delta_dagster.spark.bins import together_by_bin
 from cm_delta_dagster.spark.layout import absolute_locations
+from cm_delta_dagster.spark.session import temporary_settings
 from cm_delta_dagster.spark.write import WrittenFiles, write_files
 from cm_delta_dagster.storage.discard import discard_below
 
@@ -55,13 +55,17 @@ PACKED_TAG = "OPTIMIZE_TARGET_SIZE"
 """Tag of a rewritten file: the target it was packed for. A bin of nothing but such files is not rewritten again
 (OPT-2)."""
 
-_BINS_PER_JOB = 1000
-_BYTES_PER_JOB = 8 << 30
-"""What one job shuffles at most, so that it needs no more room on local disks; a larger bin has a job of its own."""
+_LARGE_BIN = 32 << 20
+"""Bytes from which a bin is worth a scan of its own, which saves the shuffle that brings small bins together."""
 
+_LARGE_BINS_PER_JOB = 64
+_SMALL_BINS_PER_JOB = 500
 _BYTES_PER_TASK = 64 << 20
 _BINS_PER_TASK = 50
 _LEAST_TASKS = 16
+
+# Since Spark 4.1 a union of single-partition children may become one partition, which would put all bins into one file.
+_ONE_TASK_PER_BIN = {"spark.sql.unionOutputPartitioning": "false"}
 
 
 class OptimizeOutcome(StrEnum):
@@ -189,7 +193,7 @@ def optimize(
             raise
         try:
             return _commit(table, plan, transaction, _adds(written, plan), num_rows=rows)
-        except (CommitConflictError, CommitRejectedError, CommitRetriesExceededError):
+        except NOT_COMMITTED:
             _discard(table, written)
             raise
 
@@ -279,45 +283,46 @@ def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: lis
     snapshot = plan.snapshot
     columns = statistics_columns(snapshot.schema, snapshot.partition_columns, snapshot.properties)
     started, done = time.monotonic(), 0
-    for bins in _jobs(plan.bins):
-        written.append(
-            write_files(
-                _rows_by_bin(table, snapshot, bins, spark),
-                store=table.store,
-                location=table.location,
-                schema=snapshot.schema,
-                partition_columns=snapshot.partition_columns,
-                statistics_columns=columns,
-                compression=snapshot.properties.parquet_compression,
+    with temporary_settings(spark, _ONE_TASK_PER_BIN):
+        for bins, rows in _jobs(table, plan, spark):
+            written.append(
+                write_files(
+                    rows,
+                    store=table.store,
+                    location=table.location,
+                    schema=snapshot.schema,
+                    partition_columns=snapshot.partition_columns,
+                    statistics_columns=columns,
+                    compression=snapshot.properties.parquet_compression,
+                )
             )
-        )
-        done += len(bins)
-        _log.info(
-            "OPTIMIZE of %s: %d of %d files written after %.1f seconds",
-            snapshot.identifier,
-            done,
-            plan.num_bins,
-            time.monotonic() - started,
-        )
+            done += len(bins)
+            _log.info(
+                "OPTIMIZE of %s: %d of %d files written after %.1f seconds",
+                snapshot.identifier,
+                done,
+                plan.num_bins,
+                time.monotonic() - started,
+            )
 
 
-def _jobs(bins: Sequence[pa.Table]) -> Iterator[Sequence[pa.Table]]:
-    """Runs of bins that one Spark job rewrites."""
-    job: list[pa.Table] = []
-    total = 0
-    for files in bins:
-        size = size_of(files)
-        if job and (len(job) == _BINS_PER_JOB or total + size > _BYTES_PER_JOB):
-            yield job
-            job, total = [], 0
-        job.append(files)
-        total += size
-    if job:
-        yield job
+def _jobs(table: Table, plan: OptimizePlan, spark: SparkSession) -> Iterator[tuple[Sequence[pa.Table], DataFrame]]:
+    """What each Spark job writes: bins, and their rows with each bin whole in one task."""
+    small = [files for files in plan.bins if size_of(files) < _LARGE_BIN]
+    large = [files for files in plan.bins if size_of(files) >= _LARGE_BIN]
+    for bins in _runs(small, most=_SMALL_BINS_PER_JOB):
+        yield bins, _shuffled(table, plan.snapshot, bins, spark)
+    for bins in _runs(large, most=_LARGE_BINS_PER_JOB):
+        frames = [_scan(table, plan.snapshot, files, spark).coalesce(1) for files in bins]
+        yield bins, reduce(DataFrame.unionAll, frames)
 
 
-def _rows_by_bin(table: Table, snapshot: Snapshot, bins: Sequence[pa.Table], spark: SparkSession) -> DataFrame:
-    """The rows of all bins, each bin whole in one task and no two of one partition in the same."""
+def _runs(bins: Sequence[pa.Table], *, most: int) -> Iterator[Sequence[pa.Table]]:
+    return (bins[start : start + most] for start in range(0, len(bins), most))
+
+
+def _shuffled(table: Table, snapshot: Snapshot, bins: Sequence[pa.Table], spark: SparkSession) -> DataFrame:
+    """The rows of all bins, no two bins of one partition in the same task."""
     if len(bins) == 1:
         return _scan(table, snapshot, bins[0], spark).coalesce(1)
     files = pa.concat_tables(bins)

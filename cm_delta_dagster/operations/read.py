@@ -5,8 +5,7 @@ table, managed by a catalog or not. Reading without Spark is ``operations.read_a
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,8 +15,8 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.client.snapshot import Snapshot
-from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
-from cm_delta_dagster.operations.arguments import as_predicate
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import as_predicate, names_version
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns, row_id_columns
 from cm_delta_dagster.spark.errors import spark_errors
@@ -87,7 +86,7 @@ class ReadPlan:
         """
         _log.info("Reading %s", self)
         snapshot = self.snapshot
-        with _named(snapshot), spark_errors(f"reading {snapshot.identifier} version {snapshot.version}"):
+        with names_version(snapshot), spark_errors(f"reading {snapshot.identifier} version {snapshot.version}"):
             frame = scan(
                 spark,
                 store=self.store,
@@ -166,7 +165,7 @@ def plan_snapshot_read(
     where: Predicate | str | None = None,
 ) -> ReadPlan:
     """:func:`plan_read` for a snapshot in hand."""
-    with _named(snapshot):
+    with names_version(snapshot):
         names = None if columns is None else _column_names(snapshot, columns)
         predicate = as_predicate(where, snapshot.schema)
         wants_ids = names is not None and any(_is_row_id(snapshot, name) for name in names)
@@ -197,15 +196,3 @@ def _column_names(snapshot: Snapshot, columns: Sequence[str]) -> tuple[str, ...]
 
 def _is_row_id(snapshot: Snapshot, name: str) -> bool:
     return name in (ROW_ID, ROW_COMMIT_VERSION) and snapshot.schema.field(name) is None
-
-
-@contextmanager
-def _named(snapshot: Snapshot) -> Iterator[None]:
-    """Put table and version in front of an error that does not tell them."""
-    try:
-        yield
-    except CmDeltaError as error:
-        what = f"{snapshot.identifier} version {snapshot.version}"
-        if what not in str(error):
-            error.args = (f"{what}: {error}",)
-        raise

@@ -5,7 +5,7 @@ whole query (LOG-19); files, and row groups in them, that cannot hold a wanted r
 """
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from cm_delta_dagster.arrow.scan import scan_batches
 from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import as_predicate, names_table
+from cm_delta_dagster.operations.arguments import as_predicate, names_table, names_version
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, row_id_columns
 from cm_delta_dagster.storage.store import Store
@@ -79,6 +79,14 @@ def read_snapshot_batches(
     zone: dt.tzinfo = dt.UTC,
 ) -> pa.RecordBatchReader:
     """:func:`read_batches` for a snapshot in hand, whatever the table has become since."""
+    with names_version(snapshot):
+        batches = _scan(snapshot, store, columns, where, zone)
+    return pa.RecordBatchReader.from_batches(batches.schema, _named(batches, snapshot))
+
+
+def _scan(
+    snapshot: Snapshot, store: Store, columns: Sequence[str] | None, where: Predicate | str | None, zone: dt.tzinfo
+) -> pa.RecordBatchReader:
     schema = snapshot.schema
     if isinstance(columns, str):
         raise InvalidArgumentError(f"columns is the text {columns!r}; give a list of names, e.g. [{columns!r}].")
@@ -99,6 +107,11 @@ def read_snapshot_batches(
         else None,
         zone=zone,
     )
+
+
+def _named(batches: pa.RecordBatchReader, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+    with names_version(snapshot):
+        yield from batches
 
 
 def _checked(version: int | None) -> int | None:

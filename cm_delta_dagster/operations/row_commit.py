@@ -20,12 +20,10 @@ from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.errors import (
+    NOT_COMMITTED,
     CommitConflictError,
-    CommitRejectedError,
-    CommitRetriesExceededError,
     IllegalCommitError,
     SchemaMismatchError,
-    StorageError,
     UnsupportedFeatureError,
 )
 from cm_delta_dagster.protocol.actions import Metadata, Protocol, SetTransaction
@@ -247,11 +245,7 @@ class RowCommit:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        # A failure of storage while a proposal was open is a CommitStateUnknownError; a StorageError comes before one.
-        not_committed = (
-            CommitConflictError | CommitRejectedError | CommitRetriesExceededError | IllegalCommitError | StorageError
-        )
-        if error is not None and (not self.committing or isinstance(error, not_committed)):
+        if error is not None and (not self.committing or isinstance(error, NOT_COMMITTED)):
             self.discard()
 
     def discard(self) -> None:

@@ -149,13 +149,19 @@ class _Windows:
     def _same(self, text: str) -> str | None:
         try:
             window = self._definition.time_window_for_partition_key(text)
-        except (ValueError, StopIteration):
+        except (ValueError, OverflowError, StopIteration):
             return None
         return text if self._around(window.start) == text else None
 
     def _around(self, moment: datetime) -> str | None:
-        key = self._definition.get_partition_key_for_timestamp(moment.timestamp())
-        return key if self._definition.has_partition_key(key) else None
+        try:
+            key = self._definition.get_partition_key_for_timestamp(moment.timestamp())
+            return key if self._definition.has_partition_key(key) else None
+        except (
+            ValueError,
+            OverflowError,
+        ):  # At the ends of the calendar, e.g. 9999-12-31 for "never", no window has two.
+            return None
 
     def _moments(self, text: str) -> tuple[datetime, ...]:
         if _DATE.fullmatch(text):

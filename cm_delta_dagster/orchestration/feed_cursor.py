@@ -65,8 +65,8 @@ class WatchedCommit:
 
     @property
     def is_creation(self) -> bool:
-        """Whether the commit made an empty table."""
-        return self.version == 0 and not self.data_change
+        """Whether the commit only made an empty table; an output without rows that is a table's first is none."""
+        return self.version == 0 and self.operation == CREATE_TABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

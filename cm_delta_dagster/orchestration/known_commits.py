@@ -6,11 +6,12 @@ from typing import Any
 
 import dagster as dg
 
+from cm_delta_dagster.operations.write import WriteOutcome
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.feed_cursor import WatchedCommit
 
 TXN_ID = "cm_delta/txn_id"
-_BY_A_RUN = "cm_delta/outcome"
+_BY_A_RUN = facts.OUTCOME
 """Key that events of our own runs have and events of sensors do not."""
 
 _PAGE = 1000
@@ -116,7 +117,7 @@ def _speaks_of(record: _Record, commit: WatchedCommit, partition: str | None, *,
     if record.by_a_run:
         # A run that continues another reports that one's commit; a commit of others is never a run's to report, and an
         # equal version then belongs to a past of the table that a restored catalog has lost.
-        return own
+        return own and (partition is None or record.partition in (None, partition))
     if record.txn_id not in ("", commit.txn_id):
         return False
     return record.partition == partition or (record.txn_id == "" and record.partition is None)
@@ -132,7 +133,11 @@ def _record(event: dg.AssetMaterialization | dg.AssetObservation) -> _Record:
 
 
 def _commit_of(metadata: Mapping[str, dg.MetadataValue[Any]]) -> tuple[str, int] | None:
-    """Table id and version of the commit that an event reports; None for other events, those of reads for one."""
+    """Table id and version of the commit that an event reports; None for other events, such as those of reads, and of
+    writes and maintenance that found nothing to do: they name the version that they looked at."""
+    outcome = metadata.get(facts.OUTCOME)
+    if outcome is not None and outcome.value == WriteOutcome.NOTHING_TO_DO.value:
+        return None
     table_id, version = metadata.get(facts.TABLE_ID), metadata.get(facts.COMMIT_VERSION)
     if table_id is None or version is None or not isinstance(version.value, int):
         return None

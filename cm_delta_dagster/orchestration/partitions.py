@@ -7,7 +7,7 @@ rows.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -168,6 +168,11 @@ def keys_text(keys: Sequence[str]) -> str:
     if len(text) <= _LONGEST_KEY_TEXT:
         return text
     return f"{keys[0]}...{keys[-1]} ({len(keys)} keys)"
+
+
+def stands_for(text: str, keys: Collection[str]) -> bool:
+    """Whether ``keys``, some of those from which ``keys_text`` made ``text``, are all of them."""
+    return len(text) == len(",".join(keys)) or text.endswith(f" ({len(keys)} keys)")
 
 
 def merge_intervals(intervals: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:

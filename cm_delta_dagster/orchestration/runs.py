@@ -4,8 +4,8 @@ Room: orchestration; no Spark, no rows.
 
 *Exactly once.* A commit carries a ``txn`` action whose application is the asset and its partition keys, and whose
 version is a number made of the run id. A step that is retried finds its commit by that number. A run that was
-re-executed from failure also accepts the number of the run it continues, as long as that run has not recorded a
-materialization: then its commit was ratified and only the answer was lost.
+re-executed from failure also accepts the number of the run it continues, as long as the step did not succeed there:
+then its commit was ratified and what should have followed was lost, be it before or after the event.
 
 *One version for each table in a run.* The first read of a table in a run fixes the version for all later reads of that
 run, in whichever process, and a write of the run moves it to the version written, so that what comes after sees it. The
@@ -107,12 +107,12 @@ def idempotency(table: Table, origin: WriteOrigin) -> Idempotency | EarlierWrite
 
 
 def _continued_runs(origin: WriteOrigin) -> Iterator[str]:
-    """Ids of the failed runs that this run continues and that have not recorded this output."""
+    """Ids of the failed runs that this run continues and in which this step did not succeed."""
     instance = origin.step_context.instance
     run = origin.step_context.dagster_run
     while run.parent_run_id is not None and _continues_its_parent(instance, run):
         parent = instance.get_run_by_id(run.parent_run_id)
-        if parent is None or _recorded(instance, parent.run_id, origin):
+        if parent is None or _succeeded(instance, parent.run_id, origin.step_key):
             return
         yield parent.run_id
         run = parent
@@ -128,14 +128,10 @@ def _continues_its_parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> b
     return known is not None and known.parent_state is not None
 
 
-def _recorded(instance: dg.DagsterInstance, run_id: str, origin: WriteOrigin) -> bool:
-    for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
-        event = entry.asset_materialization
-        if event is None or event.asset_key != origin.asset_key:
-            continue
-        if event.partition is None or event.partition in origin.partition_keys:
-            return True
-    return False
+def _succeeded(instance: dg.DagsterInstance, run_id: str, step_key: str | None) -> bool:
+    # A materialization would not do: Dagster stores one for each partition, and a step may have further outputs.
+    entries = instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_SUCCESS)
+    return any(entry.step_key == step_key for entry in entries)
 
 
 def check_sole_asset(snapshot: Snapshot, origin: WriteOrigin, *, named_after: Sequence[str]) -> None:

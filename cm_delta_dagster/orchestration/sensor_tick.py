@@ -16,6 +16,7 @@ from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.changed_partitions import AssetParts, PartitionFinder, WatchedAsset
 from cm_delta_dagster.orchestration.feed_cursor import FeedCursor, SeenCommit, WatchedCommit
 from cm_delta_dagster.orchestration.known_commits import TXN_ID, KnownCommits
+from cm_delta_dagster.orchestration.partitions import stands_for
 
 FEED_POSITION = "cm_delta/feed_position"
 _PARTITION_TAG = "dagster/partition"
@@ -141,12 +142,12 @@ class SensorTick:
             if run is not None and commit.is_creation:
                 continue  # The run goes on to write, or has failed and says so itself.
             recorded = None if run is None else self._known.recorded_partitions(run, commit, asset.key)
-            if recorded is not None:
+            if recorded is not None and _is_whole(recorded, commit):
                 self._launch_for_own(commit, asset, recorded)
             elif run is not None and not run.is_finished:
                 self._wait(commit)
             else:
-                self._settle(commit, asset, run)
+                self._settle(commit, asset, run, recorded or frozenset())
 
     def _run_for(self, commit: WatchedCommit, asset_key: dg.AssetKey) -> dg.DagsterRun | None:
         """The run of this instance that accounts for the commit on this asset."""
@@ -154,9 +155,12 @@ class SensorTick:
             return None
         return self._known.run_of(commit)
 
-    def _settle(self, commit: WatchedCommit, asset: WatchedAsset, run: dg.DagsterRun | None) -> None:
-        """Report what of the commit has no event yet, and launch for all of it."""
+    def _settle(
+        self, commit: WatchedCommit, asset: WatchedAsset, run: dg.DagsterRun | None, recorded: frozenset[str]
+    ) -> None:
+        """Report what of the commit has no event yet, and launch for all of it; ``recorded`` is what its run came to record."""
         parts = self._parts_of(commit, asset, run)
+        parts = replace(parts, keys=tuple(sorted({*parts.keys, *recorded})))
         wanted: list[str | None] = list(parts.keys)
         if parts.unknown is not None or not wanted:
             wanted.append(None)
@@ -169,7 +173,9 @@ class SensorTick:
             if not self._known.is_reported(commit, asset.key, None if partition is None else str(partition))
         ]
         self._events += [self._event(commit, asset, partition, parts, run) for partition in missing]
-        if commit.data_change and (missing or not recovering):
+        if recorded and recorded.issuperset(parts.keys):
+            self._launch_for_own(commit, asset, recorded)
+        elif commit.data_change and (missing or not recovering):
             # Also of a tick that died before its runs were requested; Dagster drops a run key that it knows.
             self._launch(commit, asset, parts)
 
@@ -216,13 +222,13 @@ class SensorTick:
 
     def _launch_for_own(self, commit: WatchedCommit, asset: WatchedAsset, recorded: frozenset[str]) -> None:
         """A commit of this instance's runs needs no event; downstream it is as new as any other."""
-        run = self._known.run_of(commit)
-        launched_here = run is not None and run.tags.get(_SENSOR_TAG) == self._sensor_name
-        if commit.data_change and self._plan.launch_for is LaunchFor.EVERY_COMMIT and not launched_here:
+        if commit.data_change and self._plan.launch_for is LaunchFor.EVERY_COMMIT:
             self._launch(commit, asset, AssetParts(keys=tuple(sorted(recorded))))
 
     def _launch(self, commit: WatchedCommit, asset: WatchedAsset, parts: AssetParts) -> None:
-        if commit.table not in self._plan.tables:
+        run = self._known.run_of(commit)
+        launched_here = run is not None and run.tags.get(_SENSOR_TAG) == self._sensor_name
+        if commit.table not in self._plan.tables or launched_here:
             return
         likewise = self._plan.partitions is not None and self._plan.partitions == asset.partitions
         if likewise and (parts.unknown is not None or not parts.keys):
@@ -230,10 +236,22 @@ class SensorTick:
                 f"Version {commit.version} of {commit.table} launches no run for what is not known by its partition: "
                 f"{parts.unknown or 'the event of its run names none.'} Launch the job for the partitions concerned."
             )
-        for partition in parts.keys if likewise else (None,):
+        for partition in self._existing(parts.keys, commit) if likewise else (None,):
             newest = self._newest.get((commit.table_id, partition))
             if newest is None or newest.version < commit.version:
                 self._newest[commit.table_id, partition] = commit
+
+    def _existing(self, keys: Sequence[str], commit: WatchedCommit) -> Sequence[str]:
+        """Those of ``keys`` that the job has; a request for another one would make Dagster reject the whole tick."""
+        assert self._plan.partitions is not None
+        with dg.partition_loading_context(dynamic_partitions_store=self._instance):
+            found = [key for key in keys if self._plan.partitions.has_partition_key(key)]
+        if len(found) < len(keys):
+            gone = ", ".join(sorted(set(keys).difference(found)))
+            self._warnings.append(
+                f"Version {commit.version} of {commit.table} launches no run for {gone}: there is no such partition any more."
+            )
+        return found
 
     def _request(self, commit: WatchedCommit, partition: str | None) -> dg.RunRequest:
         key = f"{commit.table_id}:{commit.version}"
@@ -248,3 +266,8 @@ class SensorTick:
         if key not in self._pending:
             self._pending[key] = commit
             self._pending_text += len(json.dumps(asdict(commit)))
+
+
+def _is_whole(recorded: frozenset[str], commit: WatchedCommit) -> bool:
+    """Whether a run's events name all partitions that its commit wrote; Dagster stores one after the other."""
+    return not recorded or commit.run_partition is None or stands_for(commit.run_partition, recorded)

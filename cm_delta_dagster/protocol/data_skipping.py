@@ -452,11 +452,10 @@ def _loosened(bounds: pa.Array, column: _DataColumn, direction: int) -> pa.Array
     if direction > 0 and isinstance(column.type, PrimitiveType):
         if column.type.name.startswith("timestamp"):
             return _widened(bounds)
-        if column.type.name == "string":
-            # Older writers end a shortened bound by U+FFFD (after a "?" where they cut a character in two), which is
-            # below the characters beyond U+FFFF in the order of UTF-8.
-            if pc.any(pc.ends_with(bounds, "\ufffd")).as_py():
-                return pc.replace_substring_regex(bounds, "\\??\ufffd$", "\U0010ffff")
+        # Older writers end a shortened bound by U+FFFD (after a "?" where they cut a character in two), which is below
+        # the characters beyond U+FFFF in the order of UTF-8.
+        if column.type.name == "string" and pc.any(pc.ends_with(bounds, "\ufffd")).as_py():
+            return pc.replace_substring_regex(bounds, "\\??\ufffd$", "\U0010ffff")
     return bounds
 
 

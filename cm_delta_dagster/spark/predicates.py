@@ -10,10 +10,12 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates import (
     And,
     Comparison,
+    ComparisonOperator,
     In,
     IsNotNull,
     IsNull,
     Not,
+    Opaque,
     Or,
     Predicate,
     StartsWith,
@@ -23,8 +25,11 @@ from cm_delta_dagster.protocol.predicates import (
     quote_column,
     to_sql,
 )
-from cm_delta_dagster.protocol.schema import StructType
+from cm_delta_dagster.protocol.schema import DOUBLE, FLOAT, DataType, StructType
 from cm_delta_dagster.spark.columns import char_width, stored_path
+from cm_delta_dagster.spark.schema import sql_type
+
+_Op = ComparisonOperator
 
 
 def to_column(predicate: Predicate, schema: StructType) -> Column:
@@ -39,7 +44,7 @@ def to_column(predicate: Predicate, schema: StructType) -> Column:
             raise InvalidArgumentError(
                 f"The condition names column {column!r}, which the table does not have; its columns are {names}."
             )
-    return F.expr(to_sql(predicate))
+    return F.expr(to_sql(_kept_from_files(predicate, schema)))
 
 
 def holds(predicate: Predicate, schema: StructType) -> Column:
@@ -63,7 +68,46 @@ def on_stored_columns(
             translated = _translated(part, schema, stored)
             if translated is not None:
                 found.append(translated)
-    return F.expr(to_sql(And(tuple(found)))) if found else None
+    return F.expr(to_sql(_kept_from_files(And(tuple(found)), stored))) if found else None
+
+
+def _kept_from_files(predicate: Predicate, schema: StructType, *, negated: bool = False) -> Predicate:
+    """The same predicate, in a form whose dangerous parts Spark does not hand to its Parquet reader.
+
+    That reader takes the bounds and dictionaries of files at their word, in which NaN, the greatest number, may be missing,
+    and -0.0 and 0.0, which are equal, are two.
+    """
+    match predicate:
+        case And(parts) | Or(parts):
+            return type(predicate)(tuple(_kept_from_files(part, schema, negated=negated) for part in parts))
+        case Not(part):
+            return Not(_kept_from_files(part, schema, negated=True))
+        case Comparison(column=column) | In(column=column):
+            floating = _floating_type(column, schema)
+            if floating is None or not (negated or _is_dangerous(predicate)):
+                return predicate
+            name = quote_column(column_path(column))
+            unchanged = f"nanvl({name}, CAST('NaN' AS {sql_type(floating)}))"
+            return Opaque(unchanged + to_sql(predicate).removeprefix(name), frozenset((column,)))
+        case _:
+            return predicate
+
+
+def _floating_type(column: str, schema: StructType) -> DataType | None:
+    found: DataType = schema
+    for segment in column_path(column):
+        item = found.field(segment) if isinstance(found, StructType) else None
+        if item is None:
+            return None
+        found = item.type
+    return found if found in (FLOAT, DOUBLE) else None
+
+
+def _is_dangerous(leaf: Comparison | In) -> bool:
+    if isinstance(leaf, Comparison) and leaf.operator in (_Op.GT, _Op.GE, _Op.NE):
+        return True
+    values = leaf.values if isinstance(leaf, In) else (leaf.value,)
+    return any(value is not None and (value == 0 or value != value) for value in values)
 
 
 def _translated(predicate: Predicate, schema: StructType, stored: StructType) -> Predicate | None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.protocol.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.deletion_vectors import decode_from_file, decode_inline, dv_location
 from cm_delta_dagster.storage.store import Store
@@ -33,7 +33,7 @@ def read_deletion_vectors(store: Store, *, location: str, files: pa.Table) -> li
     places = [dv_location(location, descriptor) for descriptor in descriptors]
     wanted = sorted({place for place in places if place is not None})
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-        content = dict(zip(wanted, pool.map(store.read, wanted), strict=True))
+        content = dict(zip(wanted, pool.map(lambda place: _fetched(store, place), wanted), strict=True))
     bitmaps = []
     for descriptor, place, path, stats in zip(
         descriptors, places, files["path"].to_pylist(), files["stats"].to_pylist(), strict=True
@@ -48,6 +48,16 @@ def read_deletion_vectors(store: Store, *, location: str, files: pa.Table) -> li
             ) from error
         bitmaps.append(bitmap)
     return bitmaps
+
+
+def _fetched(store: Store, place: str) -> bytes:
+    try:
+        return store.read(place)
+    except ObjectNotFoundError as error:
+        raise ObjectNotFoundError(
+            f"The deletion vector file {place} is gone, although the table's log names it; without it deleted rows would "
+            "come back. Restore the file, or read a version of the table without it."
+        ) from error
 
 
 def _descriptor(value: Mapping[str, Any]) -> DeletionVectorDescriptor:

@@ -376,6 +376,33 @@ def test_conditions_on_columns_that_are_not_returned_are_applied(data_files: Dat
     assert first == ({"a": 1, "b": 1}, 1)
 
 
+def test_what_a_file_says_of_a_partition_column_leaves_out_nothing(data_files: DataFiles) -> None:
+    """PART-8: a condition that mixes partition and data columns is not decided by a column of the file's own."""
+    data_files.add(pa.table({"id": [1], "p": ["theirs"]}), partition={"p": "ours"})
+    predicate = Or((Comparison("p", ComparisonOperator.EQ, "ours"), Comparison("id", ComparisonOperator.EQ, 7)))
+    assert data_files.rows(columns(id=LONG, p=STRING), ["p"], predicate=predicate) == [(1, "ours")]
+
+
+def test_blanks_that_a_file_leaves_out_leave_out_no_rows(data_files: DataFiles) -> None:
+    """The bounds in a footer are of the stored text; the condition is on the text with its blanks."""
+    schema = StructType((StructField("c", STRING, True, {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}),))
+    data_files.add(pa.table({"c": ["a", "b"]}))
+    for text in ("b", "b  ", "b     "):
+        assert data_files.rows(schema, predicate=Comparison("c", ComparisonOperator.EQ, text)) == [("b  ",)]
+
+
+def test_files_whose_maps_and_lists_differ_only_in_the_names_of_groups_are_read(data_files: DataFiles) -> None:
+    """Parquet leaves these names to writers, and Arrow's schemas do not show them."""
+    rows = pa.table({"m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "l": [[2]], "id": [3]})
+    data_files.add(rows)
+    other = data_files.root / data_files.add(rows)
+    # Of the same length as the names that pyarrow gives, so that no offset in the file moves.
+    other.write_bytes(other.read_bytes().replace(b"key_value", b"map_entry").replace(b"\x04list", b"\x04bags"))
+    assert pq.ParquetFile(other).schema.column(0).path == "m.map_entry.key"
+    schema = columns(m=MapType(STRING, LONG, True), l=ArrayType(LONG, True), id=LONG)
+    assert data_files.rows(schema) == [([("k", 1)], [2], 3)] * 2
+
+
 def test_a_column_that_is_named_with_a_dot_is_no_field_of_a_struct(data_files: DataFiles) -> None:
     data_files.add(pa.table({"a.b": [1], "a": [{"b": 2, "c": 3}]}))
     assert data_files.rows(columns(**{"a.b": LONG, "a": StructType((StructField("c", LONG),))})) == [(1, {"c": 3})]

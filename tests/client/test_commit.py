@@ -340,7 +340,7 @@ def test_the_feed_tells_which_partitions_a_commit_changed(new_table: NewTable, c
     append(table, "2024-01-01")
     overwrite_day(table, "2024-01-01").commit()
     tags = [entry.summary.tags.get(CHANGED_PARTITIONS_TAG) for entry in client.catalog.feed(after=0, limit=10)]
-    assert tags == [None, '[{"day": "2024-01-01"}]', '[{"day": "2024-01-01"}]']
+    assert tags == ["[]", '[{"day": "2024-01-01"}]', '[{"day": "2024-01-01"}]']
 
 
 def test_unordered_transactions_of_one_application_rebase_unless_they_are_the_same(new_table: NewTable) -> None:

@@ -19,12 +19,13 @@ from cm_delta_dagster.operations.delete import delete
 from cm_delta_dagster.operations.history import history
 from cm_delta_dagster.operations.optimize import OptimizeOutcome, optimize, pack, plan_optimize
 from cm_delta_dagster.operations.read import read
+from cm_delta_dagster.operations.write import append
 from cm_delta_dagster.protocol.actions import AddFile
 from cm_delta_dagster.protocol.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.file_actions import adds_to_table, removes_of, table_to_adds
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.stores import Stores
-from tests.builders import TableBuilder
+from tests.builders import TableBuilder, rows_of
 from tests.operations.lake import Unreliable, vector
 
 DAY = datetime.date(2026, 1, 1)
@@ -205,6 +206,25 @@ def test_many_small_bins_are_written_by_one_job_and_each_becomes_a_file(
     assert sorted(int(dict(value)["p"]) for value in values) == list(range(40))
     assert lake.rows() == before
     assert lake.table.snapshot().files["path"].to_pylist()[0].count("delta.txn=") == 1
+
+
+def test_large_and_small_bins_are_written_in_one_run(build: Callable[..., TableBuilder]) -> None:
+    """OPT-1, OPT-2: two bins of more than 32 MiB, which are not shuffled, and two small ones."""
+    lake = build("id long, x double, y double, p int", partition_by=["p"])
+    numbers = lake.spark.range(0, 4_600_000, 1, 2).selectExpr(
+        "id", "rand(7) AS x", "rand(8) AS y", "CAST(id % 2 AS INT) AS p"
+    )
+    append(lake.table, frame=numbers)
+    lake.append((-1, 0.5, None, 2), (-2, 0.5, None, 3))
+    lake.append((-3, 0.5, None, 2), (-4, 0.5, None, 3))
+    sums = lake.table_frame().groupBy("p").agg({"*": "count", "id": "sum"})
+    before = rows_of(sums)
+    plan = plan_optimize(lake.table)
+    sizes = sorted(sum(files["size"].to_pylist()) for files in plan.bins)
+    assert sizes[1] < 1 << 20 and sizes[2] > 32 << 20 and len(sizes) == 4
+    result = optimize(lake.table, spark=lake.spark)
+    assert (result.num_bins, result.num_removed_files, result.num_added_files) == (4, 8, 4)
+    assert rows_of(lake.table_frame().groupBy("p").agg({"*": "count", "id": "sum"})) == before
 
 
 def test_bins_of_one_partition_become_files_of_their_own_in_one_run(build: Callable[..., TableBuilder]) -> None:

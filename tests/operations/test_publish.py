@@ -4,7 +4,7 @@ import pytest
 
 from cm_delta_dagster.catalog.catalog import MaintenanceKind
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import StorageError
+from cm_delta_dagster.errors import CorruptLogError, StorageError
 from cm_delta_dagster.operations.publish import publish
 from tests.operations.lake import Lake, broken_storage
 
@@ -73,3 +73,24 @@ def test_a_staged_file_cleaned_by_a_faster_publisher_is_no_failure(lake: Lake) -
 
     lake.store.fails = overtake
     assert publish(table).published_version == 1
+
+
+@pytest.mark.parametrize("backlog", [0, 1])
+def test_a_file_that_somebody_put_in_the_place_of_a_commit_is_never_taken_for_it(lake: Lake, backlog: int) -> None:
+    """CM-P1, CM-P3: with the commit's own publication right after it, and with one that comes later."""
+    table = lake.new_table()
+    if backlog:
+        lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}")
+        lake.append(table)
+        lake.store.fails = lambda method, location: None
+    version = 1 + backlog
+    place = f"{table.location}/_delta_log/{version:020d}.json"
+    lake.memory.write_if_absent(place, b'{"commitInfo":{"timestamp":1,"operation":"WRITE"}}\n')
+    lake.append(table)
+    assert lake.catalog.get_ratified_commits(table.table_id).published_version == backlog
+    assert lake.reopened().table(table.identifier).snapshot().num_files == version
+    with pytest.raises(CorruptLogError, match="by its path"):
+        publish(table)
+    lake.memory.delete(place)
+    assert publish(table).published == (version,)
+    assert lake.reopened().table(table.identifier).snapshot().num_files == version

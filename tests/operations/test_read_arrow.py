@@ -80,7 +80,7 @@ def test_a_missing_file_is_an_error_of_the_stream_too(table: PathTable, tmp_path
     with pytest.raises(ObjectNotFoundError, match=lost.name):
         read_arrow(table)
     stream = read_batches(table)
-    with pytest.raises(ObjectNotFoundError, match=lost.name):
+    with pytest.raises(ObjectNotFoundError, match=rf"{table.identifier} version 2: .*{lost.name}"):
         stream.read_all()
 
 

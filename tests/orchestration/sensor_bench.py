@@ -47,12 +47,12 @@ def versions(instance, kind="materialization", key=KEY):
     return [event.metadata["cm_delta/commit_version"].value for event in events]
 
 
-def record_by_run(instance, run_id, table, version, kind="materialization", partition=None):
+def record_by_run(instance, run_id, table, version, kind="materialization", partition=None, outcome="committed"):
     """What the IO manager's output, or a maintenance job, leaves in the event log of a run."""
     metadata = {
         "cm_delta/table_id": table.table_id,
         "cm_delta/commit_version": version,
-        "cm_delta/outcome": "committed",
+        "cm_delta/outcome": outcome,
     }
     if kind == "materialization":
         event_type = dg.DagsterEventType.ASSET_MATERIALIZATION

@@ -100,3 +100,14 @@ def test_a_commit_that_does_not_tell_is_unknown_and_an_asset_without_partitions_
 def test_many_strangers_are_summed_up(instance):
     found = parts_of(DAYS, [{"p": str(number)} for number in range(9)], instance)
     assert "6 more" in found.unknown
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31", "9999-12-31 23:59:59", "9999-12-31T23:59:59.999999Z"])
+def test_a_date_at_the_end_of_the_calendar_has_no_window(instance, zone, text):
+    for definition in (
+        dg.DailyPartitionsDefinition("2026-01-01", timezone=zone),
+        dg.MonthlyPartitionsDefinition("2026-01-01", timezone=zone),
+        dg.HourlyPartitionsDefinition("2026-01-01-00:00", timezone=zone),
+    ):
+        assert key_of(definition, text, instance) is None

@@ -4,6 +4,7 @@ import dagster as dg
 import pytest
 
 from cm_delta_dagster.client.committer import CHANGED_PARTITIONS_TAG
+from cm_delta_dagster.orchestration import LaunchFor
 
 from .log_tables import commit, make_table, report
 from .sensor_bench import KEY, NAME, Ticker, a_run, finish, own, record_by_run, sensor_of
@@ -169,3 +170,61 @@ def test_a_job_without_partitions_is_launched_once(catalog, table, instance):
     ticker = launching(catalog, instance, whole)
     commit(table, partitions=p("a", "b"))
     assert requests_of(ticker.tick()) == [(f"{table.table_id}:1", None)]
+
+
+def test_a_run_that_is_still_recording_its_partitions_is_waited_for(catalog, table, instance):
+    ticker = launching(catalog, instance)
+    run = a_run(instance)
+    version = commit(table, tags={**own(run), "dagster/partition_key": "a,b"}, partitions=p("a", "b"))
+    record_by_run(instance, run.run_id, table, version, partition="a")
+    assert requests_of(ticker.tick()) == []
+    record_by_run(instance, run.run_id, table, version, partition="b")
+    assert requests_of(ticker.tick()) == [(f"{table.table_id}:1:{each}", each) for each in "ab"]
+
+
+def test_a_run_that_died_while_recording_its_partitions_is_completed(catalog, table, instance):
+    ticker = launching(catalog, instance)
+    run = a_run(instance)
+    many = ",".join(["a", "b", "c"])
+    version = commit(table, tags={**own(run), "dagster/partition_key": many}, partitions=p("a", "b"))
+    for partition in "ac":  # c was made, and is empty.
+        record_by_run(instance, run.run_id, table, version, partition=partition)
+    finish(instance, run)
+    first = ticker.evaluate()
+    report(instance, first)
+    assert sorted(events_of(instance)) == [(1, "a"), (1, "b"), (1, "c")]
+    wanted = [(f"{table.table_id}:1:{each}", each) for each in "abc"]
+    assert requests_of(first) == wanted
+    assert requests_of(ticker.tick()) == wanted, "the daemon died before it requested the runs"
+    assert len(events_of(instance)) == 3
+
+
+def test_a_failed_run_that_recorded_all_it_changed_is_not_reported_again(catalog, table, instance):
+    ticker = launching(catalog, instance, launch_for=LaunchFor.FOREIGN_COMMITS)
+    run = a_run(instance)
+    version = commit(table, tags={**own(run), "dagster/partition_key": "a,b"}, partitions=p("a"))
+    record_by_run(instance, run.run_id, table, version, partition="a")
+    finish(instance, run)
+    assert requests_of(ticker.tick()) == []
+    assert events_of(instance) == [(1, "a")]
+
+
+def test_a_partition_that_is_gone_is_not_launched_and_does_not_stop_the_sensor(catalog, table, instance, capsys):
+    tenants = dg.DynamicPartitionsDefinition(name="tenants")
+    instance.add_dynamic_partitions("tenants", ["acme", "zoo"])
+
+    @dg.asset(key=["s", "by_tenant"], partitions_def=tenants, deps=[KEY])
+    def by_tenant(): ...
+
+    job = dg.define_asset_job("downstream", selection=[by_tenant])
+    sensor = sensor_of(assets=[watched(tenants)], job=job)
+    defs = dg.Definitions(assets=[by_tenant], jobs=[job], sensors=[sensor], resources={"catalog": catalog})
+    run = a_run(instance)
+    version = commit(table, tags={**own(run), "dagster/partition_key": "acme,zoo"}, partitions=p("acme", "zoo"))
+    for partition in ("acme", "zoo"):
+        record_by_run(instance, run.run_id, table, version, partition=partition)
+    instance.delete_dynamic_partition("tenants", "acme")
+    with dg.partition_loading_context(dynamic_partitions_store=instance):  # As in a code server.
+        result = Ticker(sensor, catalog, instance, defs).tick()
+    assert requests_of(result) == [(f"{table.table_id}:1:zoo", "zoo")]
+    assert "launches no run for acme" in capsys.readouterr().err

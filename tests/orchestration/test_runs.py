@@ -99,6 +99,23 @@ def test_a_run_re_executed_from_failure_accepts_the_commit_of_the_run_it_continu
     assert len(world.events("t")) == 1
 
 
+def test_a_step_that_died_after_one_of_its_outputs_was_recorded_writes_that_one_once(world):
+    once = [RuntimeError("between the outputs")]
+
+    @dg.multi_asset(outs={name: dg.AssetOut(metadata={"mode": "append"}) for name in ("t", "u")})
+    def both():
+        yield dg.Output(world.frame([(1,)], "id int"), "t")
+        while once:
+            raise once.pop()
+        yield dg.Output(world.frame([(1,)], "id int"), "u")
+
+    job = job_of(world, both, world.resources)
+    failed = job.execute_in_process(instance=world.instance, raise_on_error=False)
+    assert not failed.success and len(world.events("t")) == 1
+    assert re_executed(world, job, failed.run_id, resume=True).success
+    assert (world.rows("main.default.t"), world.rows("main.default.u")) == ([(1,)], [(1,)])
+
+
 def test_a_run_that_recorded_its_output_is_not_continued(world):
     job = job_of(world, appending(world), world.resources)
     first = job.execute_in_process(instance=world.instance)

@@ -6,7 +6,8 @@ import dagster as dg
 import pytest
 from dagster import AssetKey
 
-from cm_delta_dagster.catalog.catalog import CommitProposal, CommitSummary, Ratified
+from cm_delta_dagster.catalog.catalog import CommitProposal, CommitSummary, Ratified, TableIdentifier
+from cm_delta_dagster.client.creation import CREATE_TABLE_AS
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.orchestration import CatalogResource, FirstTick, LaunchFor
@@ -123,6 +124,18 @@ def test_maintenance_whose_run_died_before_its_observation_is_observed_once(tick
     assert event.metadata["cm_delta/lost_by_run"].value == run.run_id
 
 
+def test_maintenance_that_found_nothing_to_do_does_not_account_for_the_commit_that_it_looked_at(
+    ticker, catalog, instance
+):
+    died, compaction = a_run(instance), a_run(instance)
+    table = make_table(catalog.client, NAME)
+    lost = commit(table, tags=own(died))
+    finish(instance, died)
+    record_by_run(instance, compaction.run_id, table, lost, kind="observation", outcome="nothing_to_do")
+    ticker.tick()
+    assert versions(instance) == [lost]
+
+
 def test_every_commit_of_a_run_that_died_is_dealt_with(ticker, catalog, instance):
     """One that the run recorded, and two that it did not, of which the newest alone would have been kept."""
     run = a_run(instance)
@@ -145,6 +158,20 @@ def test_the_creation_of_an_empty_table_is_an_observation_and_launches_nothing(c
     result = ticker.tick()
     assert (versions(instance), versions(instance, "observation")) == ([], [0])
     assert not result.run_requests
+
+
+def test_an_output_without_rows_that_made_the_table_is_observed_if_its_run_died(ticker, catalog, instance):
+    run = a_run(instance)
+    make_table(catalog.client, "main.s.other")
+    draft = catalog.client.catalog.create_staging_table(TableIdentifier.parse(NAME))
+    summary = CommitSummary(
+        txn_id="t", in_commit_timestamp=1, operation=CREATE_TABLE_AS, data_change=False, tags=own(run)
+    )
+    catalog.client.catalog.register_table(draft.table_id, TableIdentifier.parse(NAME), summary=summary)
+    assert not ticker.tick().asset_events
+    finish(instance, run)
+    ticker.tick()
+    assert versions(instance, "observation") == [0]
 
 
 def test_many_observations_of_reads_do_not_hide_what_was_reported(ticker, catalog, instance):
@@ -346,6 +373,23 @@ def test_a_run_that_the_sensor_launched_does_not_launch_another(catalog, instanc
     )
     record_by_run(instance, run.run_id, table, commit(table, tags=own(run)))
     assert keys_of(ticker.tick()) == []
+
+
+def test_a_run_that_the_sensor_launched_launches_none_for_another_asset_of_the_table_nor_when_it_dies(
+    catalog, instance
+):
+    watched = {KEY: NAME, AssetKey(["s", "same_table"]): NAME}
+    ticker = Ticker(sensor_of(assets=watched, job=downstream, first_tick=FirstTick.FROM_NOW), catalog, instance)
+    table = make_table(catalog.client, NAME)
+    ticker.tick()
+    for dies in (False, True):
+        run = a_run(instance, tags={"dagster/sensor_name": "commits"})
+        version = commit(table, tags=own(run))
+        if dies:
+            finish(instance, run)
+        else:
+            record_by_run(instance, run.run_id, table, version)
+        assert keys_of(ticker.tick()) == []
 
 
 def test_only_the_named_assets_launch_downstream(catalog, instance):
