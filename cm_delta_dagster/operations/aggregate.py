@@ -6,11 +6,12 @@ Only what the log tells exactly is answered; the rest is for the caller to read.
 from collections.abc import Sequence
 
 from cm_delta_dagster.client.readable import ReadableTable
+from cm_delta_dagster.operations.arguments import as_predicate, names_table
 from cm_delta_dagster.protocol.aggregates import MetadataAggregates, metadata_aggregates
-from cm_delta_dagster.protocol.predicate_text import parse_predicate
 from cm_delta_dagster.protocol.predicates import Predicate
 
 
+@names_table
 def aggregate(
     table: ReadableTable,
     *,
@@ -31,13 +32,12 @@ def aggregate(
         InvalidArgumentError: an unknown column, or ``where`` is no condition.
     """
     snapshot = table.snapshot(version=version, timestamp_ms=timestamp_ms)
-    predicate = parse_predicate(where, snapshot.schema) if isinstance(where, str) else where
     return metadata_aggregates(
         snapshot.files,
         columns,
         schema=snapshot.schema,
         partition_columns=snapshot.partition_columns,
         mapping=snapshot.column_mapping,
-        where=predicate,
+        where=as_predicate(where, snapshot.schema),
         index=snapshot.state.files.index,
     )

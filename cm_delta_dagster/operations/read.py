@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import as_predicate, names_version
+from cm_delta_dagster.operations.arguments import as_predicate, names_table, names_version
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns, row_id_columns
 from cm_delta_dagster.spark.errors import spark_errors
@@ -130,6 +130,7 @@ def read(
     return plan_read(table, columns=columns, where=where, version=version, timestamp_ms=timestamp_ms).frame(spark)
 
 
+@names_table
 def plan_read(
     table: ReadableTable,
     *,

@@ -589,6 +589,7 @@ def test_a_table_dropped_while_rows_are_written_gets_no_version(client: DeltaCli
     schema = from_spark(spark.range(1).schema)
     table = create_table(client, identifier="main.test.meanwhile", schema=schema)
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    client.wait_for_background()
     drop_table(client, identifier="main.test.meanwhile")
     before = files_below(Path(table.location.removeprefix("file://")))
     with refused(TableNotFoundError, str(table.table_id)):
