@@ -63,6 +63,7 @@ PRELUDES = {
     "docs/library.md": _FRAMES + "frame_with_channel = frame.selectExpr('*', \"'web' AS channel\")\n",
     ASSETS: _FRAMES + _CSV,
     "docs/maintenance.md": _FRAMES,
+    "docs/protocol.md": _FRAMES,
     "docs/reading.md": _FRAMES + _OLD_TABLE,
 }
 """What the blocks of a document find besides the Spark session ``session``."""
