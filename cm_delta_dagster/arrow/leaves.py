@@ -91,9 +91,13 @@ def _to_decimal(stored: pa.DataType, target: pa.DataType) -> Conversion | None:
     return None
 
 
+def _days(array: pa.Array) -> pa.Array:
+    return array.view(pa.date32())
+
+
 def _to_date(stored: pa.DataType, calendar: LegacyCalendar) -> Conversion | None:
     if stored == pa.int32():
-        read: Conversion = lambda array: array.view(pa.date32())  # noqa: E731
+        read: Conversion = _days
     elif pat.is_date(stored):
         read = _same if stored == pa.date32() else lambda array: array.cast(pa.date32())
     else:
