@@ -199,7 +199,10 @@ def test_many_small_bins_are_written_by_one_job_and_each_becomes_a_file(
     with caplog.at_level(logging.INFO, logger="cm_delta_dagster.operations.optimize"):
         result = optimize(lake.table, spark=lake.spark)
     assert (result.num_bins, result.num_removed_files, result.num_added_files) == (40, 80, 40)
-    assert [record.message.partition(" after")[0] for record in caplog.records] == [
+    messages = [
+        record.getMessage() for record in caplog.records if record.name == "cm_delta_dagster.operations.optimize"
+    ]
+    assert [message.partition(" after")[0] for message in messages] == [
         f"OPTIMIZE of {lake.table.identifier}: 40 of 40 files written"
     ]
     values = lake.table.snapshot().files["partitionValues"].to_pylist()
