@@ -6,7 +6,7 @@ import pytest
 
 from tests.model.determinism import deterministic
 
-_LINES = pytest.StashKey[list[str]]()
+_PROPERTY = "model explorer"
 
 
 @pytest.fixture(autouse=True)
@@ -16,19 +16,20 @@ def predictable() -> Iterator[None]:
 
 
 @pytest.fixture
-def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Shows a line at the end of the run."""
-    lines = request.config.stash.setdefault(_LINES, [])
+def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Shows a line at the end of the run, whichever process ran the test."""
 
     def tell(line: str) -> None:
         print(line)
-        lines.append(line)
+        record_property(_PROPERTY, line)
 
     return tell
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    lines = config.stash.get(_LINES, [])
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    calls = [report for report in reports if isinstance(report, pytest.TestReport) and report.when == "call"]
+    lines = [str(line) for report in calls for name, line in report.user_properties if name == _PROPERTY]
     if lines:
         terminalreporter.section("what the model explorer covered")
         for line in lines:

@@ -1,6 +1,7 @@
 """Steps and runs as processes of their own: one version for a run, one commit for a step, no lost rows in a race."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,7 +95,8 @@ def test_the_io_manager_works_over_connect(tmp_path):
     """DV-4, DML-4: partitions, merge and reads without the JVM gateway."""
     pytest.importorskip("grpc", reason="the extra `connect` is not installed")
     command = worker("connect_worker", str(tmp_path))
-    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=500)
+    any_port = {**os.environ, "SPARK_TESTING": "1"}  # Spark's own switch for a free port.
+    run = subprocess.run(command, cwd=REPOSITORY, env=any_port, capture_output=True, text=True, timeout=500)
     assert run.returncode == 0, run.stderr[-4000:]
     seen = json.loads(run.stdout.strip().splitlines()[-1])
     assert seen == {"connect": True, "totals": [["a", 3], ["b", 3]], "letters": 6, "rows": 2}

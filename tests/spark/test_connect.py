@@ -1,11 +1,17 @@
 """The same code on Spark Connect, against a server of its own process."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+ANY_PORT = {
+    **os.environ,
+    "SPARK_TESTING": "1",
+}  # Spark's own switch for a free port, so that runs beside this one do no harm.
 
 
 @pytest.mark.slow
@@ -16,6 +22,7 @@ def test_writes_merges_and_reads_work_over_connect(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.connect_worker", str(tmp_path)],
         cwd=root,
+        env=ANY_PORT,
         capture_output=True,
         text=True,
         timeout=300,
@@ -37,6 +44,7 @@ def test_tables_of_other_writers_are_read_over_connect(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.connect_reader", str(tmp_path)],
         cwd=Path(__file__).parents[2],
+        env=ANY_PORT,
         capture_output=True,
         text=True,
         timeout=500,
