@@ -1,33 +1,39 @@
 """What the log knows of a file, brought to each of its rows (DV-4, ROWTRK-10, LOG-11). Room: spark.
 
-A small table keyed by the location of the file is joined, by broadcast, with the rows of the files. Every row must find
-its file there; one that does not stops the query, because it would be returned undeleted or without its values.
+A small table of files is joined, by broadcast, with the rows of the files. Every row must find its file there; one that
+does not stops the query, because it would be returned undeleted or without its values. The key of the join is a number,
+which Spark finds much faster than a text: the size of the file, or a hash of its location where sizes do not tell files
+apart. Neither is trusted: each row's location is compared with the one of the file that was found.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.path_encoding import normalise_location
-from cm_delta_dagster.spark.errors import Violation, violation_text
+from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
 
 FILE_COLUMN = "__cm_delta_file"
 """Name of the extra column of ``scan_with_files``: the location of the row's file as Spark spells it."""
+SIZE_COLUMN = "__cm_delta_size"
+"""Bytes of the row's file, as Spark has listed it."""
 POSITION_COLUMN = "__cm_delta_position"
 """Zero-based position of the row in its file, before any filter (DV-5)."""
 WORDS_COLUMN = "__cm_delta_words"
 BASE_ROW_ID_COLUMN = "__cm_delta_base_row_id"
 COMMIT_VERSION_COLUMN = "__cm_delta_commit_version"
 _KEY_COLUMN = "__cm_delta_key"
-_KNOWN_COLUMN = "__cm_delta_known"
+_LOCATION_COLUMN = "__cm_delta_location"
+_MAX_REPEATED_SIZES = 8
 
-_UNMATCHED = violation_text(
-    Violation.ENGINE,
-    "Spark spells the location of a data file in an unexpected way, so the values that the log has for it were not "
-    "found. Nothing was read. Rename the table's directory to plain letters, or report this.",
+_UNMATCHED = (
+    "What the log has for the data file {} was not found while its rows were read: the file was replaced in the meantime, "
+    "its size is not the one that the log states, or Spark spells its location in an unexpected way. Nothing was read. Read "
+    "again; if that does not help, restore the file, or rename the table's directory to plain letters."
 )
 
 
@@ -64,23 +70,54 @@ def row_index(frame: DataFrame) -> Column:
     return frame.metadataColumn("_metadata").getField("row_index")
 
 
+def file_size(frame: DataFrame) -> Column:
+    """Bytes of the row's file."""
+    return frame.metadataColumn("_metadata").getField("file_size")
+
+
 def join_file_values(
-    session: SparkSession, frame: DataFrame, locations: pa.Array, values: Mapping[str, pa.Array]
+    session: SparkSession,
+    frame: DataFrame,
+    locations: pa.Array,
+    values: Mapping[str, pa.Array],
+    *,
+    sizes: pa.Array | None = None,
 ) -> DataFrame:
     """``frame``, which has :data:`FILE_COLUMN`, with a column for each of ``values`` (one value a file).
 
     The first use of a value must go through :func:`known`.
+
+    Args:
+        sizes: of each file as Spark has listed it, for a frame that has :data:`SIZE_COLUMN`; makes the join faster.
     """
-    keys = pa.array([spark_file_path(location) for location in locations.to_pylist()], pa.string())
-    table = session.createDataFrame(pa.table({_KEY_COLUMN: keys, **values}))
-    table = table.select("*", F.lit(True).alias(_KNOWN_COLUMN))
-    return frame.join(F.broadcast(table), F.col(FILE_COLUMN) == F.col(_KEY_COLUMN), "left")
+    spelled = pa.array([spark_file_path(location) for location in locations.to_pylist()], pa.string())
+    key = _file_key(sizes)
+    known_sizes = {} if sizes is None else {SIZE_COLUMN: sizes}
+    table = session.createDataFrame(pa.table({_LOCATION_COLUMN: spelled, **known_sizes, **values}))
+    table = table.select(_LOCATION_COLUMN, *values, key(F.col(_LOCATION_COLUMN)).alias(_KEY_COLUMN))
+    return frame.join(F.broadcast(table), key(F.col(FILE_COLUMN)) == F.col(_KEY_COLUMN), "left")
+
+
+def _file_key(sizes: pa.Array | None) -> Callable[[Column], Column]:
+    """A number for the file whose location is given, as good as always another for another file."""
+    if sizes is None:
+        return F.xxhash64
+    counted = pc.value_counts(sizes)
+    repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1)).to_pylist()
+    if not repeated:
+        return lambda _: F.col(SIZE_COLUMN)
+    if len(repeated) > _MAX_REPEATED_SIZES:
+        return F.xxhash64
+    size = F.col(SIZE_COLUMN)
+    return lambda location: F.when(size.isin(repeated), F.xxhash64(location)).otherwise(size)
 
 
 def known(value: Column, sql_type: str) -> Column:
     """``value``, computed from joined columns; an error in rows of a file that the joined table does not have."""
-    missed = F.raise_error(F.lit(_UNMATCHED)).cast(sql_type)
-    return F.when(F.col(_KNOWN_COLUMN).isNull(), missed).otherwise(value)
+    before, _, after = _UNMATCHED.partition("{}")
+    file = F.col(FILE_COLUMN)
+    text = F.concat(F.lit(violation_prefix(Violation.ENGINE) + before), file, F.lit(after + VIOLATION_SUFFIX))
+    return F.when(file == F.col(_LOCATION_COLUMN), value).otherwise(F.raise_error(text).cast(sql_type))
 
 
 def is_deleted() -> Column:
@@ -91,7 +128,7 @@ def is_deleted() -> Column:
     return known(bit, "tinyint")
 
 
-def word_lists(words: list[pa.Array]) -> pa.Array:
+def word_lists(words: Sequence[pa.Array]) -> pa.Array:
     """Bitmap words of files as one column."""
     offsets = [0]
     for value in words:

@@ -59,10 +59,20 @@ class FileGroup:
     locations: pa.Array
     values: tuple[pa.Array, ...] = ()
 
+    def part(self, rows: slice) -> "FileGroup":
+        """The files at consecutive positions."""
+        start, length = rows.start, rows.stop - rows.start
+        return FileGroup(
+            kind=self.kind,
+            files=self.files.slice(start, length),
+            locations=self.locations.slice(start, length),
+            values=tuple(item.slice(start, length) for item in self.values),
+        )
+
 
 def absolute_locations(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Decoded absolute location of each path of the log, in the scheme of the table (PATH-1, PATH-3)."""
-    array = _one_chunk(paths)
+    array = one_chunk(paths)
     special = pc.match_substring_regex(array, _SPECIAL_PATH)
     joined = pc.binary_join_element_wise(pa.scalar(location.rstrip("/")), array, pa.scalar("/"))
     if not pc.any(special).as_py():
@@ -95,9 +105,9 @@ def group_files(
     if not partition_fields or files.num_rows == 0:
         return [FileGroup(kind=LayoutKind.LOG_ONLY, files=files, locations=locations)]
     names = [physical_name(field, mapping) for field in partition_fields]
-    texts = [_one_chunk(partition_column(files, name)) for name in names]
+    texts = [one_chunk(partition_column(files, name)) for name in names]
     if discover:
-        kinds = _agreeing_kinds(_one_chunk(files["path"]), texts, partition_fields, names)
+        kinds = _agreeing_kinds(one_chunk(files["path"]), texts, partition_fields, names)
     else:
         kinds = pa.repeat(pa.scalar(LayoutKind.LOG_ONLY.value), files.num_rows)
     groups = []
@@ -218,7 +228,8 @@ def count_distinct_values(group: FileGroup) -> int:
     return int(pa.table(list(group.values), names=keys).group_by(keys).aggregate([]).num_rows)
 
 
-def _one_chunk(array: pa.ChunkedArray | pa.Array) -> pa.Array:
+def one_chunk(array: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """The values as one array."""
     if isinstance(array, pa.ChunkedArray):
         return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     return array

@@ -18,7 +18,14 @@ from cm_delta_dagster.protocol.path_encoding import normalise_location
 from cm_delta_dagster.protocol.schema import STRING, StructField, StructType
 from cm_delta_dagster.spark.columns import reader_schema
 from cm_delta_dagster.spark.footers import read_footer
-from cm_delta_dagster.spark.layout import TRANSACTION_COLUMN, FileGroup, LayoutKind, is_visible, top_directory
+from cm_delta_dagster.spark.layout import (
+    TRANSACTION_COLUMN,
+    FileGroup,
+    LayoutKind,
+    is_visible,
+    one_chunk,
+    top_directory,
+)
 from cm_delta_dagster.spark.nullability import with_nullability
 from cm_delta_dagster.spark.schema import nullable
 from cm_delta_dagster.spark.session import is_connect
@@ -42,10 +49,15 @@ _THREADS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A frame of what files hold; ``stored`` tells the names, types and nullability of its columns."""
+    """A frame of what files hold; ``stored`` tells the names, types and nullability of its columns.
+
+    Attributes:
+        sizes: of each file, in the order of their locations, if storage agrees with the log about them.
+    """
 
     frame: DataFrame
     stored: StructType
+    sizes: pa.Array | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,23 +100,29 @@ class Loader:
         return self._loaded(frame, stored, group.locations, _sizes(group.files))
 
     def _loaded(self, frame: DataFrame, stored: StructType, locations: pa.Array, sizes: pa.Array) -> Loaded:
-        self._check_lengths(frame, locations, sizes)
+        agreed = one_chunk(sizes) if self._check_lengths(frame, locations, sizes) else None
         if all(item.nullable and _all_nullable(item.type) for item in stored.fields):
-            return Loaded(frame=frame, stored=stored)
+            return Loaded(frame=frame, stored=stored, sizes=agreed)
         exact = with_nullability(self.session, frame, stored)
         if exact is not None:
-            return Loaded(frame=exact, stored=stored)
-        return Loaded(frame=frame, stored=_made_nullable(stored))
+            return Loaded(frame=exact, stored=stored, sizes=agreed)
+        return Loaded(frame=frame, stored=_made_nullable(stored), sizes=agreed)
 
-    def _check_lengths(self, frame: DataFrame, locations: pa.Array, sizes: pa.Array) -> None:
-        """Find files that were cut short: to Spark a file without a byte is a file without rows."""
-        if _listed_bytes(frame) == (pc.sum(sizes).as_py() or 0):
-            return
+    def _check_lengths(self, frame: DataFrame, locations: pa.Array, sizes: pa.Array) -> bool:
+        """Find files that were cut short: to Spark a file without a byte is a file without rows.
+
+        Tells whether all files have the size that the log states.
+        """
+        listed = _listed_bytes(frame)
+        if listed == (pc.sum(sizes).as_py() or 0):
+            return True
+        agreed = listed is None
         expected = dict(zip(locations.to_pylist(), sizes.to_pylist(), strict=True))
         with ThreadPoolExecutor(max_workers=min(_THREADS, len(expected))) as pool:
             for status, size in zip(pool.map(self.store.stat, expected), expected.values(), strict=True):
                 if status.size == size:
                     continue
+                agreed = False
                 try:
                     read_footer(self.store, status)
                 except StorageError as error:
@@ -113,6 +131,7 @@ class Loader:
                         f"{status.size}, and it has no readable Parquet footer. Its rows are part of this version, so "
                         "nothing is read. Restore the file, or read a version that does not need it."
                     ) from error
+        return agreed
 
 
 def _listed_bytes(frame: DataFrame) -> int | None:

@@ -15,7 +15,14 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidDataError
-from cm_delta_dagster.protocol.predicates import Comparison, ComparisonOperator, Predicate, conjunction, quote_column
+from cm_delta_dagster.protocol.predicates import (
+    Comparison,
+    ComparisonOperator,
+    In,
+    Predicate,
+    conjunction,
+    quote_column,
+)
 from cm_delta_dagster.protocol.schema import (
     BYTE,
     DATE,
@@ -36,6 +43,8 @@ from cm_delta_dagster.spark.scan import FILE_COLUMN, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark, quoted
 
 _AS_THEY_ARE = (BYTE, SHORT, INTEGER, LONG, STRING)
+_MOST_PARTITIONS = 100
+"""Partition values of a source that are named one by one in what a merge reads; of more the range is."""
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -88,8 +97,13 @@ def merge_source(frame: DataFrame, schema: StructType, keys: Sequence[str]) -> M
     return MergeSource(frame=align(frame, offered), offered=offered, keys=tuple(keys), schema=schema)
 
 
-def source_facts(source: MergeSource, within: Predicate | None) -> SourceFacts:
-    """Count rows, find duplicate keys, rows outside of ``within`` and the range of each key; one Spark job."""
+def source_facts(
+    source: MergeSource, within: Predicate | None, *, partition_columns: Sequence[str] = ()
+) -> SourceFacts:
+    """Count rows, find duplicate keys, rows outside of ``within`` and the range of each key; one Spark job.
+
+    Of keys that are ``partition_columns`` the values themselves are found, so that partitions in between stay out.
+    """
     keys = [F.col(quoted(name)) for name in source.keys]
     complete = reduce(and_, [key.isNotNull() for key in keys])
     text = F.concat_ws(", ", *[F.concat(F.lit(f"{n} = "), _shown(k)) for n, k in zip(source.keys, keys, strict=True)])
@@ -99,12 +113,14 @@ def source_facts(source: MergeSource, within: Predicate | None) -> SourceFacts:
     groups = source.frame.groupBy(*[key.alias(f"k{i}") for i, key in enumerate(keys)]).agg(
         *aggregates, F.max(F.when(complete, text)).alias("key")
     )
-    bounds = [_bounds(f"k{i}", _type_of(source, name)) for i, name in enumerate(source.keys)]
+    bounds = [
+        _bounds(f"k{i}", _type_of(source, name), values=name in partition_columns) for i, name in enumerate(source.keys)
+    ]
     totals = groups.agg(
         F.sum("n").alias("rows"),
         F.max(F.when(F.col("n") > 1, F.col("key"))).alias("duplicate"),
         *([F.max("outside").alias("outside")] if within is not None else []),
-        *[column for pair in bounds for column in pair],
+        *[column for columns in bounds for column in columns],
     )
     with spark_errors("looking at the source of a merge"):
         (row,) = totals.collect()
@@ -226,8 +242,10 @@ def _type_of(source: MergeSource, name: str) -> DataType:
     return field.type
 
 
-def _bounds(name: str, data_type: DataType) -> tuple[Column, ...]:
-    """Least and greatest value of a key among complete keys, in a form that travels without a time zone."""
+def _bounds(name: str, data_type: DataType, *, values: bool) -> tuple[Column, ...]:
+    """Least and greatest value of a key among complete keys, in a form that travels without a time zone; and the first
+    of its values, if wanted.
+    """
     value = F.col(name)
     if isinstance(data_type, DecimalType) or data_type in _AS_THEY_ARE:
         form = value
@@ -240,7 +258,9 @@ def _bounds(name: str, data_type: DataType) -> tuple[Column, ...]:
     else:
         return ()
     complete = F.when(F.col("key").isNotNull(), form)
-    return F.min(complete).alias(f"min_{name}"), F.max(complete).alias(f"max_{name}")
+    range_ = F.min(complete).alias(f"min_{name}"), F.max(complete).alias(f"max_{name}")
+    first = F.slice(F.array_sort(F.collect_set(complete)), 1, _MOST_PARTITIONS + 1).alias(f"all_{name}")
+    return (*range_, first) if values else range_
 
 
 def _key_range(source: MergeSource, row: Row) -> Predicate:
@@ -250,11 +270,15 @@ def _key_range(source: MergeSource, row: Row) -> Predicate:
         least, greatest = values.get(f"min_k{i}"), values.get(f"max_k{i}")
         if least is None or greatest is None:
             continue
+        known: list[Any] = values.get(f"all_k{i}") or []
         try:
-            low, high = (_value(bound, _type_of(source, name)) for bound in (least, greatest))
+            low, high, *named = (_value(bound, _type_of(source, name)) for bound in (least, greatest, *known))
         except (ValueError, OverflowError):
             continue  # Beyond what Python's dates can hold: this key limits nothing.
         column = quote_column((name,))
+        if 0 < len(named) <= _MOST_PARTITIONS:
+            parts.append(In(column, tuple(named)))
+            continue
         parts.append(Comparison(column, ComparisonOperator.GE, low))
         parts.append(Comparison(column, ComparisonOperator.LE, high))
     return conjunction(parts)

@@ -20,7 +20,7 @@ from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
 from cm_delta_dagster.protocol.schema import BINARY, LONG, StructField, StructType
-from cm_delta_dagster.spark.bitmaps import deletion_words
+from cm_delta_dagster.spark.bitmaps import deletion_words, word_batches
 from cm_delta_dagster.spark.columns import (
     Names,
     Path,
@@ -40,8 +40,10 @@ from cm_delta_dagster.spark.file_values import (
     COMMIT_VERSION_COLUMN,
     FILE_COLUMN,
     POSITION_COLUMN,
+    SIZE_COLUMN,
     WORDS_COLUMN,
     file_path,
+    file_size,
     is_deleted,
     join_file_values,
     known,
@@ -258,7 +260,8 @@ def _parts(source: _Source, files: pa.Table) -> Iterator[DataFrame]:
             yield from _read_group(source, stored, group, {})
         for group in _groups(source, stored, named_alike.filter(has_vector)):
             words = deletion_words(source.loader.store, location=source.loader.location, files=group.files)
-            yield from _read_group(source, stored, group, {WORDS_COLUMN: word_lists(words)})
+            for rows in word_batches(words):
+                yield from _read_group(source, stored, group.part(rows), {WORDS_COLUMN: word_lists(words[rows])})
 
 
 def _groups(source: _Source, stored: StructType, files: pa.Table) -> list[FileGroup]:
@@ -296,29 +299,30 @@ def _read_group(
     if group.kind is not LayoutKind.LOG_ONLY:
         loaded = source.loader.load_discovered(stored, group, whole_directories=not values)
         texts = {item.name: F.col(quoted(physical_name(item, source.mapping))) for item in source.partitions}
-        yield _finished(source, loaded, texts, group, values)
+        yield _finished(source, loaded, texts, group.locations, values)
     elif not source.partitions:
-        yield _finished(source, source.loader.load(stored, group.locations, sizes), {}, group, values)
+        yield _finished(source, source.loader.load(stored, group.locations, sizes), {}, group.locations, values)
     elif count_distinct_values(group) <= _MAX_LITERAL_SCANS:
         for literals, positions in distinct_values(group):
             locations, some = group.locations.take(positions), sizes.take(positions)
             texts = {
                 item.name: F.lit(value).cast("string") for item, value in zip(source.partitions, literals, strict=True)
             }
-            yield _finished(source, source.loader.load(stored, locations, some), texts, group, values)
+            chosen = {name: value.take(positions) for name, value in values.items()}
+            yield _finished(source, source.loader.load(stored, locations, some), texts, locations, chosen)
     else:
         # Many partition values in directories that do not tell them: join with a small table of the log's values.
         names = {item.name: f"__cm_delta_value{index}" for index, item in enumerate(source.partitions)}
         values = {**values, **dict(zip(names.values(), group.values, strict=True))}
         texts = {name: known(F.col(column), "string") for name, column in names.items()}
-        yield _finished(source, source.loader.load(stored, group.locations, sizes), texts, group, values)
+        yield _finished(source, source.loader.load(stored, group.locations, sizes), texts, group.locations, values)
 
 
 def _finished(
     source: _Source,
     loaded: Loaded,
     texts: Mapping[str, Column],
-    group: FileGroup,
+    locations: pa.Array,
     values: Mapping[str, pa.Array],
 ) -> DataFrame:
     """Columns of the table in its order, deleted rows left out."""
@@ -338,8 +342,13 @@ def _finished(
         return frame.select(*outputs, *([file_path(frame).alias(FILE_COLUMN)] if source.with_files else []))
     # Values of files are joined before the columns are made: a join in between would keep Spark from pruning them.
     raw = [F.col(quoted(name)) for name in loaded.frame.columns]
-    placed = frame.select(*raw, file_path(frame).alias(FILE_COLUMN), row_index(frame).alias(POSITION_COLUMN))
-    joined = join_file_values(source.session, placed, group.locations, values)
+    placed = frame.select(
+        *raw,
+        file_path(frame).alias(FILE_COLUMN),
+        file_size(frame).alias(SIZE_COLUMN),
+        row_index(frame).alias(POSITION_COLUMN),
+    )
+    joined = join_file_values(source.session, placed, locations, values, sizes=loaded.sizes)
     kept = joined.where(is_deleted() == 0) if WORDS_COLUMN in values else joined
     outputs = [_output(item, texts, held.get(item.name)) for item in source.schema.fields]
     tracked = [] if source.row_tracking is None else _row_ids(source.row_tracking)

@@ -292,6 +292,81 @@ def test_deleted_rows_of_files_whose_directories_say_nothing(spark: SparkSession
         assert sorted(files.rows(adds)) == [(number, f"v{number}") for number in range(count)]
 
 
+def numbers(first: int, count: int = 8) -> pa.Table:
+    return pa.table({"id": pa.array(range(first, first + count), pa.int64())})
+
+
+def place_plain(files: Files, path: str, table: pa.Table) -> AddFile:
+    """A file whose size only depends on the number of its rows."""
+    add = files.place(path, table)
+    pq.write_table(table, files.root / path, compression="none", use_dictionary=False)
+    return replace(add, size=(files.root / path).stat().st_size)
+
+
+@pytest.mark.parametrize("repeated", [0, 2, 9])
+def test_deleted_rows_are_found_whatever_the_sizes_of_the_files(
+    spark: SparkSession, tmp_path: Path, repeated: int
+) -> None:
+    """DV-4, PATH-1, PATH-3: no, some and many sizes that two files share; the same file name in two directories, names
+    that are percent-encoded, absolute paths."""
+    files = Files(spark, tmp_path / "a b%20ü", "id long")
+    clone = Files(spark, tmp_path / "source of a clone", "id long")
+    adds, kept = [], []
+    for number in range(max(repeated, 2)):
+        first = 100 * number
+        shared = number < repeated
+        one = place_plain(files, f"x/same name%2F+{number}.parquet", numbers(first, 8 + number))
+        two = place_plain(
+            clone, f"x/same name%2F+{number}.parquet", numbers(first + 50, 8 + number if shared else 1000 + number)
+        )
+        assert (one.size == two.size) == shared
+        two = replace(two, path=f"file://{encode_path(str(clone.root / decode_path(two.path)))}")
+        adds += [replace(one, deletion_vector=encode_inline([number % 8]))]
+        adds += [replace(two, deletion_vector=encode_inline([7 - number % 8, *range(8, 1000)]))]
+        kept += [n for n in range(first, first + 8 + number) if n != first + number % 8]
+        kept += [n for n in range(first + 50, first + 58) if n != first + 57 - number % 8]
+        if not shared:
+            kept += range(first + 50 + 1000, first + 50 + 1000 + number)
+    assert sorted(row[0] for row in files.rows(adds)) == sorted(kept)
+
+
+def test_deleted_rows_are_found_where_the_log_is_wrong_about_sizes(spark: SparkSession, tmp_path: Path) -> None:
+    """DV-4: a size of the log is a hint; rows are not returned, and not lost, because of it."""
+    files = Files(spark, tmp_path, "id long")
+    one, two = files.place("1.parquet", numbers(0)), files.place("2.parquet", numbers(100, 1000))
+    assert one.size != two.size
+    vectors = {one.path: encode_inline([0]), two.path: encode_inline([1, *range(2, 1000)])}
+    swapped = [
+        replace(one, size=two.size, deletion_vector=vectors[one.path]),
+        replace(two, size=one.size + 1, deletion_vector=vectors[two.path]),
+    ]
+    assert files.rows(swapped) == [(n,) for n in (1, 2, 3, 4, 5, 6, 7, 100)]
+    exchanged = [swapped[0], replace(swapped[1], size=one.size)]
+    with pytest.raises(Exception, match=r"1\.parquet|2\.parquet"):
+        files.rows(exchanged)
+
+
+def test_a_deletion_vector_for_more_rows_than_a_file_can_have_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """DV-27: nothing is allocated for it."""
+    files = Files(spark, tmp_path, "id long")
+    add = files.place("f.parquet", numbers(0))
+    with pytest.raises(UnsupportedFeatureError, match=r"f\.parquet.* row 1099511627776"):
+        files.scan([replace(add, deletion_vector=encode_inline([0, 2**40]))])
+
+
+def test_no_job_runs_for_deletion_vectors_before_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    files = Files(spark, tmp_path, "id long")
+    adds = [replace(files.place(f"{n}.parquet", numbers(n)), deletion_vector=encode_inline([0])) for n in range(40)]
+    jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+    frame = files.scan(adds)
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == jobs
+    kept = frame.where("id > 5 AND id < 9")
+    plan = kept._jdf.queryExecution().executedPlan().toString()
+    assert "PushedFilters: [IsNotNull(id), GreaterThan(id,5), LessThan(id,9)]" in plan
+    # Of the eight files that hold a number, the one that begins with it has lost it.
+    assert kept.count() == sum(min(n, 7) for n in (6, 7, 8))
+
+
 def test_each_row_can_name_its_file(spark: SparkSession, tmp_path: Path) -> None:
     """The key is comparable with the log's path, whatever characters the path has."""
     files = Files(spark, tmp_path / "a b%20ü", "id long, _metadata string, p string", "p")
