@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import tables
+from benchmarks import commits, tables
 from benchmarks.shared import Shared
 
 COLUMNS = [
@@ -137,12 +137,14 @@ class Ours(_SparkEngine):
             self.read_arrow = importlib.import_module("cm_delta_dagster.operations.read_arrow").read_arrow
         if "refresh" in shared.tasks:
             self._prepare_refresh()
+        self.commits = commits.CommitBench(home) if set(commits.TASKS).intersection(shared.tasks) else None
         if "list_partition" in shared.tasks or "list_range" in shared.tasks:
             self.listed = self._snapshot("checkpoint")
             self.parse = importlib.import_module("cm_delta_dagster.protocol.predicate_text").parse_predicate
 
     def tasks(self) -> dict[str, Task]:
         return {
+            **(self.commits.tasks() if self.commits else {}),
             "bulk_append": lambda: self._jobs(lambda: self._named("plain").append(self.bulk)),
             "bulk_append_partitioned": lambda: self._jobs(
                 lambda: self._named("partitioned").append(self.bulk.repartition(8, "region"))
@@ -203,6 +205,8 @@ class Ours(_SparkEngine):
     def close(self) -> None:
         if self.connection is not None:
             self.connection.close()
+        if self.commits is not None:
+            self.commits.close()
         super().close()
 
 
@@ -294,6 +298,7 @@ class Deltalake:
     def tasks(self) -> dict[str, Task]:
         return {
             "one_row_append": self._one,
+            "one_row_appends": self._appends,
             "cold_snapshot": lambda: {"version": self._open("cold").version()},
             "snapshot_checkpoint": lambda: self._measured("checkpoint"),
             "snapshot_json": lambda: self._measured("json"),
@@ -310,6 +315,14 @@ class Deltalake:
 
     def _one(self) -> None:
         self.deltalake.write_deltalake(str(self.home / "one"), self.row, mode="append")
+
+    def _appends(self) -> dict[str, Any]:
+        name = f"appends-{uuid.uuid4()}"
+        names = [name] * commits.APPENDERS
+        self.deltalake.DeltaTable.create(str(self.home / name), schema=commits.SCHEMA)
+        figures = commits.crowd(commits.append_row_with_deltalake, "", str(self.home), names, commits.ROWS_EACH)
+        present = self.deltalake.DeltaTable(str(self.home / name)).to_pyarrow_table().num_rows
+        return {**figures, "answer": commits.check_present(present, commits.APPENDERS * (commits.ROWS_EACH + 1))}
 
     def _measured(self, name: str) -> dict[str, Any]:
         before = resident_bytes()
@@ -331,6 +344,7 @@ class Deltalake:
 ENGINES: dict[str, Callable[[], Engine]] = {
     "spark": PlainSpark,
     "ours": Ours,
+    "ours-postgres": commits.Postgres,
     "delta-spark": DeltaSpark,
     "deltalake": Deltalake,
 }

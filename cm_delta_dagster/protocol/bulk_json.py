@@ -18,6 +18,10 @@ from cm_delta_dagster.protocol.uniform_json import MIN_ROWS, parse_uniform
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _BLOCK_LINES = 16 * 1024
+_FEW_LINES = 256
+_LAYOUTS = 2
+"""In one block. Looking for rarer ones takes longer than parsing their lines."""
+_SAMPLES = 64
 _MAPS = ("partitionValues", "tags")
 _ADD, _REMOVE = b'{"add"', b'{"remove"'
 _NEWLINE = 10
@@ -47,17 +51,38 @@ def parse_file_actions(data: bytes) -> ParsedLines | None:
 
 
 def _uniform(lines: "_Lines", chosen: np.ndarray, action: str, schema: pa.Schema) -> tuple[pa.Table, np.ndarray]:
-    """Those of the chosen lines that stand in blocks of one layout, and which lines the others are."""
-    others = chosen.copy()
-    batches = []
+    """Those of the chosen lines that are of the commonest layouts, and which lines the others are."""
     numbers = np.flatnonzero(chosen)
+    if len(numbers) < MIN_ROWS:
+        return schema.empty_table(), chosen
+    batches: list[pa.RecordBatch] = []
+    left = []
     # In blocks that stay in a processor's cache.
-    for block in np.array_split(numbers, max(1, len(numbers) // _BLOCK_LINES)) if len(numbers) >= MIN_ROWS else ():
-        parsed = parse_uniform(lines.data, lines.bounds[block], lines.ends(block), action=action, schema=schema)
-        if parsed is not None:
-            batches.append(_batch(parsed, schema))
-            others[block] = False
+    for block in np.array_split(numbers, max(1, len(numbers) // _BLOCK_LINES)):
+        found, rest = _common_layouts(lines, block, action, schema)
+        batches += found
+        left.append(rest)
+    others = np.zeros(len(chosen), dtype=bool)
+    others[np.concatenate(left)] = True
     return pa.Table.from_batches(batches, schema=schema), others
+
+
+def _common_layouts(
+    lines: "_Lines", block: np.ndarray, action: str, schema: pa.Schema
+) -> tuple[list[pa.RecordBatch], np.ndarray]:
+    """The lines number ``block`` that have a common layout, and the numbers of the others."""
+    batches, aside, rest = [], [], block
+    for _ in range(_LAYOUTS):
+        if len(rest) < _FEW_LINES:
+            break
+        found = parse_uniform(lines.data, lines.bounds[rest], lines.ends(rest), action=action, schema=schema)
+        if found is None:
+            aside.append(rest[:1])
+            rest = rest[1:]
+        else:
+            batches.append(_batch(found.rows, schema, lines.nulls))
+            rest = rest[~found.taken]
+    return batches, np.concatenate([*aside, rest])
 
 
 def _general(lines: "_Lines") -> tuple[pa.Table, pa.Table] | None:
@@ -71,13 +96,15 @@ def _general(lines: "_Lines") -> tuple[pa.Table, pa.Table] | None:
     try:
         for _ in range(3):
             table = _read(files, keys, longest_line=lines.longest)
-            if table.num_rows != lines.num_files or table.column_names != ["add", "remove"]:
+            if table.num_rows != lines.num_files or table.column_names != list(keys):
                 return None
             more = _undeclared_keys(table, keys)
             if not more:
-                return _extract(table, "add", ADD_SCHEMA), _extract(table, "remove", REMOVE_SCHEMA)
-            for path, names in more.items():
-                keys[path] |= names
+                nulls = lines.nulls
+                return _extract(table, "add", ADD_SCHEMA, nulls), _extract(table, "remove", REMOVE_SCHEMA, nulls)
+            for action, maps in more.items():
+                for name, names in maps.items():
+                    keys[action][name] |= names
     except (pa.ArrowException, KeyError, ValueError):
         return None
     return None
@@ -91,6 +118,7 @@ class _Lines:
     bounds: np.ndarray
     is_add: np.ndarray
     is_remove: np.ndarray
+    nulls: "_Nulls"
 
     @classmethod
     def of(cls, data: bytes) -> "_Lines":
@@ -100,7 +128,7 @@ class _Lines:
         bounds = np.concatenate([[0], *ends])
         if bounds[-1] < len(letters):
             bounds = np.append(bounds, len(letters))
-        return cls(data, bounds, _begin(letters, bounds[:-1], _ADD), _begin(letters, bounds[:-1], _REMOVE))
+        return cls(data, bounds, _begin(letters, bounds[:-1], _ADD), _begin(letters, bounds[:-1], _REMOVE), _Nulls())
 
     @property
     def num_files(self) -> int:
@@ -138,9 +166,10 @@ class _Lines:
         return [self.line(number) for number in np.flatnonzero(~(self.is_add | self.is_remove)).tolist()]
 
     def samples(self, chosen: np.ndarray) -> list[bytes]:
-        """The first and the last of the chosen lines, if there is any."""
+        """Some of the chosen lines, the first and the last among them."""
         numbers = np.flatnonzero(chosen)
-        return [self.line(number) for number in numbers[[0, -1]].tolist()] if len(numbers) else []
+        places = np.unique(np.linspace(0, len(numbers) - 1, min(_SAMPLES, len(numbers))).astype(np.int64))
+        return [self.line(number) for number in numbers[places].tolist()]
 
 
 def _begin(letters: np.ndarray, starts: np.ndarray, prefix: bytes) -> np.ndarray:
@@ -151,31 +180,34 @@ def _begin(letters: np.ndarray, starts: np.ndarray, prefix: bytes) -> np.ndarray
     return begins
 
 
-_Keys = dict[tuple[str, str], set[str]]
+_Keys = dict[str, dict[str, set[str]]]
 
 
 def _first_keys(lines: _Lines) -> _Keys | None:
-    """Keys of the maps in the first and the last line of each kind; nearly always those of all lines."""
-    keys: _Keys = {(action, name): set() for action in ("add", "remove") for name in _MAPS}
+    """Keys of the maps in some lines of each kind that there is; nearly always those of all lines."""
+    keys: _Keys = {}
     for action, chosen in (("add", lines.is_add), ("remove", lines.is_remove)):
         for line in lines.samples(chosen):
+            maps = keys.setdefault(action, {name: set() for name in _MAPS})
             try:
                 fields = json.loads(line)[action]
                 for name in _MAPS:
                     values = fields.get(name)
                     if values is not None and not isinstance(values, dict):
                         return None
-                    keys[action, name] |= set(values or ())
+                    maps[name] |= set(values or ())
             except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
                 return None
     return keys
 
 
 def _read(files: pa.Buffer, keys: _Keys, *, longest_line: int) -> pa.Table:
+    schemas = {"add": ADD_SCHEMA, "remove": REMOVE_SCHEMA}
+    # What is declared costs time for every line, whether it is there or not.
     schema = pa.schema(
         [
-            pa.field(action, pa.struct([_declared(action, field, keys) for field in fields]))
-            for action, fields in (("add", ADD_SCHEMA), ("remove", REMOVE_SCHEMA))
+            pa.field(action, pa.struct([_declared(field, maps) for field in schemas[action]]))
+            for action, maps in keys.items()
         ]
     )
     return pa_json.read_json(
@@ -185,38 +217,51 @@ def _read(files: pa.Buffer, keys: _Keys, *, longest_line: int) -> pa.Table:
     )
 
 
-def _declared(action: str, field: pa.Field, keys: _Keys) -> pa.Field:
+def _declared(field: pa.Field, maps: dict[str, set[str]]) -> pa.Field:
     if field.name in _MAPS:
-        names = sorted(keys[action, field.name])
-        return pa.field(field.name, pa.struct([pa.field(name, pa.string()) for name in names]))
+        return pa.field(field.name, pa.struct([pa.field(name, pa.string()) for name in sorted(maps[field.name])]))
     return field
 
 
 def _undeclared_keys(table: pa.Table, keys: _Keys) -> _Keys:
     more: _Keys = {}
-    for action, name in keys:
+    for action, maps in keys.items():
         kind = table.schema.field(action).type
-        found = {field.name for field in kind.field(name).type} - keys[action, name]
-        if found:
-            more[action, name] = found
+        for name, known in maps.items():
+            found = {field.name for field in kind.field(name).type} - known
+            if found:
+                more.setdefault(action, {})[name] = found
     return more
 
 
-def _extract(table: pa.Table, action: str, schema: pa.Schema) -> pa.Table:
+def _extract(table: pa.Table, action: str, schema: pa.Schema, nulls: "_Nulls") -> pa.Table:
     """The rows of one action, chunk by chunk: where a chunk holds nothing else, its columns are taken over uncopied."""
     batches = []
-    for chunk in table.column(action).chunks:
+    for chunk in table.column(action).chunks if action in table.column_names else ():
         rows = chunk.filter(chunk.is_valid()) if chunk.null_count else chunk
         if len(rows):
-            batches.append(_batch(rows, schema))
+            batches.append(_batch(rows, schema, nulls))
     return pa.Table.from_batches(batches, schema=schema)
 
 
-def _batch(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
+class _Nulls:
+    """Columns without a value, which are in memory once for all batches of a commit."""
+
+    def __init__(self) -> None:
+        self._known: dict[pa.DataType, pa.Array] = {}
+
+    def of(self, count: int, kind: pa.DataType) -> pa.Array:
+        known = self._known.get(kind)
+        if known is None or len(known) < count:
+            known = self._known[kind] = pa.nulls(max(count, 2 * _BLOCK_LINES), kind)
+        return known.slice(0, count)
+
+
+def _batch(rows: pa.StructArray, schema: pa.Schema, nulls: _Nulls) -> pa.RecordBatch:
     columns = []
     for field in schema:
         if rows.type.get_field_index(field.name) < 0:
-            columns.append(pa.nulls(len(rows), field.type))
+            columns.append(nulls.of(len(rows), field.type))
             continue
         values = pc.struct_field(rows, field.name)
         if field.name in _MAPS:

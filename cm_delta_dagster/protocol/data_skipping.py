@@ -186,7 +186,8 @@ class _Columns:
                 return None
             names.append(physical_name(field, self.mapping))
             found = field.type
-        if isinstance(found, StructType):
+        # Writers differ in what they count as a null of a list or a map, and structs have no statistics.
+        if not isinstance(found, DecimalType | PrimitiveType):
             return None
         for name in self.partition_columns:
             if len(path) == 1 and name.casefold() == path[0].casefold():

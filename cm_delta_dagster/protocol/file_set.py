@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.file_actions import dv_ids
 from cm_delta_dagster.protocol.path_encoding import relative_file_keys
 
@@ -108,6 +109,8 @@ def _block_hashes(data: pa.Buffer | None, starts: np.ndarray, ends: np.ndarray) 
     # Eight bytes from every position on, read where they lie.
     words = np.ndarray(shape=(data.size - _WORD + 1,), dtype="<u8", buffer=data, strides=(1,))
     everywhere = int(lengths.min()) // _WORD
+    if lengths.max() == lengths.min() and np.array_equal(ends[:-1], starts[1:]):
+        return _regular_hashes(hashes, data, int(starts[0]), int(lengths[0]))
     for number in range(everywhere):
         _mix(hashes, words[starts + _WORD * number])
     for number in range(everywhere, int(lengths.max()) // _WORD):
@@ -116,6 +119,14 @@ def _block_hashes(data: pa.Buffer | None, starts: np.ndarray, ends: np.ndarray) 
     # The rest of a text is part of its last eight bytes.
     rows = np.flatnonzero(long)
     hashes[rows] = _mix(hashes[rows], words[ends[rows] - _WORD])
+    return hashes
+
+
+def _regular_hashes(hashes: np.ndarray, data: pa.Buffer, start: int, length: int) -> np.ndarray:
+    """As :func:`_block_hashes` for texts of one length, one after the other: where their words lie need not be found."""
+    for place in (*range(0, length - _WORD + 1, _WORD), length - _WORD):
+        words = np.ndarray(shape=hashes.shape, dtype="<u8", buffer=data, offset=start + place, strides=(length,))
+        _mix(hashes, words.copy())
     return hashes
 
 
@@ -153,13 +164,15 @@ class _Rows:
     batches: tuple[pa.RecordBatch, ...]
     schema: pa.Schema
     location: str
-    _hashes: np.ndarray | None = None
+    _known: tuple[np.ndarray, np.ndarray] | None
 
     @classmethod
     def of(cls, files: pa.Table, location: str, hashes: np.ndarray | None) -> "_Rows":
+        """Sorting the hashes at once lets whoever comes with a few files find out in no time that they are not here."""
         if files.num_rows < BLOCK_ROWS and len(files.column("path").chunks) > 1:
             files = files.combine_chunks()
-        return cls(tuple(files.to_batches(max_chunksize=BLOCK_ROWS)), files.schema, location, hashes)
+        known = None if hashes is None else (hashes, np.sort(hashes))
+        return cls(tuple(files.to_batches(max_chunksize=BLOCK_ROWS)), files.schema, location, known)
 
     @cached_property
     def files(self) -> pa.Table:
@@ -171,22 +184,28 @@ class _Rows:
         return np.cumsum([0, *(batch.num_rows for batch in self.batches)])
 
     @cached_property
+    def _both(self) -> tuple[np.ndarray, np.ndarray]:
+        if self._known is not None:
+            return self._known
+        hashes = KeyedFiles.of(self.files, self.location).hashes
+        return hashes, np.sort(hashes)
+
+    @property
     def hashes(self) -> np.ndarray:
-        return KeyedFiles.of(self.files, self.location).hashes if self._hashes is None else self._hashes
+        return self._both[0]
 
     @property
     def keys(self) -> pa.Array:
         return logical_keys(self.files, self.location)
 
     @cached_property
-    def index(self) -> tuple[np.ndarray, np.ndarray]:
-        """The hashes in order, and the row of each."""
-        order = np.argsort(self.hashes)
-        return self.hashes[order], order.astype(np.int32)
+    def order(self) -> np.ndarray:
+        """The rows in the order of their hashes."""
+        return np.argsort(self.hashes).astype(np.int32)
 
     def candidates(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Pairs (row here, position in ``hashes``) with the same hash; None if they are too many to be looked at."""
-        ordered, rows = self.index
+        ordered = self._both[1]
         first, last = np.searchsorted(ordered, hashes, side="left"), np.searchsorted(ordered, hashes, side="right")
         counts = last - first
         asked = np.flatnonzero(counts)
@@ -195,10 +214,15 @@ class _Rows:
         counts = counts[asked]
         if counts.sum() > _PAIRS_A_ROW * (len(ordered) + len(hashes)):
             return None
+        if len(asked) <= _SEARCHED and "order" not in self.__dict__:
+            found = [np.flatnonzero(self.hashes == hashes[position]) for position in asked]
+            return np.concatenate(found), np.repeat(asked, counts)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return rows[np.repeat(first[asked], counts) + within].astype(np.int64), np.repeat(asked, counts)
+        return self.order[np.repeat(first[asked], counts) + within].astype(np.int64), np.repeat(asked, counts)
 
 
+_SEARCHED = 4
+"""So few hashes are found by looking at all rows in less time than it takes to put the rows in order."""
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 _PAIRS_A_ROW = 8
 """Hashes are no secret: whoever chooses paths with equal ones may cost time, but not the square of it."""
@@ -268,7 +292,11 @@ class FileSet:
     @classmethod
     def of(cls, files: pa.Table, *, location: str) -> "FileSet":
         """A set of ``files``, whose logical files are distinct."""
-        return cls(location, files.schema, (_Segment.of(files, location),) if files.num_rows else ())
+        try:
+            hashes = KeyedFiles.of(files, location).hashes
+        except CorruptLogError:
+            hashes = None  # Whoever looks for a file is told of the path that names none.
+        return cls(location, files.schema, (_Segment.of(files, location, hashes),) if files.num_rows else ())
 
     @cached_property
     def table(self) -> pa.Table:

@@ -191,16 +191,24 @@ def earliest_version(names: Iterable[str], *, ratified: Iterable[int] = (), late
     return min((base for base in bases if first <= base <= latest), default=latest)
 
 
+def oldest_checkpoint(names: Iterable[str], *, latest: int) -> int | None:
+    """Version of the oldest complete checkpoint up to ``latest``; None without one."""
+    parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
+    return min((found.version for found in _checkpoints(parsed) if found.version <= latest), default=None)
+
+
 def version_after_cleanup(
     names: Iterable[str], *, ratified: Iterable[int] = (), version: int, latest: int
 ) -> int | None:
     """Oldest readable version, if ``version`` is older because cleanup removed the beginning of the log (CLEAN-10).
 
-    None if the log has a hole instead: cleanup removes commits from the oldest on and leaves none.
+    None if the log has a hole instead: cleanup removes commits from the oldest on and leaves none above its checkpoint.
+    What lies below the oldest checkpoint of a log without its beginning serves no version and does not count.
     """
     held = list(names)
     commits = {file.version for name in held if isinstance(file := parse_log_file(name), CommitFile)} | set(ratified)
-    wanted = [number for number in commits if number <= latest]
+    kept = 0 if 0 in commits else oldest_checkpoint(held, latest=latest) or 0
+    wanted = [number for number in commits if kept <= number <= latest]
     if wanted and len(wanted) != latest - min(wanted) + 1:
         return None
     oldest = earliest_version(held, ratified=commits, latest=latest)

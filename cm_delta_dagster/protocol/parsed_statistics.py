@@ -6,7 +6,7 @@ may be concluded from them. Collecting statistics is the business of ``statistic
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType
+from cm_delta_dagster.protocol.uniform_statistics import MIN_TEXTS, scan_texts
 
 ColumnPath: TypeAlias = tuple[str, ...]
 """Names of a column from the top level down, as the statistics spell them."""
@@ -40,24 +41,40 @@ class ParsedStatistics:
 
 def parse_statistics(stats: pa.Array | pa.ChunkedArray, columns: Mapping[ColumnPath, DataType]) -> ParsedStatistics:
     """Parse the given columns of the ``stats`` texts. A text or value that cannot be read is absent (SKIP-2)."""
-    texts = stats.combine_chunks() if isinstance(stats, pa.ChunkedArray) else stats
-    if isinstance(texts, pa.ChunkedArray):  # an array too large for one chunk
-        texts = pa.concat_arrays(texts.cast(pa.large_string()).chunks)
+    kinds: dict[ColumnPath, pa.DataType] = {("numRecords",): pa.int64()}
     bounded = {path: kind for path, type_ in columns.items() if (kind := _json_kind(type_)) is not None}
-    counted: dict[ColumnPath, pa.DataType] = dict.fromkeys(columns, pa.int64())
-    fields = [pa.field("numRecords", pa.int64())]
-    if bounded:
-        kind = _nested_type(bounded)
-        fields += [pa.field("minValues", kind), pa.field("maxValues", kind)]
-    if counted:
-        fields.append(pa.field("nullCount", _nested_type(counted)))
-    rows = _parse_rows(texts.cast(pa.large_string()), pa.struct(fields))
+    for section in ("minValues", "maxValues"):
+        kinds |= {(section, *path): kind for path, kind in bounded.items()}
+    kinds |= {("nullCount", *path): pa.int64() for path in columns}
+    values = _parse_leaves(stats.chunks if isinstance(stats, pa.ChunkedArray) else [stats], kinds)
     return ParsedStatistics(
-        num_records=_field(rows, ("numRecords",)),
-        minimums={path: _typed(_field(rows, ("minValues", *path)), columns[path]) for path in bounded},
-        maximums={path: _typed(_field(rows, ("maxValues", *path)), columns[path]) for path in bounded},
-        null_counts={path: _field(rows, ("nullCount", *path)) for path in counted},
+        num_records=values[("numRecords",)],
+        minimums={path: _typed(values[("minValues", *path)], columns[path]) for path in bounded},
+        maximums={path: _typed(values[("maxValues", *path)], columns[path]) for path in bounded},
+        null_counts={path: values[("nullCount", *path)] for path in columns},
     )
+
+
+def _parse_leaves(chunks: Sequence[pa.Array], kinds: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
+    """Values of the texts by their place in them, as the kind given."""
+    if sum(map(len, chunks)) < MIN_TEXTS or any(map(pa.types.is_decimal, kinds.values())):
+        return _parse_all(chunks, kinds)
+    scanned = scan_texts(chunks, kinds)
+    left = pa.array(scanned.left)
+    if left.true_count == len(left):
+        return _parse_all(chunks, kinds)
+    columns = dict(scanned.columns)
+    if left.true_count:
+        parsed = _parse_all(pa.chunked_array(chunks).filter(left).chunks, kinds)
+        columns = {path: pc.replace_with_mask(values, left, parsed[path]) for path, values in columns.items()}
+    return columns
+
+
+def _parse_all(chunks: Sequence[pa.Array], kinds: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
+    """As :func:`_parse_leaves`, each text by a parser."""
+    texts = [chunk.cast(pa.large_string()) for chunk in chunks] or [pa.array([], pa.large_string())]
+    rows = _parse_rows(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), _nested_type(kinds))
+    return {path: _field(rows, path) for path in kinds}
 
 
 def _field(rows: pa.Array, path: ColumnPath) -> pa.Array:

@@ -3,7 +3,7 @@
 The lines of one commit mostly have the same keys in the same order. Then the text between the values is the same in all of
 them, and finding out that it is takes a fraction of the time of parsing. Every byte of every line is accounted for: it is
 part of such a text, or part of a value of which nothing but plain letters, digits or escaped quotes is accepted. A line that
-is different in any way makes the answer None, and a parser has to read the lines.
+is different in any way is not taken: another layout or a parser has to read it.
 """
 
 import json
@@ -18,6 +18,8 @@ import pyarrow as pa
 MIN_ROWS = 256
 """Fewer lines are parsed in no time."""
 
+_FEW_LINES = 32
+"""So few lines of one layout are not worth the search."""
 _MAX_LENGTHS = 64
 _MAX_DIGITS = 18
 _WORD = 8
@@ -25,7 +27,7 @@ _QUOTE, _BACKSLASH, _ZERO, _NINE = b'"\\09'
 _MAX_VALUE = 64 * 1024
 _BLOCK = 1 << 20
 _FIRST_PRINTABLE = 0x20
-_TOKEN = re.compile(rb'[ \t]*("(?:[^"\\]|\\.)*"|-?[0-9]+|true|false|null|[{}:,])')
+_TOKEN = re.compile(rb'[ \t]*("(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null|[{}:,])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,21 @@ class _Layout:
     constants: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class UniformLines:
+    """The lines of one layout, in their order, as ``rows``; ``taken`` says of each line that was given whether it is one."""
+
+    rows: pa.StructArray
+    taken: np.ndarray
+
+
 def parse_uniform(
     data: bytes, starts: np.ndarray, ends: np.ndarray, *, action: str, schema: pa.Schema
-) -> pa.StructArray | None:
-    """The lines of ``data`` from ``starts`` to ``ends`` as rows of a struct, or None where they are not all of one layout.
+) -> UniformLines | None:
+    """Those of the lines of ``data`` from ``starts`` to ``ends`` that have the layout of the first one.
 
-    Maps come as structs of strings, other columns as in ``schema``; fields that no line has are left out.
+    Maps come as structs of strings, other columns as in ``schema``; fields that no line has are left out. None where the first
+    line is of no layout that could be told, or has too few like it.
 
     Args:
         starts: in order, the first byte of each line; at least one.
@@ -62,16 +73,26 @@ def parse_uniform(
     layout = _layout_of(data[starts[0] : ends[0]], action, schema)
     if layout is None or len(data) >= 2**31:
         return None
-    spans = _Lines(data).spans(layout, starts, ends)
-    if spans is None:
+    search = _Search.of(data, layout, starts, ends)
+    if search is None:
         return None
     try:
-        values = [_values(data, slot, *span) for slot, span in zip(layout.slots, spans, strict=True)]
-    except pa.ArrowInvalid:
+        texts = [_texts(data, *span) for span in search.spans]
+        plain = np.ones(len(search.lines), dtype=bool)
+        for slot, column in zip(layout.slots, texts, strict=True):
+            plain[_odd_rows(slot, column)] = False
+        lines = search.lines[plain]
+        if len(lines) < len(search.lines):
+            texts = [column.filter(pa.array(plain)) for column in texts]
+        if not len(lines):
+            return None
+        values = [_values(slot, column) for slot, column in zip(layout.slots, texts, strict=True)]
+        rows = _assembled(layout, values, schema, len(lines))
+    except pa.ArrowException:
         return None
-    if any(value is None for value in values):
-        return None
-    return _assembled(layout, values, schema, len(starts))
+    taken = np.zeros(len(starts), dtype=bool)
+    taken[lines] = True
+    return UniformLines(rows, taken)
 
 
 def _layout_of(line: bytes, action: str, schema: pa.Schema) -> _Layout | None:
@@ -81,7 +102,7 @@ def _layout_of(line: bytes, action: str, schema: pa.Schema) -> _Layout | None:
         return None
     texts, slots, lengths, previous = [], [], [], 0
     seen: set[tuple[str, ...]] = set()
-    tokens = _leaves(line)
+    tokens = json_leaves(line)
     if tokens is None:
         return None
     for path, token, start in tokens:
@@ -100,8 +121,6 @@ def _layout_of(line: bytes, action: str, schema: pa.Schema) -> _Layout | None:
         return None
     if any(fields.get(name) is not None and not isinstance(fields[name], kind) for name, kind in _constants(schema)):
         return None
-    if fields.get("deletionVector") is not None:
-        return None
     constants = {name: fields.get(name) for name in schema.names}
     return _Layout((*texts, line[previous:]), tuple(slots), tuple(lengths), constants)
 
@@ -111,7 +130,7 @@ def _constants(schema: pa.Schema) -> Iterator[tuple[str, type]]:
     for field in schema:
         if pa.types.is_boolean(field.type):
             yield field.name, bool
-        elif pa.types.is_map(field.type):
+        elif pa.types.is_map(field.type) or pa.types.is_struct(field.type):
             yield field.name, dict
         elif pa.types.is_string(field.type):
             yield field.name, str
@@ -119,7 +138,7 @@ def _constants(schema: pa.Schema) -> Iterator[tuple[str, type]]:
             yield field.name, int
 
 
-def _leaves(line: bytes) -> list[tuple[tuple[str, ...], bytes, int]] | None:
+def json_leaves(line: bytes) -> list[tuple[tuple[str, ...], bytes, int]] | None:
     """Keys, text and place of each value of a line that is no object; None for a line that has more than objects in it."""
     found: list[tuple[tuple[str, ...], bytes, int]] = []
     path: list[str] = []
@@ -157,6 +176,9 @@ def _slot_of(path: tuple[str, ...], token: bytes, schema: pa.Schema) -> _Slot | 
         return _Slot(path[0], None, True)
     if len(path) == 2 and pa.types.is_map(kind) and is_text:
         return _Slot(path[0], path[1], True)
+    if len(path) == 2 and pa.types.is_struct(kind) and kind.get_field_index(path[1]) >= 0 and token != b"null":
+        # A child of the other kind makes a value that is no number, or a text that is none.
+        return _Slot(path[0], path[1], is_text) if is_text == pa.types.is_string(kind.field(path[1]).type) else None
     return None
 
 
@@ -167,52 +189,23 @@ class _Lines:
         self._data = data
         self._words = np.ndarray(shape=(len(data) - _WORD + 1,), dtype="<u8", buffer=data, strides=(1,))
 
-    def spans(
-        self, layout: _Layout, starts: np.ndarray, ends: np.ndarray
-    ) -> list[tuple[np.ndarray, np.ndarray]] | None:
-        """First byte and end of the values of each slot.
-
-        Values before the longest one are found from the front of the lines, those behind it from their back, so that its
-        own length need not be found. None where a line has another text anywhere.
-        """
-        texts, slots, lengths = layout.texts, layout.slots, layout.lengths
-        longest = max(range(len(slots)), key=lambda number: lengths[number])
-        front, back = starts, ends
-        before, behind = [], []
-        for number in range(longest + 1):
-            if not self._equal(front, texts[number]):
-                return None
-            front = front + len(texts[number])
-            if number < longest:
-                found = self._lengths(front, texts[number + 1], forward=True)
-                if found is None:
-                    return None
-                before.append((front, front + found))
-                front = front + found
-        for number in range(len(slots), longest, -1):
-            back = back - len(texts[number])
-            if not self._equal(back, texts[number]):
-                return None
-            if number > longest + 1:
-                found = self._lengths(back, texts[number - 1], forward=False)
-                if found is None:
-                    return None
-                behind.append((back - found, back))
-                back = back - found
-        if (back < front).any():
-            return None
-        return [*before, (front, back), *reversed(behind)]
-
     def _at(self, places: np.ndarray) -> np.ndarray:
         """Eight bytes from each place on; something else where there are no eight."""
-        words: np.ndarray = self._words[np.clip(places, 0, len(self._words) - 1)]
+        last = len(self._words) - 1
+        if len(places) and (places.max() > last or places.min() < 0):
+            places = places.clip(0, last)
+        words: np.ndarray = self._words[places]
         return words
 
-    def _equal(self, places: np.ndarray, text: bytes) -> bool:
+    def have(self, places: np.ndarray, text: bytes) -> np.ndarray:
+        """Whether ``text`` stands at each place."""
         if len(text) < _WORD:
-            return bool(self._ends_with(places + len(text), text).all())
+            return self._ends_with(places + len(text), text)
         steps = [*range(0, len(text) - _WORD, _WORD), len(text) - _WORD]
-        return all(bool((self._at(places + step) == np.frombuffer(text, "<u8", 1, step)[0]).all()) for step in steps)
+        same = np.ones(len(places), dtype=bool)
+        for step in steps:
+            same &= self._at(places + step) == np.frombuffer(text, "<u8", 1, step)[0]
+        return same
 
     def _ends_with(self, places: np.ndarray, text: bytes) -> np.ndarray:
         """Whether the last bytes of ``text``, at most eight of them, stand before each of ``places``."""
@@ -221,59 +214,144 @@ class _Lines:
         same: np.ndarray = self._at(places - _WORD) >> unread == np.uint64(int.from_bytes(tail, "little"))
         return same
 
-    def _lengths(self, places: np.ndarray, text: bytes, *, forward: bool) -> np.ndarray | None:
-        """How long the values are that begin (or end) at ``places`` and are followed (or preceded) by ``text``.
+    def lengths(self, places: np.ndarray, text: bytes, *, forward: bool) -> np.ndarray:
+        """How long the values are that begin (or end) at ``places`` and are followed (or preceded) by ``text``; -1 for none.
 
         The length of the first value is tried on all others, then that of the first one left, and so on: paths, partition
         values and numbers have but a few. A wrong one makes a value with a quote in it or no number, which is refused later.
         """
-        lengths = np.zeros(len(places), dtype=np.int64)
+        lengths = np.full(len(places), -1, dtype=np.int64)
         rest = np.arange(len(places))
         near = text[:_WORD] if forward else text[-_WORD:]
         for _ in range(_MAX_LENGTHS):
+            if not len(rest):
+                break
             place = int(places[rest[0]])
             if forward:
                 length = self._data.find(near, place, place + _MAX_VALUE) - place
             else:
                 length = place - len(near) - self._data.rfind(near, max(0, place - _MAX_VALUE), place)
             if not 0 <= length <= _MAX_VALUE:
-                return None
+                rest = rest[1:]
+                continue
             hit = self._ends_with(places[rest] + (length + len(near) if forward else -length), near)
             lengths[rest[hit]] = length
             rest = rest[~hit]
-            if not len(rest):
-                return lengths
-        return None
+        return lengths
 
 
-def _values(data: bytes, slot: _Slot, starts: np.ndarray, ends: np.ndarray) -> pa.Array | None:
-    """The column of one slot; None where a value is not as plain as it has to be."""
-    values = _texts(data, starts, ends)
-    letters = _letters(values)
+@dataclass(slots=True)
+class _Search:
+    """The lines that are still taken for lines of a layout, and what was found in them so far.
+
+    Values before the longest one are found from the front of the lines, those behind it from their back, so that its own
+    length need not be found.
+    """
+
+    lines: np.ndarray
+    front: np.ndarray
+    back: np.ndarray
+    before: list[tuple[np.ndarray, np.ndarray]]
+    behind: list[tuple[np.ndarray, np.ndarray]]
+
+    @classmethod
+    def of(cls, data: bytes, layout: _Layout, starts: np.ndarray, ends: np.ndarray) -> "_Search | None":
+        """The lines of ``layout``; None if they are few."""
+        search = cls(np.arange(len(starts)), starts, ends, [], [])
+        lines, longest = _Lines(data), max(range(len(layout.slots)), key=lambda number: layout.lengths[number])
+        search._from_the_front(lines, layout.texts, longest)
+        search._from_the_back(lines, layout.texts, longest)
+        search._keep(search.back >= search.front)
+        return search if len(search.lines) >= min(_FEW_LINES, len(starts)) else None
+
+    @property
+    def spans(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """First byte and end of the values of each slot."""
+        return [*self.before, (self.front, self.back), *reversed(self.behind)]
+
+    def _from_the_front(self, lines: _Lines, texts: tuple[bytes, ...], longest: int) -> None:
+        for number in range(longest + 1):
+            self._keep(lines.have(self.front, texts[number]))
+            self.front = self.front + len(texts[number])
+            if number < longest:
+                found = lines.lengths(self.front, texts[number + 1], forward=True)
+                self.before.append((self.front, self.front + found))
+                self.front = self.front + found
+                self._keep(found >= 0)
+
+    def _from_the_back(self, lines: _Lines, texts: tuple[bytes, ...], longest: int) -> None:
+        for number in range(len(texts) - 1, longest, -1):
+            self.back = self.back - len(texts[number])
+            self._keep(lines.have(self.back, texts[number]))
+            if number > longest + 1:
+                found = lines.lengths(self.back, texts[number - 1], forward=False)
+                self.behind.append((self.back - found, self.back))
+                self.back = self.back - found
+                self._keep(found >= 0)
+
+    def _keep(self, mask: np.ndarray) -> None:
+        if mask.all():
+            return
+        self.lines, self.front, self.back = self.lines[mask], self.front[mask], self.back[mask]
+        self.before = [(first, end[mask]) for first, end in ((first[mask], end) for first, end in self.before)]
+        self.behind = [(first, end[mask]) for first, end in ((first[mask], end) for first, end in self.behind)]
+
+
+def _odd_rows(slot: _Slot, values: pa.Array) -> np.ndarray:
+    """Rows whose value is not as plain as it has to be; some may be named twice."""
+    letters, offsets = _letters(values), _offsets(values).astype(np.int64)
+    offsets -= offsets[0]
     if not slot.is_text:
-        return _numbers(values, letters, ends - starts)
-    if len(letters) and (letters[0] == _QUOTE or letters[-1] == _BACKSLASH):
-        return None
-    escapes = []
+        lengths = np.diff(offsets)
+        places = np.flatnonzero((letters < _ZERO) | (letters > _NINE))
+        is_long = (lengths < 1) | (lengths > _MAX_DIGITS)
+        if len(letters):
+            is_long |= (letters.take(offsets[:-1], mode="clip") == _ZERO) & (lengths > 1)
+        return np.concatenate([_rows_at(offsets, places), np.flatnonzero(is_long)])
+    odd = [_NO_PLACES]
     for first in range(0, len(letters), _BLOCK):
         # With the letter after the block, as an escape may lie across its end.
         block = letters[first : first + _BLOCK + 1]
         quotes, backslashes = block == _QUOTE, block == _BACKSLASH
-        if (block < _FIRST_PRINTABLE).any() or not np.array_equal(quotes[1:], backslashes[:-1]):
-            return None
-        escapes.append(np.flatnonzero(backslashes[:_BLOCK]) + first)
-    places = np.concatenate(escapes) if escapes else np.zeros(0, dtype=np.int64)
-    if not len(places):
-        return values.cast(pa.string())
-    return _unescaped(letters, _offsets(values), places) if slot.field == "stats" else None
+        if (block < _FIRST_PRINTABLE).any():
+            odd.append(np.flatnonzero(block < _FIRST_PRINTABLE) + first)
+        if slot.field != "stats" and backslashes.any():
+            odd.append(np.flatnonzero(backslashes) + first)
+        if not np.array_equal(quotes[1:], backslashes[:-1]):
+            lone = np.flatnonzero(quotes[1:] != backslashes[:-1])
+            odd += [lone[quotes[1:][lone]] + 1 + first, lone[backslashes[:-1][lone]] + first]
+    # An escape that is cut by the end of its value.
+    inner = np.flatnonzero(offsets[1:] > offsets[:-1])
+    ends = offsets[1:][inner] - 1
+    firsts = offsets[:-1][inner]
+    cut = inner[(letters[ends] == _BACKSLASH) | (letters[firsts] == _QUOTE)] if len(inner) else _NO_PLACES
+    return np.concatenate([_rows_at(offsets, np.concatenate(odd)), cut])
 
 
-def _unescaped(letters: np.ndarray, offsets: np.ndarray, places: np.ndarray) -> pa.Array | None:
+_NO_PLACES = np.zeros(0, dtype=np.int64)
+
+
+def _rows_at(offsets: np.ndarray, places: np.ndarray) -> np.ndarray:
+    rows: np.ndarray = np.searchsorted(offsets, places, side="right") - 1
+    return rows
+
+
+def _values(slot: _Slot, values: pa.Array) -> pa.Array:
+    """The column of one slot, whose values are all plain."""
+    if not slot.is_text:
+        return values.cast(pa.string()).cast(pa.int64())
+    letters = _letters(values)
+    places = [
+        np.flatnonzero(letters[first : first + _BLOCK] == _BACKSLASH) + first
+        for first in range(0, len(letters), _BLOCK)
+    ]
+    escapes = np.concatenate([_NO_PLACES, *places]) if slot.field == "stats" else _NO_PLACES
+    return _unescaped(letters, _offsets(values), escapes) if len(escapes) else values.cast(pa.string())
+
+
+def _unescaped(letters: np.ndarray, offsets: np.ndarray, places: np.ndarray) -> pa.Array:
     """The texts without the backslashes, all of which stand before quotes, at ``places``."""
     offsets = offsets - offsets[0]
-    inner = offsets[(offsets > 0) & (offsets < len(letters))]
-    if (letters[inner - 1] == _BACKSLASH).any():
-        return None  # The end of a value cuts an escape: its quote was the end of the text.
     shorter = (offsets - np.searchsorted(places, offsets)).astype(np.int32)
     text = letters.tobytes().translate(None, b"\\")
     kept = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(shorter), pa.py_buffer(text)])
@@ -298,15 +376,6 @@ def _letters(values: pa.Array) -> np.ndarray:
     return np.frombuffer(values.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
 
 
-def _numbers(values: pa.Array, letters: np.ndarray, lengths: np.ndarray) -> pa.Array | None:
-    if lengths.min() < 1 or lengths.max() > _MAX_DIGITS or (letters < _ZERO).any() or (letters > _NINE).any():
-        return None
-    first = letters[_offsets(values)[:-1] - _offsets(values)[0]]
-    if ((first == _ZERO) & (lengths > 1)).any():
-        return None
-    return values.cast(pa.string()).cast(pa.int64())
-
-
 def _assembled(layout: _Layout, values: list[pa.Array], schema: pa.Schema, count: int) -> pa.StructArray:
     columns: dict[str, pa.Array] = {}
     maps: dict[str, dict[str, pa.Array]] = {}
@@ -319,12 +388,25 @@ def _assembled(layout: _Layout, values: list[pa.Array], schema: pa.Schema, count
         if field.name in columns:
             continue
         constant = layout.constants[field.name]
-        if pa.types.is_map(field.type) and constant is not None:
+        if pa.types.is_struct(field.type) and constant is not None:
+            columns[field.name] = _nested(field.type, constant, maps.get(field.name, {}), count)
+        elif pa.types.is_map(field.type) and constant is not None:
             found = maps.get(field.name, {})
             columns[field.name] = _struct({key: found.get(key) for key in constant}, count)
         elif constant is not None:
             columns[field.name] = pa.repeat(pa.scalar(constant, field.type), count)
     return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _nested(kind: pa.StructType, constants: dict[str, Any], columns: dict[str, pa.Array], count: int) -> pa.StructArray:
+    """A struct of which some fields have values of their own and the others the same in all rows."""
+    arrays = [
+        columns[item.name].cast(item.type)
+        if item.name in columns
+        else pa.repeat(pa.scalar(constants.get(item.name), item.type), count)
+        for item in kind
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
 
 def _struct(columns: dict[str, pa.Array | None], count: int) -> pa.Array:
