@@ -415,22 +415,25 @@ def _cdc_from_json(row: Mapping[str, Any]) -> AddCdcFile:
 
 
 def _file_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    if not rows:
+        return _NO_FILES[schema is ADD_SCHEMA]
+    maps = [field.name for field in schema if pa.types.is_map(field.type)]
     for row in rows:
         text(row, "path")
-    columns = {}
-    for field in schema:
-        values = [row.get(field.name) for row in rows]
-        if pa.types.is_map(field.type):
-            values = [None if value is None else list(value.items()) for value in values]
-        columns[field.name] = pa.array(values, type=field.type)
-    files = pa.table(columns, schema=schema)
+    values = [{**row, **{name: list(row[name].items()) for name in maps if row.get(name) is not None}} for row in rows]
+    # One conversion of all rows: commits have few, and then an array for each column is what takes the time.
+    batch = pa.RecordBatch.from_struct_array(pa.array(values, type=pa.struct(list(schema))))
+    files = pa.Table.from_batches([batch], schema=schema)
     refuse_incomplete(files)
     return files
 
 
+_NO_FILES = (REMOVE_SCHEMA.empty_table(), ADD_SCHEMA.empty_table())
+
+
 def _one_vector_a_path(adds: pa.Table) -> pa.Table:
     """Refuse two adds of one file with different deletion vectors: which rows it has would be a guess (LOG-8, REC-7)."""
-    if adds["deletionVector"].null_count < adds.num_rows:
+    if adds["deletionVector"].null_count < adds.num_rows and pc.count_distinct(adds["path"]).as_py() < adds.num_rows:
         files = pa.table({"path": adds["path"], "vector": dv_ids(adds)})
         if files.group_by(["path", "vector"]).aggregate([]).num_rows > pc.count_distinct(files["path"]).as_py():
             raise ValueError("it adds a file twice, with different deletion vectors")

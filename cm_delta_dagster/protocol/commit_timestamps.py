@@ -1,11 +1,14 @@
 """Commit times (protocol "In-Commit Timestamps"). Room: protocol; all times are epoch milliseconds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.table_features import IN_COMMIT_TIMESTAMP, writer_features
 from cm_delta_dagster.protocol.table_properties import TableProperties
+
+_ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
+_ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,24 @@ def next_in_commit_timestamp(now_ms: int, previous_ms: int | None) -> int:
     whatever the clock says (ICT-4); ``now_ms`` for the first commit of a table, which follows None.
     """
     return now_ms if previous_ms is None else max(now_ms, previous_ms + 1)
+
+
+def with_enablement(metadata: Metadata, *, before: Metadata, version: int, timestamp_ms: int) -> Metadata:
+    """``metadata`` as the commit ``version`` has to write it, if it turns in-commit timestamps on for a table that has
+    commits without them (ICT-6), or off (ICT-13); else as it is. Depends on the version and its time, so that it is
+    done again after a lost race.
+
+    Args:
+        before: metadata of the version before.
+        timestamp_ms: the in-commit timestamp of the commit; with :func:`next_in_commit_timestamp` after the preceding
+            file's modification time it obeys ICT-7.
+    """
+    was, will_be = (TableProperties(item.configuration).in_commit_timestamps_enabled for item in (before, metadata))
+    if was == will_be or version == 0:
+        return metadata
+    dates = {_ENABLEMENT_VERSION: str(version), _ENABLEMENT_TIMESTAMP: str(timestamp_ms)}
+    others = {key: value for key, value in metadata.configuration.items() if key not in dates}
+    return replace(metadata, configuration={**others, **(dates if will_be else {})})
 
 
 def monotonic_times(modification_times: Sequence[int]) -> tuple[int, ...]:

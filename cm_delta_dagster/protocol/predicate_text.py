@@ -34,7 +34,15 @@ from cm_delta_dagster.protocol.predicates import (
     conjunction,
     quote_column,
 )
-from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType, StructType, schema_text
+from cm_delta_dagster.protocol.schema import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructType,
+    schema_text,
+)
 from cm_delta_dagster.protocol.sql_literals import (
     CONVERSIONS,
     NotUnderstoodError,
@@ -62,6 +70,7 @@ _COMPARISONS: Mapping[type, _Op] = {
     exp.NullSafeEQ: _Op.NULL_SAFE_EQ,
 }
 
+_ANY_TYPE = (ArrayType, DecimalType, MapType, PrimitiveType, StructType)
 _MIRRORED = {_Op.LT: _Op.GT, _Op.GT: _Op.LT, _Op.LE: _Op.GE, _Op.GE: _Op.LE}
 
 
@@ -281,7 +290,7 @@ class _Reader:
 
     def _is(self, node: exp.Is) -> Predicate:
         if isinstance(node.expression, exp.Null):
-            return IsNull(self._column(node.this, allow=(DecimalType, PrimitiveType))[0])
+            return IsNull(self._column(node.this, allow=_ANY_TYPE)[0])
         if isinstance(node.expression, exp.Boolean):
             return self._comparison(node.this, _Op.NULL_SAFE_EQ, node.expression)
         raise NotUnderstoodError

@@ -1,15 +1,15 @@
-"""Row tracking (protocol heading "Row Tracking"), as a reader meets it: where row ids are, and the high-water mark.
+"""Row tracking (protocol heading "Row Tracking"): where row ids are, the high-water mark, and fresh ids.
 
 Room: protocol. A stable row id is the value of a hidden materialized column where a file has one, else ``baseRowId``
-plus the row's position (ROWTRK-10); the scans compute it. Ids are not assigned here.
+plus the row's position (ROWTRK-10); the scans compute it. Materialized values are not written here.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError
-from cm_delta_dagster.protocol.actions import DomainMetadata, Metadata, Protocol
+from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, InvalidArgumentError
+from cm_delta_dagster.protocol.actions import AddFile, DomainMetadata, Metadata, Protocol
 from cm_delta_dagster.protocol.column_mapping import column_mapping_mode, physical_name
 from cm_delta_dagster.protocol.schema import parse_schema
 from cm_delta_dagster.protocol.table_features import supports
@@ -19,6 +19,9 @@ DOMAIN = "delta.rowTracking"
 ENABLED = "delta.enableRowTracking"
 MATERIALIZED_ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
 MATERIALIZED_ROW_COMMIT_VERSION = "delta.rowTracking.materializedRowCommitVersionColumnName"
+
+PRESERVED_TAG = "delta.rowTracking.preserved"
+"""Tag of ``commitInfo``: whether rows that a commit moved or changed kept their ids (ROWTRK-14)."""
 
 ROW_ID = "_row_id"
 """Name under which a scan offers the stable row id."""
@@ -113,3 +116,50 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
             '{"rowIdHighWaterMark":9}; the log is damaged.'
         )
     return int(max(found))
+
+
+def high_water_mark_domain(mark: int) -> DomainMetadata:
+    """The domain that records ``mark`` (ROWTRK-7)."""
+    return DomainMetadata(domain=DOMAIN, configuration=json.dumps({_MARK_KEYS[0]: mark}, separators=(",", ":")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshRowIds:
+    """Files of one commit with their row ids. ``mark`` is the highest id assigned so far, theirs included."""
+
+    adds: tuple[AddFile, ...]
+    mark: int
+
+
+def assign_row_ids(adds: Sequence[AddFile], *, mark: int, version: int) -> FreshRowIds:
+    """Fresh ids for files of the commit ``version`` that have none; depends on the commit before it, so that it is done
+    again after a lost race (ROWTRK-2 to ROWTRK-6, ROWTRK-11).
+
+    Args:
+        mark: high-water mark before the commit.
+
+    Raises:
+        IllegalCommitError: a file does not say how many rows it has.
+    """
+    numbered = []
+    for add in adds:
+        if add.base_row_id is None:
+            first, mark = mark + 1, mark + _physical_rows(add)
+            add = replace(add, base_row_id=first)
+        if add.default_row_commit_version is None:
+            add = replace(add, default_row_commit_version=version)
+        numbered.append(add)
+    return FreshRowIds(adds=tuple(numbered), mark=mark)
+
+
+def _physical_rows(add: AddFile) -> int:
+    try:
+        rows = json.loads(add.stats or "{}").get("numRecords")
+    except (ValueError, AttributeError, RecursionError):
+        rows = None
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
+        raise IllegalCommitError(
+            f"The file {add.path} cannot be added: its statistics do not say how many rows it has, and the table gives "
+            "each row an id (row tracking). Nothing was committed. Write the file with numRecords."
+        )
+    return rows

@@ -152,9 +152,9 @@ FEATURES: Mapping[str, Feature] = {
         _writer("identityColumns", _IDLE, legacy_writer=6, is_active=_field_has("delta.identity.")),
         _writer("allowColumnDefaults", _IDLE, is_active=_field_has("CURRENT_DEFAULT")),
         _both("deletionVectors", _FULL, is_active=_property_is_true("delta.enableDeletionVectors")),
-        # Row ids must be assigned as soon as the feature is listed, enabled or not.
+        # Files get row ids as soon as the feature is listed; to keep them when rows move is asked only where it is enabled.
         _writer(
-            "rowTracking", _NONE, requires=("domainMetadata",), is_active=_property_is_true("delta.enableRowTracking")
+            "rowTracking", _IDLE, requires=("domainMetadata",), is_active=_property_is_true("delta.enableRowTracking")
         ),
         _both("timestampNtz", _FULL, is_active=_has_type(TIMESTAMP_NTZ)),
         _writer("domainMetadata", _FULL),

@@ -2,6 +2,7 @@
 
 ``{"sql": [...]}`` runs the statements and answers with the rows of the last one, as an Arrow stream in base64.
 ``{"validate": path, "versions": [...]}`` has delta-spark compare its own state of each version with the checksum file.
+``{"race": path, "winner": {...}, "losers": [...]}`` runs transactions against each other, see ``delta_transactions``.
 """
 
 import base64
@@ -9,6 +10,8 @@ import json
 import os
 import sys
 from typing import Any
+
+from delta_transactions import race
 
 
 def start(jars: str, home: str) -> Any:
@@ -71,6 +74,8 @@ def main() -> None:
         try:
             if "sql" in request:
                 answer = run(session, request["sql"])
+            elif "race" in request:
+                answer = {"outcomes": race(session, request["race"], request["winner"], request["losers"])}
             else:
                 answer = validate(session, request["validate"], request["versions"])
         except Exception as error:  # Whatever delta-spark says is the answer.

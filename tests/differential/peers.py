@@ -95,6 +95,13 @@ class DeltaSpark:
         outcome = self._ask({"validate": str(location), "versions": list(versions)})["outcome"]
         return {int(version): said for version, said in outcome.items()}
 
+    def race(self, location: Path, winner: dict[str, Any], losers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What becomes of each loser after the winner; see ``delta_transactions``."""
+        outcomes: list[dict[str, Any]] = self._ask({"race": str(location), "winner": winner, "losers": list(losers)})[
+            "outcomes"
+        ]
+        return outcomes
+
     def rows(self, location: Path | str, version: int) -> pa.Table:
         """The rows of a table at one version."""
         return self.sql(f"select * from delta.`{location}` version as of {version}")

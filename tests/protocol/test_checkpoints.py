@@ -24,9 +24,9 @@ from cm_delta_dagster.protocol.actions import (
     SetTransaction,
     SidecarFile,
 )
-from cm_delta_dagster.protocol.checkpoints import build_checkpoint, read_checkpoint
+from cm_delta_dagster.protocol.checkpoints import build_checkpoint, read_checkpoint, read_checkpoint_json
 from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, table_to_adds, table_to_removes
-from cm_delta_dagster.protocol.reconciliation import TableState, replay
+from cm_delta_dagster.protocol.reconciliation import TableState, replay, state_from_checkpoint
 
 _LOCATION = "file:///data/t"
 _NOW = 100 * 24 * 60 * 60 * 1000
@@ -360,3 +360,18 @@ def _add_row(number: int) -> dict[str, object]:
         "size": number,
         "deletionVector": vector if number % 3 == 0 else None,
     }
+
+
+def test_what_the_tags_of_a_checkpoint_say_is_not_relied_on() -> None:
+    """UP-CKPT-1: numbers that are wrong and a schema that is none change nothing."""
+    lies = {"sidecarNumActions": "7", "sidecarSizeInBytes": "x", "numOfAddFiles": "0", "sidecarFileSchema": "{"}
+    lines = [
+        {"checkpointMetadata": {"version": 4, "tags": lies}},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {"id": "m", "format": {"provider": "parquet", "options": {}}, "schemaString": "{}", "partitionColumns": [],
+                      "configuration": {}}},
+        {"add": {"path": "f", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": False}},
+    ]  # fmt: skip
+    content = read_checkpoint_json("".join(json.dumps(line) + "\n" for line in lines).encode())
+    state = state_from_checkpoint([content], version=4, location="file:///t")
+    assert state.files.adds["path"].to_pylist() == ["f"]

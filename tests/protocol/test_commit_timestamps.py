@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cm_delta_dagster.protocol.commit_timestamps import monotonic_times, next_in_commit_timestamp, version_at
+from cm_delta_dagster.protocol.actions import Metadata
+from cm_delta_dagster.protocol.commit_timestamps import (
+    monotonic_times,
+    next_in_commit_timestamp,
+    version_at,
+    with_enablement,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +42,35 @@ def test_file_times_are_made_to_grow() -> None:
 def test_a_timestamp_finds_the_newest_version_not_after_it(timestamp: int, version: int | None) -> None:
     """TT-2."""
     assert version_at([(3, 10), (4, 20), (5, 30)], timestamp) == version
+
+
+_ENABLED = "delta.enableInCommitTimestamps"
+_VERSION = "delta.inCommitTimestampEnablementVersion"
+_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+_SINCE = {_VERSION: "3", _TIMESTAMP: "30"}
+
+
+def _metadata(**configuration: str) -> Metadata:
+    return Metadata(id="i", schema_string="{}", configuration={"other": "1", **configuration})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "version", "expected"),
+    [
+        ({}, {_ENABLED: "true"}, 7, {_ENABLED: "true", _VERSION: "7", _TIMESTAMP: "70"}),
+        ({_ENABLED: "false"}, {_ENABLED: "true", **_SINCE}, 7, {_ENABLED: "true", _VERSION: "7", _TIMESTAMP: "70"}),
+        ({}, {_ENABLED: "true"}, 0, {_ENABLED: "true"}),
+        ({_ENABLED: "true"}, {_ENABLED: "true"}, 7, {_ENABLED: "true"}),
+        ({_ENABLED: "true", **_SINCE}, {_ENABLED: "true", **_SINCE}, 7, {_ENABLED: "true", **_SINCE}),
+        ({_ENABLED: "true", **_SINCE}, {_ENABLED: "false", **_SINCE}, 7, {_ENABLED: "false"}),
+        ({}, {"more": "2"}, 7, {"more": "2"}),
+    ],
+)
+def test_the_commit_that_turns_timestamps_on_says_so_and_the_one_that_turns_them_off_forgets_it(
+    before: dict[str, str], after: dict[str, str], version: int, expected: dict[str, str]
+) -> None:
+    """ICT-6, ICT-8, ICT-13."""
+    written = with_enablement(
+        _metadata(**after), before=_metadata(**before), version=version, timestamp_ms=10 * version
+    )
+    assert written == _metadata(**expected)

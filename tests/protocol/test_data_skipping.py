@@ -26,7 +26,16 @@ from cm_delta_dagster.protocol.predicates import (
     Predicate,
     StartsWith,
 )
-from cm_delta_dagster.protocol.schema import DecimalType, PrimitiveType, StructField, StructType
+from cm_delta_dagster.protocol.schema import (
+    LONG,
+    STRING,
+    ArrayType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 from tests.protocol.random_rows import TYPES, files, partition_text, predicates, sql_truth, stats_of
 
 Op = ComparisonOperator
@@ -134,7 +143,7 @@ def test_null_counts_answer_null_tests() -> None:
     ],
 )  # fmt: skip
 def test_missing_or_damaged_statistics_never_exclude_nor_disturb_their_neighbours(stats: str | None) -> None:
-    """SKIP-2."""
+    """SKIP-2, FILE-2."""
     neighbours = bounds("i", 5, 9), bounds("i", 1, 1)
     assert kept(Comparison("i", Op.LT, 5), neighbours[0], ({}, stats), neighbours[1]) == [False, True, True]
 
@@ -352,3 +361,28 @@ def test_shortened_string_bounds_of_older_writers_cover_characters_beyond_the_ba
         value = "x" * 31 + "\U0001f600" * 40
         mask = keep_mask(adds(({}, stats)), Comparison("s", Op.EQ, value), schema=SCHEMA, partition_columns=PARTITIONS)
         assert mask.to_pylist() == [True]
+
+
+def test_bounds_of_a_variant_leave_out_nothing_and_its_null_count_does() -> None:
+    """UP-VAR-4: the bounds are an encoded object of paths, which compares with no value of the column."""
+    schema = StructType((StructField("v", PrimitiveType("variant")),))
+    stats = {"numRecords": 9, "minValues": {"v": "0rr91"}, "maxValues": {"v": "0rr91"}}
+    files = adds(({}, json.dumps(stats | {"nullCount": {"v": 0}})), ({}, json.dumps(stats | {"nullCount": {"v": 9}})))
+    for predicate, expected in {
+        Comparison("v", Op.EQ, "zzz"): [True, False],
+        Comparison("v", Op.GT, 5): [True, False],
+        IsNull("v"): [False, True],
+        IsNotNull("v"): [True, False],
+    }.items():
+        assert keep_mask(files, predicate, schema=schema, partition_columns=()).to_pylist() == expected
+
+
+def test_null_counts_of_lists_maps_and_structs_leave_out_nothing() -> None:
+    """SKIP-2: some writers count the nulls inside of them."""
+    kinds = (ArrayType(LONG), MapType(STRING, LONG), StructType((StructField("x", LONG),)))
+    schema = StructType(tuple(StructField(name, kind) for name, kind in zip("lms", kinds, strict=True)))
+    counts = [dict.fromkeys("lms", number) for number in (0, 9)]
+    files = adds(*(({}, json.dumps({"numRecords": 9, "nullCount": count})) for count in counts))
+    for name in "lms":
+        for predicate in (IsNull(name), IsNotNull(name)):
+            assert keep_mask(files, predicate, schema=schema, partition_columns=()).to_pylist() == [True, True]

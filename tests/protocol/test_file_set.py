@@ -46,6 +46,28 @@ def test_equal_texts_have_equal_hashes_and_others_do_not(texts: list[str], start
     assert len(set(hashes.tolist())) == len(set(texts))
 
 
+@settings(deadline=None)
+@given(st.lists(st.text("ab%/", max_size=40), min_size=1, max_size=20))
+def test_a_text_among_others_of_its_length_has_the_hash_that_it_has_among_any(texts: list[str]) -> None:
+    """REC-14: texts of one length are hashed in another way, to the same end."""
+    for length, same in {len(text): [other for other in texts if len(other) == len(text)] for text in texts}.items():
+        alone = text_hashes(pa.array(same, pa.string()))
+        among = text_hashes(pa.array([*same, "x" * (length + 9)], pa.string()))
+        assert alone.tolist() == among[:-1].tolist()
+
+
+@pytest.mark.parametrize("asked", [1, 4, 5, 40])
+def test_few_files_and_many_are_found_alike(asked: int) -> None:
+    """REC-5: a file that is added again, one that is removed, and one that was never there."""
+    files = FileSet.of(_many(1000, "old"), location=_LOCATION)
+    gone = _many(asked, "old")
+    for _ in range(2):
+        fewer = files.without(KeyedFiles.of(pa.concat_tables([gone, _many(asked, "new")]), _LOCATION))
+        assert _paths(fewer) == _paths(files)[asked:]
+    more = fewer.plus(KeyedFiles.of(gone, _LOCATION))
+    assert len(more.without(KeyedFiles.of(gone.slice(0, 1), _LOCATION))) == 999
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_a_set_is_what_a_dictionary_by_key_would_be(data: st.DataObject) -> None:

@@ -1,11 +1,15 @@
-"""Row tracking as a reader meets it."""
+"""Row tracking: where ids are, the high-water mark, and fresh ids."""
 
+import itertools
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError
-from cm_delta_dagster.protocol.actions import DomainMetadata, Metadata, Protocol
+from cm_delta_dagster.protocol.actions import AddFile, DomainMetadata, Metadata, Protocol
 from cm_delta_dagster.protocol.column_mapping import COLUMN_ID, PHYSICAL_NAME
 from cm_delta_dagster.protocol.row_tracking import (
     DOMAIN,
@@ -13,7 +17,9 @@ from cm_delta_dagster.protocol.row_tracking import (
     MATERIALIZED_ROW_COMMIT_VERSION,
     MATERIALIZED_ROW_ID,
     RowIdColumns,
+    assign_row_ids,
     high_water_mark,
+    high_water_mark_domain,
     is_enabled,
     is_supported,
     row_id_columns,
@@ -115,3 +121,34 @@ def test_a_domain_without_a_number_is_damage(text: str) -> None:
     """ROWTRK-7."""
     with pytest.raises(CorruptLogError, match="high-water mark"):
         high_water_mark({DOMAIN: DomainMetadata(domain=DOMAIN, configuration=text)})
+
+
+def _file(rows: int, **ids: int) -> AddFile:
+    stats = json.dumps({"numRecords": rows})
+    return AddFile(path="f", partition_values={}, size=1, modification_time=1, stats=stats, **ids)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=5))
+def test_no_id_is_given_twice(commits: list[list[int]]) -> None:
+    """ROWTRK-2, ROWTRK-3, ROWTRK-4, ROWTRK-6."""
+    mark, given_ids = -1, []
+    for version, sizes in enumerate(commits):
+        fresh = assign_row_ids([_file(rows) for rows in sizes], mark=mark, version=version)
+        for add, rows in zip(fresh.adds, sizes, strict=True):
+            assert add.base_row_id is not None and add.base_row_id > mark
+            assert add.default_row_commit_version == version
+            given_ids += range(add.base_row_id, add.base_row_id + rows)
+        assert fresh.mark >= mark
+        mark = fresh.mark
+    assert all(one < other for one, other in itertools.pairwise(given_ids))
+    assert mark == (given_ids[-1] if given_ids else -1)
+    assert high_water_mark({DOMAIN: high_water_mark_domain(mark)}) == mark
+
+
+def test_a_file_that_is_committed_again_keeps_its_ids() -> None:
+    """ROWTRK-5."""
+    old = _file(5, base_row_id=3, default_row_commit_version=1)
+    fresh = assign_row_ids([old, _file(2)], mark=9, version=4)
+    assert fresh.adds == (old, _file(2, base_row_id=10, default_row_commit_version=4))
+    assert fresh.mark == 11

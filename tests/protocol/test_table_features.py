@@ -90,13 +90,13 @@ def metadata(
 
 @pytest.mark.parametrize("name", WRITER_ONLY + READER_WRITER)
 def test_every_feature_of_the_protocol_is_known_with_its_kind(name: str) -> None:
-    """TF-1."""
+    """TF-1, UP-TW-1: a reader of ``typeWidening`` must know it, as it is for both."""
     expected = FeatureKind.WRITER if name in WRITER_ONLY else FeatureKind.READER_WRITER
     assert FEATURES[name].kind is expected
 
 
 def test_what_is_fully_supported_is_stated() -> None:
-    """TF-1, PROT-4, PROT-5."""
+    """TF-1, PROT-4, PROT-5, VPC-1."""
     assert {
         "columnMapping",
         "deletionVectors",
@@ -246,9 +246,9 @@ def test_rules_not_kept_refuse_writing_once_they_bind(feature: str, used: Metada
     assert feature in required_features(parse_schema(used.schema_string), used.configuration)
 
 
-@pytest.mark.parametrize("feature", ["rowTracking", "clustering", "checkpointProtection"])
+@pytest.mark.parametrize("feature", ["clustering", "checkpointProtection"])
 def test_features_that_bind_by_being_listed_refuse_writing_but_not_reading(feature: str) -> None:
-    """PROT-5, ROWTRK-1, CLUST-1."""
+    """PROT-5, CLUST-1."""
     listed = protocol(1, 7, None, (feature, "domainMetadata"))
 
     check_readable(listed, "t")
@@ -299,7 +299,7 @@ def test_a_table_is_catalog_managed_only_with_the_feature_in_both_lists(other: P
     assert not is_catalog_managed(other)
 
 
-@pytest.mark.parametrize("feature", ["rowTracking", "clustering", "unheardOf"])
+@pytest.mark.parametrize("feature", ["clustering", "unheardOf"])
 def test_features_whose_rules_are_not_kept_cannot_be_added(feature: str) -> None:
     """TF-12."""
     with pytest.raises(UnsupportedFeatureError, match=feature):
