@@ -7,11 +7,22 @@ wait, and whoever chooses again after a crash completes them.
 import uuid
 from dataclasses import replace
 
-from cm_delta_dagster.catalog.catalog import RatifiedCommits
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule, PolicyChange
+from cm_delta_dagster.catalog.catalog import RatifiedCommit, RatifiedCommits
+from cm_delta_dagster.catalog.commit_policy import (
+    CommitMode,
+    CommitPolicy,
+    CommitPolicyKind,
+    CommitPolicyRule,
+    PolicyChange,
+)
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CommitRetriesExceededError, ObjectAlreadyExistsError, StoreNotSupportedError
+from cm_delta_dagster.errors import (
+    CommitRetriesExceededError,
+    ObjectAlreadyExistsError,
+    ObjectNotFoundError,
+    StoreNotSupportedError,
+)
 from cm_delta_dagster.operations.publish import publish
 from cm_delta_dagster.protocol import log_files
 
@@ -68,16 +79,26 @@ def set_commit_policy(table: Table, policy: CommitPolicy | None) -> None:
 def present_commits(table: Table) -> RatifiedCommits:
     """The ratified commits for a client that knows file names only: each inline one is staged under its name before.
 
+    Sizes and modification times are those of the files, as far as they are still there.
+
     Raises:
         StorageError: a commit could not be staged; asking again continues.
     """
-    ratified = table.ratified()
+    ratified = table.catalog_answer()
     directory = log_files.staged_commits_directory(table.location)
     for commit in ratified.commits:
-        if commit.content is not None:
+        if commit.content is not None and commit.mode is CommitMode.INLINE:
             # What is there under a name with a fresh id was put there by an earlier call, with the same bytes.
             _create_or_keep(table, f"{directory}/{commit.file_name}", commit.content)
-    return replace(ratified, commits=tuple(replace(commit, content=None) for commit in ratified.commits))
+    return replace(ratified, commits=tuple(_as_stored(table, directory, commit) for commit in ratified.commits))
+
+
+def _as_stored(table: Table, directory: str, commit: RatifiedCommit) -> RatifiedCommit:
+    try:
+        status = table.store.stat(f"{directory}/{commit.file_name}")
+    except ObjectNotFoundError:  # Published and cleaned since the catalog answered; what it has on record must do.
+        return replace(commit, content=None)
+    return replace(commit, content=None, file_modification_time=status.modification_time)
 
 
 def _create_or_keep(table: Table, location: str, data: bytes) -> bool:

@@ -23,6 +23,7 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from cm_delta_dagster.operations.purge import purge_abandoned
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.partition_values import is_partition_type
 from cm_delta_dagster.protocol.schema import (
@@ -256,7 +257,22 @@ def _create(
         raise
     if table.entry is None:
         raise InvalidArgumentError(f"{name} was not created, because nothing was committed to it. Write to it.")
+    _purge_later(client)
     return client.open(table.entry), result
+
+
+def _purge_later(client: DeltaClient) -> None:
+    """What creations leave that die half-way, the next ones take away: nobody else may ever look there (CM-D5)."""
+    try:
+        client.background.submit("The purge of abandoned creations", lambda: _purge(client))
+    except RuntimeError:  # The client is being closed; the table exists all the same.
+        _log.debug("No purge of abandoned creations", exc_info=True)
+
+
+def _purge(client: DeltaClient) -> None:
+    gone = purge_abandoned(client)
+    if gone:
+        _log.info("Purged %d creations that were given up: %s", len(gone), ", ".join(one.location for one in gone))
 
 
 def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> NewTable:

@@ -13,7 +13,8 @@ from cm_delta_dagster.client.checkpointer import write_checksum
 from cm_delta_dagster.client.log_reader import published_source
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, ObjectAlreadyExistsError
-from cm_delta_dagster.operations.examination import examine, is_record_of
+from cm_delta_dagster.operations.commit_examination import is_record_of
+from cm_delta_dagster.operations.examination import examine
 from cm_delta_dagster.operations.findings import Examination, Finding, Problem, Repair, Severity
 from cm_delta_dagster.operations.maintenance import require_permission
 from cm_delta_dagster.operations.publish import publish
@@ -107,6 +108,11 @@ def _mend(table: Table, examination: Examination, finding: Finding) -> None:
             _restore(table, finding.version)
         case Repair.REWRITE_CHECKSUM if finding.version is not None:
             _rewrite_checksum(table, finding.version, examination.checksums[finding.version])
+        case Repair.TELL_DEFINITION:
+            snapshot = table.snapshot()
+            table.catalog.set_definition(
+                table.table_id, version=snapshot.version, metadata=snapshot.metadata, protocol=snapshot.protocol
+            )
         case Repair.REMOVE_HINT:
             require_permission(table, MaintenanceKind.CHECKPOINT)
             # A better one that a checkpoint writes at this moment may go too: without one, readers list the log.

@@ -32,10 +32,13 @@ class Problem(StrEnum):
     CHECKPOINT_UNREADABLE = "checkpoint_unreadable"
     HINT_WRONG = "hint_wrong"
     STATE_DIFFERS = "state_differs"
+    DEFINITION_DIFFERS = "definition_differs"
+    COPY_DIFFERS = "copy_differs"
     FILE_MISSING = "file_missing"
     FILE_SIZE = "file_size"
     ORPHANED_FILES = "orphaned_files"
     STAGED_LEFTOVERS = "staged_leftovers"
+    STRAY_COMMIT = "stray_commit"
 
 
 class Repair(StrEnum):
@@ -46,6 +49,7 @@ class Repair(StrEnum):
     RESTORE_COMMIT = "restore_commit"
     REWRITE_CHECKSUM = "rewrite_checksum"
     REMOVE_HINT = "remove_hint"
+    TELL_DEFINITION = "tell_definition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,12 @@ from contextlib import contextmanager
 
 from cm_delta_dagster.catalog.catalog import HeldByAnother, MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CatalogError, MaintenanceInProgressError, MaintenanceNotPermittedError
+from cm_delta_dagster.errors import (
+    CatalogError,
+    CatalogUnavailableError,
+    MaintenanceInProgressError,
+    MaintenanceNotPermittedError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +126,11 @@ def maintenance_claim(
         MaintenanceInProgressError: another run holds the table.
     """
     claim = MaintenanceClaim(table, kind, owner=owner or _default_owner(), duration_ms=duration_ms)
-    claim.acquire()
+    try:
+        claim.acquire()
+    except CatalogUnavailableError:  # Perhaps only the answer was lost; nobody is to wait for a run that never was.
+        _give_back(table, claim)
+        raise
     keeper = threading.Thread(target=claim.keep, name="cm-delta-maintenance-claim", daemon=True)
     keeper.start()
     try:
@@ -129,10 +138,14 @@ def maintenance_claim(
     finally:
         claim.end()
         keeper.join()
-        try:
-            table.catalog.release_maintenance(table.table_id, owner=claim.owner)
-        except CatalogError:  # It expires by itself; the work that it protected is over either way.
-            _log.warning("The maintenance claim on %s was not given back", table.identifier, exc_info=True)
+        _give_back(table, claim)
+
+
+def _give_back(table: Table, claim: MaintenanceClaim) -> None:
+    try:
+        table.catalog.release_maintenance(table.table_id, owner=claim.owner)
+    except CatalogError:  # It expires by itself; the work that it protected is over either way.
+        _log.warning("The maintenance claim on %s was not given back", table.identifier, exc_info=True)
 
 
 def _default_owner() -> str:

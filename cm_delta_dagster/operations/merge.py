@@ -124,7 +124,7 @@ def merge(
         ) as commit,
         _kept(merge_source(frame, shape.schema, names)) as source,
     ):
-        facts = source_facts(source, scope)
+        facts = source_facts(source, scope, partition_columns=snapshot.partition_columns)
         check_unique(facts)
         _check_inside(facts, scope)
         return _Merge(commit=commit, source=source, facts=facts, scope=scope, mode=mode).run()

@@ -43,7 +43,8 @@ def publish(table: Table) -> PublishResult:
 
 
 def _publish_pending(table: Table) -> PublishResult:
-    ratified = table.ratified()
+    table.after_commit.tell()
+    ratified = table.catalog_answer()
     published = publish_commits(
         table.store, table.catalog, table_id=table.table_id, location=table.location, ratified=ratified
     )

@@ -3,14 +3,21 @@
 The catalog decides, and decides twice: the plan asks its policy, and before the first file of a table goes the catalog
 takes the table out of reach under its lock, so that no undrop and no registration can come in between. A run that dies
 is continued by the next one.
+
+What was a table needs TABLE_PURGE, which is denied unless a rule allows it. A creation that was given up needs
+CREATION_PURGE, which is allowed unless a rule denies it: no version of it ever existed, nobody has read it, and once the
+catalog has fenced its id nobody ever will. So every creation takes away a few old ones, see :func:`purge_abandoned`.
 """
 
+import itertools
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import InactiveState, InactiveTable, MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.catalog.catalog import InactiveState, InactiveTable, MaintenanceDecision
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import (
+    CmDeltaError,
     InvalidArgumentError,
     MaintenanceNotPermittedError,
     PurgeRefusedError,
@@ -25,7 +32,11 @@ DROPPED_RETENTION_MS = 7 * _DAY_MS
 ABANDONED_AFTER_MS = 7 * _DAY_MS
 """Age from which a reservation without a table counts as abandoned; longer than any creation takes."""
 
+_log = logging.getLogger(__name__)
+
 _PASSES = 5
+_MOST_FILES = 1000
+"""Files that one creation deletes for others at most; the next creation goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +90,7 @@ def plan_purge(
     retention_ms: int = DROPPED_RETENTION_MS,
     abandoned_after_ms: int = ABANDONED_AFTER_MS,
 ) -> PurgePlan:
-    """Find the tables without a name that may be deleted for good: the dry run, which needs no permission.
+    """Find the tables and creations without a name that may be deleted for good: the dry run, which needs no permission.
 
     Args:
         scope: ``catalog``, ``catalog.schema``, a table's former name, or everything.
@@ -98,7 +109,7 @@ def plan_purge(
         if table.since_ms > now_ms - _min_age(table, retention_ms, abandoned_after_ms):
             continue
         files = list(client.stores.store_for(table.location).list_recursive(table.location))
-        decision = client.catalog.maintenance_decision(table.identifier, MaintenanceKind.TABLE_PURGE)
+        decision = client.catalog.maintenance_decision(table.identifier, table.purge_kind)
         found = PurgeCandidate(
             table=table, decision=decision, num_files=len(files), num_bytes=sum(file.size for file in files)
         )
@@ -135,6 +146,47 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
     return PurgeResult(purged=tuple(purged), skipped=tuple(skipped), num_files=num_files, num_bytes=num_bytes)
 
 
+def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_AFTER_MS) -> tuple[InactiveTable, ...]:
+    """Take away what creations that were given up have left, oldest first; every creation does it in the background.
+
+    Only reservations that never became a table, older than the limit by the catalog's clock, inside of this client's
+    warehouse, and not denied by the policy. What cannot be taken away now is left to a later call; nothing is raised for
+    it. One call deletes a bounded number of files.
+
+    Returns:
+        The creations of which nothing is left.
+
+    Raises:
+        CatalogError: the catalog cannot be asked.
+    """
+    gone: list[InactiveTable] = []
+    budget = _MOST_FILES
+    now_ms = client.now_ms()
+    for table in client.catalog.inactive_tables():
+        young = table.since_ms > now_ms - _min_age(table, 0, abandoned_after_ms)
+        if table.registered or young or not budget:
+            continue
+        try:
+            if not client.catalog.maintenance_decision(table.identifier, table.purge_kind).allowed:
+                continue
+            claimed = client.catalog.begin_purge(table.table_id, min_age_ms=_min_age(table, 0, abandoned_after_ms))
+            store = client.stores.store_for(claimed.location)
+            found = list(itertools.islice(store.list_recursive(claimed.location), budget))
+            for status in found:
+                store.delete(status.location)
+            budget -= len(found)
+            if next(iter(store.list_recursive(claimed.location)), None) is not None:
+                continue
+            store.remove_empty_directories(claimed.location)
+            client.catalog.finish_purge(table.table_id)
+        except CmDeltaError as error:
+            # Of another warehouse, purged by somebody else, a disk that fails: not this time.
+            _log.info("What the creation of %s left at %s stays: %s", table.identifier, table.location, error)
+            continue
+        gone.append(claimed)
+    return tuple(gone)
+
+
 def _min_age(table: InactiveTable, retention_ms: int, abandoned_after_ms: int) -> int:
     ages = {InactiveState.STAGING: abandoned_after_ms, InactiveState.DROPPED: retention_ms}
     # A purge that was begun was old enough then and can only be ended.
@@ -143,12 +195,12 @@ def _min_age(table: InactiveTable, retention_ms: int, abandoned_after_ms: int) -
 
 def _claimed(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> InactiveTable | None:
     """The table, out of reach of everybody else; None if it has its name back or is gone."""
-    decision = client.catalog.maintenance_decision(table.identifier, MaintenanceKind.TABLE_PURGE)
-    if decision.kind is not MaintenanceKind.TABLE_PURGE or decision.allowed is not True:
+    kind = table.purge_kind
+    decision = client.catalog.maintenance_decision(table.identifier, kind)
+    if decision.kind is not kind or decision.allowed is not True:
         raise MaintenanceNotPermittedError(
-            f"{MaintenanceKind.TABLE_PURGE.value} of {table.identifier} is not permitted: {decision.reason}. It was left as it "
-            f"is. Whoever owns the policy can allow it with `cm-delta policy allow {table.identifier} "
-            f"{MaintenanceKind.TABLE_PURGE.value} --reason ...`."
+            f"{kind.value} of {table.identifier} is not permitted: {decision.reason}. It was left as it is. Whoever owns the "
+            f"policy can allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`."
         )
     min_age_ms = _min_age(table, plan.retention_ms, plan.abandoned_after_ms)
     try:

@@ -10,7 +10,9 @@ def rename_table(
 ) -> Table:
     """Give a table another name; its id, location and history stay, and open handles go on writing to it.
 
-    Rules of maintenance policy belong to names: those for the old name do not move along.
+    Rules of maintenance policy belong to names, so that those of the new name, its schema and its catalog hold from now on.
+    What a rule for the old name allowed is not allowed by it any more. What one denied is denied under the new name too:
+    a rename permits nothing. The commit mode of the table moves along; that of a schema does not.
 
     Args:
         table_id: the table that is meant, if the name may belong to another one by now.

@@ -7,6 +7,7 @@ journals of all processes are compared with the table, and the doctor looks at i
 """
 
 import argparse
+import json
 import multiprocessing
 import random
 import sys
@@ -15,7 +16,7 @@ import time
 import typing
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.client.history import iterate_history
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.commit_mode import set_commit_policy
 from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.operations.doctor import Severity, doctor
@@ -33,18 +36,27 @@ from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructT
 from tests.faults.chaos_worker import TABLE, Place, notes, row_ids, rows_of, work
 
 _CUT_EVERY_S, _RESTART_EVERY_S = 3.0, 8.0
+_WEIGHTS = {"writer": 6, "publisher": 3, "maintainer": 1, "reader": 1}
+"""How often which role is killed: whole reads and maintenance take longer than a commit, and have to end at times."""
 
 
 @dataclass
 class Outcome:
-    """Counts of a run, and everything that is wrong."""
+    """Counts of a run, what was looked at in the end, and everything that is wrong."""
 
     counts: Counter[str] = field(default_factory=Counter)
+    checked: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+
+    def check(self, what: str, wrong: Iterable[str]) -> None:
+        """Note that ``what`` was looked at and what was wrong with it."""
+        found = list(wrong)
+        self.checked.append(f"{'WRONG' if found else 'right'}: {what}")
+        self.wrong += found
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name} {number}" for name, number in sorted(self.counts.items()))
-        return "\n".join([counts, f"losses and other wrongs: {len(self.wrong)}", *self.wrong[:20]])
+        return "\n".join([counts, *self.checked, f"losses and other wrongs: {len(self.wrong)}", *self.wrong[:20]])
 
 
 class Server(typing.Protocol):
@@ -157,7 +169,7 @@ def _rage(
                     act()
                     outcome.counts[name] += 1
                     due[index] = (time.monotonic() + period, period, name, act)
-            victim = chance.randrange(len(cast))
+            (victim,) = chance.choices(range(len(cast)), weights=[_WEIGHTS[role] for role in cast])
             _end(processes[victim], outcome)
             processes[victim] = start(cast[victim])
     finally:
@@ -187,41 +199,78 @@ def _judge(place: Place, outcome: Outcome) -> None:
         table = client.table(TABLE)
         publish(table)
         snapshot = table.snapshot()
-        rows = rows_of(table, snapshot.files["path"].to_pylist())
+        gone = _gone(table, snapshot)
+        outcome.check(f"the {snapshot.num_files} files of the latest version are there, each of its size", gone)
+        live = [path for path in snapshot.files["path"].to_pylist() if path not in gone]
+        rows = rows_of(table, live)
         outcome.counts.update({"versions": snapshot.version, "rows": sum(rows.values()), "files": snapshot.num_files})
         judge_rows(outcome, rows, acknowledged=acknowledged, definite=definite, tried=tried)
-        if len(set(acknowledged.values())) != len(acknowledged):
-            outcome.wrong.append("two writers were told that they made the same version")
+        twice = len(acknowledged) - len(set(acknowledged.values()))
+        outcome.check(
+            "each acknowledged commit has a version of its own", [f"{twice} versions were told to two writers"] * twice
+        )
         entries = list(iterate_history(table))
-        if [entry.version for entry in entries] != list(range(snapshot.version, -1, -1)):
-            outcome.wrong.append("the versions of the history are not contiguous")
+        contiguous = [entry.version for entry in entries] == list(range(snapshot.version, -1, -1))
+        outcome.check(f"versions 0 to {snapshot.version} are contiguous", [] if contiguous else ["they are not"])
         times = [entry.timestamp_ms or 0 for entry in entries]
-        if times != sorted(set(times), reverse=True):
-            outcome.wrong.append("the times of the history do not grow strictly")
+        growing = times == sorted(set(times), reverse=True)
+        outcome.check("commit times grow strictly", [] if growing else ["the times of the history do not"])
+        outcome.check("published bytes are the ratified ones", _otherwise_published(table, snapshot.version, outcome))
         report = doctor(table, repair=True)
-        outcome.counts["commits compared"] = report.num_commits
-        outcome.wrong += [str(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
-        outcome.wrong += list(report.failed)
+        outcome.counts["commits compared by the doctor"] = report.num_commits
+        findings = [str(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
+        outcome.check("the doctor finds nothing and every repair succeeds", [*findings, *report.failed])
     finally:
         client.close()
-    for kind in ("loss", "crash"):
-        outcome.wrong += [" ".join(words) for words in told.get(kind, [])]
+    losses = [" ".join(words) for words in told.get("loss", [])]
+    outcome.check(f"each of {len(told.get('read', []))} reads saw every row acknowledged before it, once", losses)
+    crashes = [" ".join(words) for words in told.get("crash", [])]
+    outcome.check("no process ended by an error of another tree than the package's", crashes)
+
+
+def _gone(table: Table, snapshot: Snapshot) -> list[str]:
+    """Live files that are missing or have another size, by a look at the disk."""
+    root = Path(table.location.removeprefix("file://"))
+    sizes = zip(snapshot.files["path"].to_pylist(), snapshot.files["size"].to_pylist(), strict=True)
+    return [path for path, size in sizes if not (root / path).is_file() or (root / path).stat().st_size != size]
+
+
+def _otherwise_published(table: Table, latest: int, outcome: Outcome) -> Iterator[str]:
+    """Published files that are not what the catalog ratified: another transaction, size, or bytes than what was staged."""
+    log = Path(table.location.removeprefix("file://")) / "_delta_log"
+    for record in table.catalog.accepted_commits(table.table_id, start=0, end=latest):
+        file = log / f"{record.version:020d}.json"
+        if not file.is_file():
+            yield f"version {record.version} is not published"
+            continue
+        data = file.read_bytes()
+        staged = log / "_staged_commits" / record.file_name
+        outcome.counts["published versions compared"] += 1
+        if json.loads(data.partition(b"\n")[0])["commitInfo"]["txnId"] != record.txn_id:
+            yield f"version {record.version} is another transaction than was ratified"
+        if record.file_size not in (0, len(data)):
+            yield f"version {record.version} has {len(data)} bytes, ratified were {record.file_size}"
+        if staged.is_file():
+            outcome.counts["of them byte by byte"] += 1
+            if staged.read_bytes() != data:
+                yield f"version {record.version} has other bytes than {record.file_name}"
 
 
 def judge_rows(
     outcome: Outcome, rows: Counter[str], *, acknowledged: dict[str, int], definite: set[str], tried: set[str]
 ) -> None:
     """Hold the rows of the table against the files that were acknowledged, definitely refused, and tried at all."""
-    for path in acknowledged:
-        outcome.wrong += [
-            f"{row} was acknowledged and is there {rows[row]} times" for row in row_ids(path) if rows[row] != 1
-        ]
+    due = [row for path in acknowledged for row in row_ids(path)]
+    lost = [f"{row} was acknowledged and is there {rows[row]} times" for row in due if rows[row] != 1]
+    outcome.check(f"each of {len(due)} acknowledged rows is there once", lost)
     known = {row: path for path in tried for row in row_ids(path)}
+    odd: list[str] = []
     for row, times in rows.items():
         if row not in known:
-            outcome.wrong.append(f"{row} comes from nowhere")
+            odd.append(f"{row} comes from nowhere")
         elif known[row] in definite or times != 1:
-            outcome.wrong.append(f"{row} of {known[row]} is there {times} times")
+            odd.append(f"{row} of {known[row]} is there {times} times")
+    outcome.check(f"none of {len(definite)} refused writes left a row, and no row is there twice", odd)
     in_doubt = tried - acknowledged.keys() - definite
     outcome.counts["in doubt"] = len(in_doubt)
     outcome.counts["in doubt and there"] = len({known[row] for row in rows if known.get(row) in in_doubt})

@@ -7,7 +7,7 @@ background work among them.
 import datetime
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.client import DeltaClient, wall_clock_ms
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import CatalogUnavailableError, StorageError
+from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 
@@ -83,6 +84,22 @@ class Faulty:
         return call
 
 
+@contextmanager
+def _faulty_client(
+    catalog: SqlCatalog, scheme: str, store: Any, plan: Plan, *, now_ms: Callable[[], int]
+) -> Iterator[DeltaClient]:
+    client = DeltaClient(
+        Faulty(catalog, plan, CatalogUnavailableError),
+        stores=Stores(stores={scheme: Faulty(store, plan, StorageError)}),
+        settings=ClientSettings(retry_initial_seconds=0, retry_max_seconds=0, read_threads=1),
+        now_ms=now_ms,
+    )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
 class World:
     """One catalog, one store, one clock; any number of clients, one after the other."""
 
@@ -95,18 +112,9 @@ class World:
     @contextmanager
     def client(self, plan: Plan | None = None) -> Iterator[DeltaClient]:
         """A client with nothing in memory; everything it does in the background is over when the block ends."""
-        plan = plan or Plan()
         catalog = SqlCatalog(f"sqlite:///{self.directory}/catalog.db", warehouse=WAREHOUSE, now_ms=lambda: self.now)
-        client = DeltaClient(
-            Faulty(catalog, plan, CatalogUnavailableError),
-            stores=Stores(stores={"memory": Faulty(self.memory, plan, StorageError)}),
-            settings=ClientSettings(retry_initial_seconds=0, retry_max_seconds=0, read_threads=1),
-            now_ms=lambda: self.now,
-        )
-        try:
+        with _faulty_client(catalog, "memory", self.memory, plan or Plan(), now_ms=lambda: self.now) as client:
             yield client
-        finally:
-            client.close()
 
     def pass_days(self, days: float) -> None:
         self.now += int(days * DAY_MS)
@@ -125,3 +133,34 @@ class World:
     def objects(self, below: str) -> set[str]:
         """Paths of every object below a location."""
         return {status.location.removeprefix(f"{below}/") for status in self.memory.list_recursive(below)}
+
+
+class DiskWorld:
+    """One catalog and local files, which Spark can write to; a state of it can be kept and come back."""
+
+    def __init__(self, directory: Path) -> None:
+        self._kept = directory / "kept"
+        self.directory = directory / "world"
+        self.directory.mkdir(parents=True)
+
+    @contextmanager
+    def client(self, plan: Plan | None = None) -> Iterator[DeltaClient]:
+        """As of :class:`World`."""
+        catalog = SqlCatalog(f"sqlite:///{self.directory}/catalog.db", warehouse=f"file://{self.directory}/warehouse")
+        with _faulty_client(catalog, "file", LocalStore(), plan or Plan(), now_ms=wall_clock_ms) as client:
+            yield client
+
+    def keep(self) -> None:
+        """Remember the state as it is."""
+        shutil.copytree(self.directory, self._kept)
+
+    def bring_back(self) -> None:
+        """The state that was kept, at the same place: the catalog knows absolute locations."""
+        shutil.rmtree(self.directory)
+        shutil.copytree(self._kept, self.directory)
+
+    def data_files(self, location: str) -> set[str]:
+        """Paths of every file below a location that is no part of the log, finished or not."""
+        root = Path(location.removeprefix("file://"))
+        found = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+        return {path for path in found if not path.startswith("_delta_log/")}

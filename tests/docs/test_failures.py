@@ -1,0 +1,37 @@
+"""What *What happens if* promises is shown by the tests that it names."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "failures.md"
+_LINK = re.compile(r"\[`(\w+)`\]\(([^)]+)\)")
+
+
+def lines_of(page: str) -> list[list[str]]:
+    """The cells of every line of every table, without heads."""
+    rows = [row.strip().strip("|").split(" | ") for row in page.splitlines() if row.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in rows if row[0].strip() != "what breaks"]
+
+
+LINES = lines_of(PAGE.read_text())
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line[0][:40])
+def test_every_failure_names_tests_that_exist(line: list[str]) -> None:
+    assert len(line) == 4 and all(line)
+    links = _LINK.findall(line[3])
+    assert links, f"no test shows {line[0]!r}"
+    assert ", ".join(f"[`{name}`]({path})" for name, path in links) == line[3]
+    for name, path in links:
+        file = (PAGE.parent / path).resolve()
+        assert file.is_file() and "tests" in file.parts, path
+        functions = {node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)}
+        assert name in functions, f"{path} has no {name}"
+
+
+def test_the_page_has_a_line_for_every_kind_of_failure() -> None:
+    assert len(LINES) > 40
+    assert len({line[0] for line in LINES}) == len(LINES)

@@ -1,0 +1,225 @@
+"""The n-th call to storage or catalog goes wrong under the verbs that write rows through Spark, on real files.
+
+After recovery the table has the rows of before or those of after, every earlier version is what it was, and no file that
+a version needs has gone. What recovery is: a client with nothing in memory, publication, the doctor, the verb once more.
+"""
+
+import datetime
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError, TableNotFoundError
+from cm_delta_dagster.operations.create import TableDesign, create_table, create_table_as, first_schema
+from cm_delta_dagster.operations.delete import delete
+from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.merge import MergeMode, merge
+from cm_delta_dagster.operations.optimize import optimize
+from cm_delta_dagster.operations.publish import publish
+from cm_delta_dagster.operations.write import append, overwrite
+from cm_delta_dagster.protocol.path_encoding import decode_path
+from cm_delta_dagster.spark.schema import schema_of
+from tests.faults.nth_call import DiskWorld, Fault, Plan
+
+pytestmark = pytest.mark.slow
+TABLE, MADE = "main.test.t", "main.test.made"
+COLUMNS = "id long, text string"
+MOST_CALLS = 200
+
+Row = tuple[int, str]
+Act = Callable[[DeltaClient, SparkSession], object]
+START: tuple[Row, ...] = ((1, "a"), (2, "b"), (3, "c"), (4, "d"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """What is done, and the rows of the table afterwards."""
+
+    act: Act
+    rows: tuple[Row, ...]
+    table: str = TABLE
+
+
+def frame(spark: SparkSession, *rows: Row) -> DataFrame:
+    return spark.createDataFrame(list(rows), COLUMNS).coalesce(1)
+
+
+def on_table(act: Callable[[Table, SparkSession], object]) -> Act:
+    return lambda client, spark: act(client.table(TABLE), spark)
+
+
+def make(client: DeltaClient, spark: SparkSession) -> object:
+    rows = frame(spark, (7, "g"))
+    design = TableDesign(schema=first_schema(schema_of(rows)))
+    return create_table_as(client, identifier=MADE, design=design, write=lambda table: append(table, frame=rows))
+
+
+VERBS: Mapping[str, Verb] = {
+    "append": Verb(
+        act=on_table(lambda table, spark: append(table, frame=frame(spark, (7, "g")))), rows=(*START, (7, "g"))
+    ),
+    "overwrite": Verb(
+        act=on_table(lambda table, spark: overwrite(table, frame=frame(spark, (7, "g")))), rows=((7, "g"),)
+    ),
+    "overwrite of a slice": Verb(
+        act=on_table(lambda table, spark: overwrite(table, frame=frame(spark, (2, "B")), where="id = 2 OR id = 3")),
+        rows=((1, "a"), (2, "B"), (4, "d")),
+    ),
+    "merge": Verb(
+        act=on_table(lambda table, spark: merge(table, frame=frame(spark, (2, "B"), (7, "g")), keys=["id"])),
+        rows=((1, "a"), (2, "B"), (3, "c"), (4, "d"), (7, "g")),
+    ),
+    "merge that deletes": Verb(
+        act=on_table(
+            lambda table, spark: merge(
+                table, frame=frame(spark, (2, "B")), keys=["id"], mode=MergeMode.DELETE_UNMATCHED, within="id < 4"
+            )
+        ),
+        rows=((2, "B"), (4, "d")),
+    ),
+    "delete": Verb(
+        act=on_table(lambda table, spark: delete(table, spark=spark, where="id = 2")),
+        rows=((1, "a"), (3, "c"), (4, "d")),
+    ),
+    "optimize": Verb(act=on_table(lambda table, spark: optimize(table, spark=spark)), rows=START),
+    "create_table_as": Verb(act=make, rows=((7, "g"),), table=MADE),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[DiskWorld]:
+    """Four rows in three files, and a last commit that nobody has published."""
+    world = DiskWorld(tmp_path_factory.mktemp("nth"))
+    with world.client() as client:
+        for kind in MaintenanceKind:
+            client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
+        table = create_table(client, identifier=TABLE, schema=first_schema(schema_of(frame(spark, *START))))
+        append(table, frame=frame(spark, *START[:2]))
+        append(table, frame=frame(spark, START[2]))
+    with world.client(Plan(broken=("write_if_absent", f"_delta_log/{3:020d}.json"))) as client:
+        append(client.table(TABLE), frame=frame(spark, START[3]))
+        assert client.table(TABLE).snapshot().published_version == 2
+    world.keep()
+    yield world
+
+
+def rows_at(table: Table, version: int | None = None) -> tuple[Row, ...]:
+    """The rows of a version as pyarrow finds them in its files."""
+    root = Path(table.location.removeprefix("file://"))
+    paths = [root / decode_path(path) for path in table.snapshot(version=version).files["path"].to_pylist()]
+    found = [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
+    return tuple(sorted((row["id"], row["text"]) for row in found))
+
+
+def versions(client: DeltaClient, name: str) -> dict[int, tuple[Row, ...]]:
+    """Rows of every version; nothing if there is no such table."""
+    try:
+        table = client.table(name)
+    except TableNotFoundError:
+        return {}
+    first, last = table.version_range()
+    return {version: rows_at(table, version) for version in range(first, last + 1)}
+
+
+def calls_of(world: DiskWorld, verb: Verb, spark: SparkSession) -> int:
+    """How many calls the verb makes when nothing goes wrong."""
+    world.bring_back()
+    plan = Plan()
+    with world.client(plan) as client:
+        verb.act(client, spark)
+    return plan.calls
+
+
+def tried(world: DiskWorld, name: str, fault: Fault, numbers: Iterable[int], spark: SparkSession) -> int:
+    """Let each of these calls go wrong in turn; how many of them were made at all."""
+    verb, hits = VERBS[name], 0
+    for at in numbers:
+        world.bring_back()
+        with world.client() as client:
+            before = versions(client, verb.table)
+            data = world.data_files(client.table(TABLE).location)
+        plan = Plan(at=at, fault=fault)
+        error: CmDeltaError | None = None
+        with world.client(plan) as client:
+            try:
+                verb.act(client, spark)
+            except CmDeltaError as raised:
+                error = raised
+        where = f"{name}: call {at}, {plan.hit}, {fault}: {type(error).__name__}: {error}"
+        recovered(world, verb, spark, before=before, data=data, error=error, where=where)
+        if plan.hit is None:
+            assert error is None, where
+            break
+        hits += 1
+    return hits
+
+
+def recovered(
+    world: DiskWorld,
+    verb: Verb,
+    spark: SparkSession,
+    *,
+    before: Mapping[int, tuple[Row, ...]],
+    data: set[str],
+    error: CmDeltaError | None,
+    where: str,
+) -> None:
+    """The table is right, whatever went wrong, and becomes what it was to become."""
+    with world.client() as client:
+        after = versions(client, verb.table)
+        done = len(after) > len(before)
+        assert {version: after[version] for version in before} == before, where
+        assert len(after) <= len(before) + 1, where
+        assert not done or after[max(after)] == verb.rows, where
+        # An error that is not about an unknown outcome says that nothing was committed; success that something was.
+        assert done if error is None else not done or isinstance(error, CommitStateUnknownError), where
+        table = client.table(TABLE)
+        left = world.data_files(table.location)
+        assert data <= left, where
+        if error is not None and not isinstance(error, CommitStateUnknownError) and verb.table == TABLE:
+            assert left == data, where
+        if not done:
+            verb.act(client, spark)
+    with world.client() as client:
+        table = client.table(verb.table)
+        assert rows_at(table) == verb.rows, where
+        publish(table)
+        report = doctor(table, repair=True)
+        assert report.healthy and not report.failed, (where, report.findings)
+        assert len(versions(client, verb.table)) == len(before) + 1, where
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("name", VERBS)
+def test_after_a_fault_at_any_call_of_a_verb_the_rows_are_right(
+    world: DiskWorld, spark: SparkSession, name: str, fault: Fault
+) -> None:
+    """CM-C15, CM-W4, CM-W5, CM-P5, CM-D3, CM-D5, DML-1, DML-5, DML-7, OPT-1"""
+    calls = calls_of(world, VERBS[name], spark)
+    hits = tried(world, name, fault, range(1, MOST_CALLS), spark)
+    print(f"{name}: each of {hits} calls {fault}")
+    assert hits > 3 and abs(hits - calls) <= 3
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_after_a_fault_at_some_call_of_a_verb_the_rows_are_right(
+    world: DiskWorld, spark: SparkSession, name: str
+) -> None:
+    """CM-C15, CM-W4, CM-W5, DML-5: calls drawn by the day's seed; every call of every verb is tried by ``-m exhaustive``."""
+    seed = f"{datetime.date.today()} {name}"
+    calls = calls_of(world, VERBS[name], spark)
+    chance = random.Random(seed)
+    for fault in Fault:
+        numbers = chance.sample(range(1, calls), 2 if name == "merge" else 1)
+        print(f"{name}: calls {numbers} of {calls} {fault}, seed {seed!r}")
+        assert tried(world, name, fault, numbers, spark) == len(numbers)
