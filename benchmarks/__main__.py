@@ -28,8 +28,19 @@ REPETITIONS = {
     "refresh": 20,
     "list_partition": 10,
     "list_range": 10,
+    "commit_staged": 200,
+    "commit_inline": 200,
+    "commit_put_if_absent": 200,
+    "refresh_cached": 200,
+    "one_writer": 3,
+    "writers_one_table": 3,
+    "writers_eight_tables": 3,
+    "one_row_appends": 3,
 }
-WARM_UP = {"one_row_append": 8, "scan": 2, "scan_partition": 2, "scan_deleted": 2, "snapshot_checkpoint": 0}
+WARM_UP = {"one_row_append": 8, "scan": 2, "scan_partition": 2, "scan_deleted": 2, "snapshot_checkpoint": 0,
+    "commit_staged": 20, "commit_inline": 20, "commit_put_if_absent": 20, "refresh_cached": 20, "one_writer": 0,
+    "writers_one_table": 0, "writers_eight_tables": 0, "one_row_appends": 0,
+}  # fmt: skip
 HEADINGS = (
     "task", "engine", "runs", "wall min s", "x ours", "wall median s", "x ours", "cpu min s", "x ours", "p95 / median",
     "Spark jobs", "bytes a file",
@@ -81,7 +92,7 @@ def report(task: str, results: dict[str, list[dict[str, float]]]) -> list[str]:
         for figure, pick in (("wall", min), ("wall", statistics.median), ("cpu", min)):
             mine = pick([run[figure] for run in runs])
             base = pick([run[figure] for run in ours]) if ours else math.nan
-            cells.append(f"{mine:.3f}")
+            cells.append(f"{mine:.4f}" if mine < 0.1 else f"{mine:.3f}")
             cells.append(f"{mine / base:.2f}" if base else "-")
         wall = [run["wall"] for run in runs]
         resident = [run["resident"] for run in runs if "resident" in run]
@@ -97,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the bulk append and of the scans")
     parser.add_argument("--files", type=int, default=1_000_000, help="files of the snapshots; a tenth for the cold one")
-    parser.add_argument("--engines", nargs="*", default=["spark", "ours", "delta-spark", "deltalake"])
+    parser.add_argument("--engines", nargs="*", default=["spark", "ours", "ours-postgres", "delta-spark", "deltalake"])
     parser.add_argument("--tasks", nargs="*", default=list(REPETITIONS), choices=list(REPETITIONS))
     parser.add_argument("--repetitions", type=int, help="of each task; by default as many as it takes to be sure")
     parser.add_argument(

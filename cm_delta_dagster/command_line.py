@@ -22,6 +22,7 @@ from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.operations.purge import DROPPED_RETENTION_MS, plan_purge
 from cm_delta_dagster.operations.purge import purge as apply_purge
 from cm_delta_dagster.operations.rename import rename_table
+from cm_delta_dagster.operations.unclaimed import unclaimed_files
 from cm_delta_dagster.operations.undrop import undrop_table
 from cm_delta_dagster.storage.stores import Stores
 from cm_delta_dagster.version import __version__
@@ -168,7 +169,7 @@ def undrop(context: click.Context, name: str, table_id: str | None) -> None:
 @click.argument("to")
 @click.pass_context
 def rename(context: click.Context, name: str, to: str) -> None:
-    """Give the table NAME the name TO; rules of policy for NAME do not move along."""
+    """Give the table NAME the name TO; of the rules for NAME only denials move along."""
     with _client(context) as client:
         rename_table(client, identifier=name, to=to)
     click.echo(f"{name} is {to} now.")
@@ -194,6 +195,20 @@ def purge(context: click.Context, scope: str, warehouse: str, days: float, apply
             return
         result = apply_purge(client, plan)
     click.echo(f"Purged {len(result.purged)} tables: {result.num_files} files, {result.num_bytes} bytes.")
+
+
+@main.command()
+@click.option("--warehouse", required=True, help="Where to look.")
+@click.pass_context
+def unclaimed(context: click.Context, warehouse: str) -> None:
+    """List files of the warehouse that belong to no table that the catalog knows; nothing is deleted."""
+    with _client(context, warehouse) as client:
+        found = unclaimed_files(client, warehouse=warehouse)
+    for one in found:
+        click.echo(
+            f"{one.location}  {one.num_files} files, {one.num_bytes} bytes  last written {_time(one.last_written_ms)}"
+        )
+    click.echo(f"{len(found)} locations belong to no table of this catalog.")
 
 
 @main.group()

@@ -352,7 +352,11 @@ class Connection:
         return DeltaTable(self, undrop_table(self.client, identifier=name, table_id=table_id))
 
     def rename(self, name: TableIdentifier | str, to: TableIdentifier | str) -> "DeltaTable":
-        """Give a table another name. Raises TableNotFoundError, TableAlreadyExistsError, InvalidArgumentError."""
+        """Give a table another name, under whose policy it is from now on; what was denied to it stays denied.
+
+        Raises:
+            TableNotFoundError, TableAlreadyExistsError, InvalidArgumentError: no such table, a name that is taken or unusable.
+        """
         return DeltaTable(self, rename_table(self.client, identifier=name, to=to))
 
     def plan_purge(
@@ -381,7 +385,7 @@ class Connection:
         """Delete the files of the tables of ``plan``; they cannot be brought back.
 
         Raises:
-            MaintenanceNotPermittedError: the policy does not allow TABLE_PURGE.
+            MaintenanceNotPermittedError: the policy does not allow TABLE_PURGE, or denies CREATION_PURGE.
             PurgeRefusedError: a table does not lie inside this connection's warehouse.
         """
         return purge(self.client, plan)

@@ -105,7 +105,17 @@ class UnsupportedFeatureError(ProtocolError):
 
 
 class CommitError(CmDeltaError):
-    """A commit was not made, or its outcome is not known."""
+    """A commit was not made, or its outcome is not known.
+
+    A commit comes out in one of five ways. It is *committed*: the call answers with the version. Or it raises
+
+    * CommitConflictError: another commit changed what it depends on; nothing was committed, run it again.
+    * CommitRejectedError: the catalog does not want it; nothing was committed, and to try again is of no use.
+    * CommitRetriesExceededError: compatible commits were faster each time; nothing was committed, run it again.
+    * CommitStateUnknownError: it may have been committed or not; look before anything else is done.
+
+    What is found wrong before anything is proposed is no outcome of a commit: IllegalCommitError, StorageError and others.
+    """
 
 
 class CommitConflictError(CommitError):
@@ -139,7 +149,17 @@ class CommitRetriesExceededError(CommitError):
 
 
 class CommitStateUnknownError(CommitError):
-    """The answer to a proposal was lost and could not be found out; nothing was retried and nothing deleted."""
+    """The answer to a proposal was lost and could not be found out; nothing was retried and nothing deleted.
+
+    Attributes:
+        txn_id: what to look for in the table's history.
+        version: of the proposal.
+    """
+
+    def __init__(self, message: str, *, txn_id: str | None = None, version: int | None = None) -> None:
+        super().__init__(message)
+        self.txn_id = txn_id
+        self.version = version
 
 
 class MaintenanceError(CmDeltaError):
@@ -212,8 +232,10 @@ NOT_COMMITTED = (
     CommitRetriesExceededError,
     IllegalCommitError,
     StorageError,
+    TableNotFoundError,
 )
 """What a commit raises when it is certain that nothing was ratified, so that files written for it may go.
 
-A failure of storage while a proposal is open becomes a :class:`CommitStateUnknownError`; a StorageError comes before one.
+A failure of storage while a proposal is open, and a table that is dropped meanwhile, become a
+:class:`CommitStateUnknownError`; a StorageError or TableNotFoundError comes before one.
 """

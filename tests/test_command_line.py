@@ -77,6 +77,7 @@ def test_a_scope_without_tables_is_told_from_an_empty_answer(url: str) -> None:
         ("undrop", str(NAME)),
         ("rename", str(NAME), "main.sales.other"),
         ("purge", "--warehouse", "memory://w", "--apply"),
+        ("unclaimed", "--warehouse", "memory://w"),
     ],
 )
 def test_a_mistyped_url_makes_no_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
@@ -204,6 +205,12 @@ def test_a_table_is_renamed_dropped_brought_back_and_purged(lake_url: str, tmp_p
     assert "Purged 1 tables" in run(lake_url, *purge, "--days", "0", "--apply").output
     assert [path for path in Path(warehouse).rglob("*") if path.is_file()] == []
     assert run(lake_url, "undrop", "main.sales.old").exit_code != 0
+    assert run(lake_url, "unclaimed", "--warehouse", warehouse).output.startswith("0 locations")
+    late = Path(warehouse) / "main" / "sales" / "orders-1" / "part.parquet"
+    late.parent.mkdir(parents=True)
+    late.write_bytes(b"rows")
+    shown = run(lake_url, "unclaimed", "--warehouse", warehouse).output
+    assert f"file://{late.parent}  1 files, 4 bytes" in shown and "1 locations" in shown
 
 
 def test_the_commit_mode_is_chosen_shown_and_reset(lake_url: str) -> None:

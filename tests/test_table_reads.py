@@ -15,6 +15,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
+from cm_delta_dagster.table_reads import epoch_milliseconds
 
 
 def lake_in(directory: Path, spark: SparkSession | None = None) -> Connection:
@@ -116,3 +117,10 @@ def test_names_that_are_no_text_are_refused_before_anything_is_made(tmp_path: Pa
         with pytest.raises(InvalidArgumentError, match="None is no column name"):
             lake.create_table("main.sales.orders", pa.schema({"id": pa.int64()}), partition_by=[None])  # type: ignore[list-item]
         assert lake.tables() == ()
+
+
+@pytest.mark.parametrize("text", ["2024-01-01", "2024-01-01 12:00:00", "2024-01-01T12:00:00Z", ""])
+def test_a_text_is_no_timestamp(text: str) -> None:
+    """TT-9: there is no session whose zone a text could be of; whoever has a text has a zone, too, and says so."""
+    with pytest.raises(InvalidArgumentError, match="datetime with a time zone"):
+        epoch_milliseconds(text)  # type: ignore[arg-type]

@@ -78,6 +78,7 @@ class FileToRead:
         path: as in the log.
         constants: partition values by column.
         deleted: positions of deleted rows.
+        num_records: rows that the file has by its statistics, deleted ones too; None if they do not say.
     """
 
     file: DataFile
@@ -86,6 +87,7 @@ class FileToRead:
     deleted: BitMap64 | None
     base_row_id: int | None
     row_commit_version: int | None
+    num_records: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ class FileScan:
         opened = wanted.file.open()
         with wanted.file.errors():
             metadata = opened.metadata
+            _refuse_fewer_rows(wanted, metadata.num_rows)
             columns = self._columns(wanted.file, opened)
             deleted = None
             if wanted.deleted is not None:
@@ -198,6 +201,16 @@ class FileScan:
             (index, path) for index in sorted(leaves | others) if "." in (path := parquet.column(index).path)
         )
         return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others), nested)
+
+
+def _refuse_fewer_rows(wanted: FileToRead, found: int) -> None:
+    """A file with more rows than its statistics say has lost none; then they were never right."""
+    if wanted.num_records is not None and found < wanted.num_records:
+        raise CorruptLogError(
+            f"The data file {wanted.file.location} has {found} rows, and the log says that it was written with "
+            f"{wanted.num_records}: it was replaced or shortened. Restore the file from a backup, or the table to a version "
+            "without it."
+        )
 
 
 def _hidden_columns(layout: FileLayout, reading: Reading) -> dict[str, FileColumn]:

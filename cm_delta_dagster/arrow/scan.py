@@ -25,6 +25,7 @@ from cm_delta_dagster.arrow.schema import arrow_field, char_width
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.file_actions import partition_column
+from cm_delta_dagster.protocol.parsed_statistics import parse_statistics
 from cm_delta_dagster.protocol.partition_values import partition_value_array
 from cm_delta_dagster.protocol.path_encoding import resolve_path
 from cm_delta_dagster.protocol.predicates import Predicate, conjunction, conjuncts, partition_only
@@ -188,9 +189,10 @@ class _Plan:
         vectors = iter(
             read_deletion_vectors(self.store, location=self.location, files=with_vector) if with_vector.num_rows else ()
         )
-        rows = files.select(["path", "size", "baseRowId", "defaultRowCommitVersion"])
+        rows = files.select(["path", "size", "baseRowId", "defaultRowCommitVersion"]).append_column("marked", marked)
+        rows = rows.append_column("numRecords", parse_statistics(files["stats"], {}).num_records)
         position = 0
-        for batch in rows.append_column("marked", marked).to_batches(max_chunksize=1024):
+        for batch in rows.to_batches(max_chunksize=1024):
             for row in batch.to_pylist():
                 yield FileToRead(
                     file=DataFile(self.store, resolve_path(self.location, row["path"]), row["size"] or 0),
@@ -199,6 +201,7 @@ class _Plan:
                     deleted=next(vectors) if row["marked"] else None,
                     base_row_id=row["baseRowId"],
                     row_commit_version=row["defaultRowCommitVersion"],
+                    num_records=row["numRecords"],
                 )
                 position += 1
 

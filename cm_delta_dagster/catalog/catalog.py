@@ -19,6 +19,8 @@ from cm_delta_dagster.catalog.commit_policy import (
     PolicyChange,
 )
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.schema import StructType, parse_schema
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,6 +47,12 @@ class TableIdentifier:
 
 PIN_LIFETIME_MS = 30 * 24 * 60 * 60 * 1000
 """For so long a pinned version is kept, much longer than any run takes."""
+
+KEPT_CONTENT_BYTES = 16 * 1024
+"""Size of the largest commit whose content a catalog goes on serving when it is published."""
+
+KEPT_COMMITS = 64
+"""So many of a table's newest commits are served with their content when they are published, if all of them are small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +84,13 @@ class CommitProposal:
     Attributes:
         file_name: staged: the bare name inside the table's ``_delta_log/_staged_commits``. Inline: a name of the same form
             that no file has; it tells proposals apart. Put-if-absent: the bare name of the published file.
-        content: the whole commit, of inline proposals only (CM-6).
+        file_modification_time: epoch milliseconds; of a commit without a file its commit time.
+        content: the whole commit. Inline it is the commit (CM-6); of another mode it is a copy that saves readers the file,
+            only for commits of at most ``KEPT_CONTENT_BYTES``.
+        metadata, protocol: those of the table after this commit. Given if the commit carries the one or the other; then the
+            one that it does not carry is given too, unless the proposer does not know it (CM-C13).
+        published_version: how far ``_delta_log`` reaches, told with the commit instead of by a call of its own. Older than
+            what the catalog knows is no error; it has to be below ``version``.
     """
 
     version: int
@@ -86,13 +100,31 @@ class CommitProposal:
     summary: CommitSummary
     mode: CommitMode = CommitMode.STAGED
     content: bytes | None = None
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    published_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitialCommit:
+    """What is told of version 0 when its table is registered; its file is published from the start.
+
+    ``content`` as of :class:`CommitProposal`.
+    """
+
+    file_size: int
+    file_modification_time: int
+    metadata: Metadata
+    protocol: Protocol
+    content: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatifiedCommit:
     """One ratified commit as the catalog keeps it.
 
-    ``content`` holds the whole commit where the catalog stores it inline (CM-6); else the content is in ``file_name``.
+    ``content`` holds the whole commit: of INLINE mode until it is published the only copy there is (CM-6), else one that
+    saves the look into ``file_name``, where it is served at all.
     """
 
     version: int
@@ -102,6 +134,7 @@ class RatifiedCommit:
     txn_id: str
     in_commit_timestamp: int
     content: bytes | None = None
+    mode: CommitMode = CommitMode.STAGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +144,8 @@ class RatifiedCommits:
     Invariants: ``commits`` is ascending and contiguous; ``latest_version`` is the table's, whatever range was asked for
     (CM-C10); every version in ``(published_version, latest_version]`` that lies in the range is among ``commits``.
     ``latest_data_version`` is the newest version that changed data, ``commit_policy`` what writers have to keep to now.
+    ``kept`` are published commits that are served with their content: ascending, contiguous, up to ``published_version``
+    or the end of the range; empty unless they were asked for.
     """
 
     latest_version: int
@@ -118,6 +153,7 @@ class RatifiedCommits:
     latest_data_version: int
     commits: tuple[RatifiedCommit, ...]
     commit_policy: CommitPolicy = STAGED_POLICY
+    kept: tuple[RatifiedCommit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +168,8 @@ class Ratified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionTaken:
-    """Another commit has the proposed version. ``winners`` holds the stored commits from the proposed version on (CM-C11)."""
+    """Another commit has the proposed version. ``winners`` holds the commits from the proposed version on, published or
+    not, with all the content that the catalog has (CM-C11)."""
 
     proposed_version: int
     winners: RatifiedCommits
@@ -157,14 +194,49 @@ class StagingTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableDefinition:
+    """Metadata and protocol of a table at its latest version, as its commits said them: those of log replay (CM-C13).
+
+    Attributes:
+        version: they hold from this version on; the commit that set them, where the catalog has seen it.
+        in_commit_timestamp: of that version, epoch milliseconds.
+    """
+
+    metadata: Metadata
+    protocol: Protocol
+    version: int
+    in_commit_timestamp: int
+
+    @property
+    def columns(self) -> StructType:
+        return parse_schema(self.metadata.schema_string)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.metadata.partition_columns
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Table properties as the log has them."""
+        return self.metadata.configuration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
-    """A registered table and, from the same catalog call, its ratified commits (CM-R1)."""
+    """A registered table and, from the same catalog call, its ratified commits (CM-R1) and its definition.
+
+    Attributes:
+        etag: another text whenever name, metadata or protocol change, and only then.
+        definition: of ``ratified.latest_version``; None where the catalog was never told all of it.
+    """
 
     identifier: TableIdentifier
     table_id: str
     location: str
     ratified: RatifiedCommits
     created_ms: int
+    etag: str = ""
+    definition: TableDefinition | None = None
 
 
 class InactiveState(StrEnum):
@@ -183,7 +255,7 @@ class InactiveState(StrEnum):
 class InactiveTable:
     """A table that no name resolves to. ``identifier`` is the name that it had or was to have.
 
-    ``since_ms`` is when it was dropped, or reserved if it never was registered; epoch milliseconds.
+    ``since_ms`` is when it was dropped, or reserved if it never was ``registered``; epoch milliseconds.
     """
 
     identifier: TableIdentifier
@@ -191,10 +263,20 @@ class InactiveTable:
     location: str
     state: InactiveState
     since_ms: int
+    registered: bool
+
+    @property
+    def purge_kind(self) -> "MaintenanceKind":
+        """What the policy must allow before the files may be deleted: nobody has ever seen those of a creation."""
+        return MaintenanceKind.TABLE_PURGE if self.registered else MaintenanceKind.CREATION_PURGE
 
 
 class MaintenanceKind(StrEnum):
-    """What a client may want to do to a table beside committing. The last three are exempt: allowed unless denied."""
+    """What a client may want to do to a table beside committing. The last four are allowed unless denied.
+
+    CHECKPOINT, LOG_COMPACTION and VERSION_CHECKSUM are exempt by the protocol. CREATION_PURGE is about reservations that
+    never became a table: no version of anything was ever in them.
+    """
 
     DATA_REORGANIZATION = "DATA_REORGANIZATION"
     DATA_CLEANUP = "DATA_CLEANUP"
@@ -203,14 +285,16 @@ class MaintenanceKind(StrEnum):
     CHECKPOINT = "CHECKPOINT"
     LOG_COMPACTION = "LOG_COMPACTION"
     VERSION_CHECKSUM = "VERSION_CHECKSUM"
+    CREATION_PURGE = "CREATION_PURGE"
 
     @property
     def allowed_by_default(self) -> bool:
-        """Protocol default: only checkpoint, log compaction and version checksum need no permission (CM-M4)."""
+        """Protocol default: of what is done to tables only the exempt kinds need no permission (CM-M4)."""
         return self in (
             MaintenanceKind.CHECKPOINT,
             MaintenanceKind.LOG_COMPACTION,
             MaintenanceKind.VERSION_CHECKSUM,
+            MaintenanceKind.CREATION_PURGE,
         )
 
 
@@ -292,7 +376,14 @@ class Catalog(typing.Protocol):
         """Phase 1: reserve an id and a unique location. Nothing resolves by name. TableAlreadyExistsError if it is taken."""
         ...
 
-    def register_table(self, table_id: str, identifier: TableIdentifier, *, summary: CommitSummary) -> TableEntry:
+    def register_table(
+        self,
+        table_id: str,
+        identifier: TableIdentifier,
+        *,
+        summary: CommitSummary,
+        initial: InitialCommit | None = None,
+    ) -> TableEntry:
         """Phase 3: give the staging table its name, atomically, with version 0 ratified and published.
 
         Registering the same id under the same name again answers with the entry. Raises TableAlreadyExistsError if the name
@@ -301,7 +392,19 @@ class Catalog(typing.Protocol):
         ...
 
     def load_table(self, identifier: TableIdentifier) -> TableEntry:
-        """Resolve a name: id, location and ratified commits in one call. Raises TableNotFoundError."""
+        """Resolve a name: id, location, ratified commits and definition in one call. Raises TableNotFoundError."""
+        ...
+
+    def load_table_by_id(self, table_id: str) -> TableEntry:
+        """As ``load_table``, whatever name the table has now. Raises TableNotFoundError."""
+        ...
+
+    def set_definition(self, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol) -> bool:
+        """Tell what the log says at ``version``, where the catalog was never told or was told something else.
+
+        Returns:
+            False if there is a later version by now: nothing was changed. Raises TableNotFoundError.
+        """
         ...
 
     def drop_table(self, identifier: TableIdentifier, *, table_id: str | None = None) -> None:
@@ -325,9 +428,11 @@ class Catalog(typing.Protocol):
         ...
 
     def rename_table(self, table_id: str, identifier: TableIdentifier) -> TableEntry:
-        """Give a table another name; id, location, log and feed stay. Rules of policy belong to names and stay there.
+        """Give a table another name; id, location, log and feed stay.
 
-        The same again answers the entry. Raises TableNotFoundError, TableAlreadyExistsError.
+        Rules of maintenance policy belong to names: what a rule for the old name allowed is not allowed by it any more, what
+        it denied is denied under the new name too. The same again answers the entry. Raises TableNotFoundError,
+        TableAlreadyExistsError.
         """
         ...
 
@@ -360,8 +465,10 @@ class Catalog(typing.Protocol):
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         """Ratify exactly one proposal for each version.
 
-        The same file name again for its version answers ``Ratified(repeated=True)``. Raises CommitRejectedError for a gap or
-        for a proposal that contradicts itself (CM-C14), TableNotFoundError for an unknown or dropped table.
+        The same file name again for its version answers ``Ratified(repeated=True)`` and has no effect at all. A version that
+        is taken is answered as such, whatever else the proposal says. Raises CommitRejectedError for a gap, for a published
+        mark that is not below the version, or for a proposal that contradicts itself (CM-C14), TableNotFoundError for an
+        unknown or dropped table.
         """
         ...
 
@@ -397,22 +504,28 @@ class Catalog(typing.Protocol):
         ...
 
     def get_ratified_commits(
-        self, table_id: str, *, start: int | None = None, end: int | None = None
+        self, table_id: str, *, start: int | None = None, end: int | None = None, kept_from: int | None = None
     ) -> RatifiedCommits:
-        """The unpublished ratified commits within the inclusive range (CM-C9) and the latest version (CM-C10)."""
+        """The unpublished ratified commits within the inclusive range (CM-C9) and the latest version (CM-C10).
+
+        Args:
+            kept_from: from this version on content is served wherever the catalog has it, and of published commits too
+                (``kept``); None serves that of inline commits alone.
+        """
         ...
 
     def accepted_commits(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
         """What the catalog keeps of the versions ``start..end``, published or not, ascending.
 
-        The size of version 0 is 0: it is written before the catalog hears of it. Raises TableNotFoundError.
+        The size of version 0 is 0 where the catalog was not told of it. Raises TableNotFoundError.
         """
         ...
 
     def set_published_version(self, table_id: str, version: int) -> None:
-        """Tell that ``_delta_log`` holds every version up to ``version``; never moves backwards or above the latest.
+        """Tell that ``_delta_log`` holds every version up to ``version``; it may come late, and over several versions at once.
 
-        The content of inline commits up to there is forgotten (CM-C7, CM-C8).
+        An older mark changes nothing. Content up to there is forgotten, but for that of the newest commits if they are small
+        (CM-C7, CM-C8). Raises InvalidArgumentError above the latest version: nothing but ratified commits is published.
         """
         ...
 

@@ -1,22 +1,29 @@
 """What follows a ratified commit: publication, checksum, checkpoint. Room: client.
 
 Nothing here can fail the write, which is durable already: every failure is logged with its reason and mended by the next
-writer or by a maintenance run. Publication is done before the writer goes on, since it is one small file; the checksum and the
-checkpoint are made by one background thread, so that a writer never waits for them.
+writer or by a maintenance run. A staged commit is published before the writer goes on, since readers by path expect it. What
+nobody waits for is done a moment later, together for all commits until then: the publication of inline commits, and the word
+to the catalog of how far ``_delta_log`` reaches, which the next commit brings along if it is faster. Checksums and checkpoints
+are made by one background thread.
 """
 
+import functools
 import logging
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.catalog import Catalog, MaintenanceKind, Ratified, TableIdentifier
+from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.client.checkpointer import write_checkpoint, write_checksum
 from cm_delta_dagster.client.log_reader import read_checksum
 from cm_delta_dagster.client.publisher import publish_commits, publish_one
 from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.errors import TableNotFoundError
 from cm_delta_dagster.protocol import action_json, checksum
+from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.checksum import VersionChecksum
 from cm_delta_dagster.storage.store import Store
 
@@ -24,9 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundWork:
-    """One thread for work that nobody waits for, and a way to wait for all of it."""
+    """One thread for work that nobody waits for, work that is put off, and a way to wait for all of it."""
 
     def __init__(self) -> None:
+        self._delayed: dict[tuple[int, str, Hashable], Callable[[], None]] = {}
+        self._timers: dict[threading.Timer, tuple[int, str, Hashable]] = {}
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cm-delta-after-commit")
         self._pending: set[Future[None]] = set()
         self._lock = threading.Lock()
@@ -34,29 +43,68 @@ class BackgroundWork:
     def submit(self, what: str, work: Callable[[], None]) -> None:
         """Run ``work`` later; a failure is logged as a failure of ``what``."""
 
-        def guarded() -> None:
-            try:
-                work()
-            except Exception:  # The commit stands whatever happens here; the reason goes to the log.
-                _log.warning("%s failed; the commit is not affected", what, exc_info=True)
-
         with self._lock:
-            future = self._executor.submit(guarded)
+            future = self._executor.submit(_guarded, what, work)
             self._pending.add(future)
         future.add_done_callback(self._forget)
+
+    def soon(self, of: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float) -> None:
+        """Run ``work`` once within ``seconds`` for all calls of one ``key`` until then; a failure is logged as above.
+
+        Args:
+            of: what it belongs to, for :meth:`hurry`.
+        """
+        own = (os.getpid(), of, key)  # After a fork the parent's timers are not the child's.
+        with self._lock:
+            if own in self._delayed:
+                return
+            timer = threading.Timer(seconds, self._run_delayed, (own,))
+            self._delayed[own] = lambda: _guarded(what, work)
+            self._timers[timer] = own
+            timer.start()
+
+    def hurry(self, of: str | None = None) -> None:
+        """Do at once what was put off for ``of``, or for anything, and return when it is done."""
+        with self._lock:
+            found = {timer: own for timer, own in self._timers.items() if of is None or own[1] == of}
+        for timer, own in found.items():
+            timer.cancel()
+            self._run_delayed(own)
+        for timer in found:
+            timer.join()
+        with self._lock:
+            for timer in found:
+                self._timers.pop(timer, None)
+
+    def _run_delayed(self, own: tuple[int, str, Hashable]) -> None:
+        with self._lock:
+            work = self._delayed.pop(own, None) if own[0] == os.getpid() else None
+        if work is not None:
+            work()
+        with self._lock:
+            self._timers.pop(threading.current_thread(), None)  # type: ignore[call-overload]
 
     def _forget(self, future: Future[None]) -> None:
         with self._lock:
             self._pending.discard(future)
 
     def wait(self) -> None:
-        """Return when everything submitted so far is done."""
+        """Return when everything submitted so far is done; what was put off is done at once."""
+        self.hurry()
         with self._lock:
             pending = set(self._pending)
         wait(pending)
 
     def close(self) -> None:
+        self.wait()
         self._executor.shutdown(wait=True)
+
+
+def _guarded(what: str, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:  # The commit stands whatever happens here; the reason goes to the log.
+        _log.warning("%s failed; the commit is not affected", what, exc_info=True)
 
 
 class AfterCommit:
@@ -70,75 +118,171 @@ class AfterCommit:
         background: BackgroundWork,
         now_ms: Callable[[], int],
         remember: Callable[[Snapshot], None],
+        delay_seconds: float,
     ) -> None:
         self.now_ms = now_ms
         self._store = store
         self._catalog = catalog
         self._background = background
         self._remember = remember
+        self._delay_seconds = delay_seconds
+        self._lock = threading.Lock()
+        self._settling = threading.Lock()
+        # Under the lock: versions up to which _delta_log reaches, and up to which the catalog was told; inline commits
+        # of this handle that are not published, and where they belong.
+        self._published, self._told = -1, -1
+        self._unpublished: dict[int, bytes] = {}
+        self._unsummed: list[tuple[Snapshot, CommitActions]] = []
+        self._table: tuple[str, str] = ("", "")
         self._checksum: VersionChecksum | None = None
         self._checksum_version = -1
 
-    def ratified(self, snapshot: Snapshot, *, data: bytes, outcome: Ratified) -> Snapshot:
-        """Publish what is pending up to ``snapshot`` and arrange the rest; returns the snapshot as it stands then."""
+    def ratified(
+        self, snapshot: Snapshot, own: CommitActions, *, data: bytes, mode: CommitMode, outcome: Ratified
+    ) -> Snapshot:
+        """Publish what is pending up to ``snapshot`` or see to it, and arrange the rest; the snapshot as it stands then.
+
+        Args:
+            own: ``data``, parsed.
+        """
         try:
-            published = self._publish(snapshot, data, outcome)
+            published = self._publish(snapshot, data, mode, outcome)
         except Exception:  # Publication is repeated by whoever comes next; the commit itself is ratified (CM-P4).
             _log.warning("Publishing version %d of %s failed", snapshot.version, snapshot.identifier, exc_info=True)
             published = outcome.published_version
         current = replace(snapshot, published_version=max(min(published, snapshot.version), snapshot.published_version))
         self._remember(current)
         try:
-            self._arrange(current, data)
+            self._arrange(current, own)
         except Exception:  # A client being closed, an unreadable property: the commit is ratified all the same.
             _log.warning(
                 "No checksum or checkpoint of version %d of %s", current.version, current.identifier, exc_info=True
             )
         return current
 
+    def untold_mark(self, version: int) -> int | None:
+        """How far ``_delta_log`` reaches below a commit that is proposed on ``version``, if the catalog was not told yet."""
+        with self._lock:
+            mark = min(self._published, version)
+            return mark if mark > self._told else None
+
+    def settle(self) -> None:
+        """Publish what this handle has put off and tell the catalog; a failure is logged and left to whoever comes next."""
+        with self._lock:
+            waiting = bool(self._unpublished) or self._published > self._told
+        if waiting:
+            _guarded("Publication of what was put off", self._settle)
+
+    def tell(self) -> None:
+        """Tell the catalog how far ``_delta_log`` is known to reach, if it was not yet; a failure is logged as above."""
+        with self._lock:
+            waiting = self._published > self._told
+        if waiting:
+            _guarded("Telling the catalog what is published", self._tell)
+
     def created(self, snapshot: Snapshot, *, data: bytes) -> None:
         """Arrange the checksum of version 0, which is published from the start; a checkpoint of it would save nothing."""
         self._remember(snapshot)
         try:
             name = f"{snapshot.identifier} version {snapshot.version}"
-            self._background.submit(f"Checksum of {name}", lambda: self._write_checksum(snapshot, data))
+            own = action_json.decode_commit(data, version=0)
+            with self._lock:
+                self._unsummed.append((snapshot, own))
+            self._background.submit(f"Checksum of {name}", self._write_checksums)
         except Exception:  # A client being closed: the table exists all the same.
             _log.warning("No checksum of version 0 of %s", snapshot.identifier, exc_info=True)
 
-    def _arrange(self, current: Snapshot, data: bytes) -> None:
+    def _arrange(self, current: Snapshot, own: CommitActions) -> None:
         name = f"{current.identifier} version {current.version}"
-        self._background.submit(f"Checksum of {name}", lambda: self._write_checksum(current, data))
+        with self._lock:
+            self._unsummed.append((current, own))
+        self._background.submit(f"Checksum of {name}", self._write_checksums)
         interval = current.properties.checkpoint_interval
-        if current.version % interval == 0 and current.published_version == current.version:
+        if current.version % interval == 0:
             self._background.submit(f"Checkpoint of {name}", lambda: self._write_checkpoint(current))
 
-    def _publish(self, snapshot: Snapshot, data: bytes, outcome: Ratified) -> int:
-        if outcome.published_version >= snapshot.version:
-            return outcome.published_version
-        if outcome.published_version == snapshot.version - 1:
+    def _publish(self, snapshot: Snapshot, data: bytes, mode: CommitMode, outcome: Ratified) -> int:
+        """See to the publication of the commit; how far ``_delta_log`` is known to reach now."""
+        with self._lock:
+            self._table = (snapshot.table_id, snapshot.location)
+            self._told = max(self._told, outcome.published_version)
+            self._published = known = max(self._published, outcome.published_version)
+            if known >= snapshot.version:
+                return known
+            waits = self._delay_seconds > 0
+            if waits and mode is CommitMode.INLINE:
+                self._unpublished[snapshot.version] = data
+        if waits and mode is CommitMode.INLINE:
+            self._settle_soon(snapshot)
+            return known
+        if known == snapshot.version - 1:
             publish_one(self._store, snapshot.location, version=snapshot.version, data=data)
-            self._catalog.set_published_version(snapshot.table_id, snapshot.version)
+            if waits:
+                self._reached(snapshot.version)
+                self._settle_soon(snapshot)
+            else:
+                self._catalog.set_published_version(snapshot.table_id, snapshot.version)
+                self._reached(snapshot.version, told=True)
             return snapshot.version
-        pending = self._catalog.get_ratified_commits(snapshot.table_id)
+        return self._publish_pending(snapshot.table_id, snapshot.location, {snapshot.version: data})
+
+    def _publish_pending(self, table_id: str, location: str, contents: dict[int, bytes]) -> int:
+        """Everything that is ratified and not published, whoever made it, and tell the catalog."""
+        pending = self._catalog.get_ratified_commits(table_id)
         published = publish_commits(
-            self._store,
-            self._catalog,
-            table_id=snapshot.table_id,
-            location=snapshot.location,
-            ratified=pending,
-            contents={snapshot.version: data},
+            self._store, self._catalog, table_id=table_id, location=location, ratified=pending, contents=contents
         )
-        return published[-1] if published else pending.published_version
+        reached = published[-1] if published else pending.published_version
+        self._reached(reached, told=True)
+        return reached
+
+    def _reached(self, version: int, *, told: bool = False) -> None:
+        with self._lock:
+            self._published = max(self._published, version)
+            if told:
+                self._told = max(self._told, version)
+            for done in [known for known in self._unpublished if known <= version]:
+                del self._unpublished[done]
+
+    def _settle_soon(self, snapshot: Snapshot) -> None:
+        what = f"Publication of {snapshot.identifier} up to version {snapshot.version}"
+        self._background.soon(snapshot.table_id, id(self), what, self._settle, seconds=self._delay_seconds)
+
+    def _settle(self) -> None:
+        with self._settling:
+            with self._lock:
+                (table_id, location), contents = self._table, dict(self._unpublished)
+            try:
+                if contents:
+                    self._publish_pending(table_id, location, contents)
+                self._tell()
+            except TableNotFoundError:  # Dropped meanwhile; it is published by whoever brings it back and writes to it.
+                _log.info("Table %s was dropped before its last commits were published", table_id)
+
+    def _tell(self) -> None:
+        with self._lock:
+            table_id, mark = self._table[0], self._published
+            told = mark <= self._told
+        if not told:
+            self._catalog.set_published_version(table_id, mark)
+            self._reached(mark, told=True)
 
     def _permitted(self, snapshot: Snapshot, kind: MaintenanceKind) -> bool:
         name = TableIdentifier.parse(snapshot.identifier)
         decision = self._catalog.maintenance_decision(name, kind, table_id=snapshot.table_id)
         return decision.allowed
 
-    def _write_checksum(self, snapshot: Snapshot, data: bytes) -> None:
-        if not self._permitted(snapshot, MaintenanceKind.VERSION_CHECKSUM):
+    def _write_checksums(self) -> None:
+        """Of every version that waits for it; the catalog is asked once for all of them."""
+        with self._lock:
+            waiting, self._unsummed = self._unsummed, []
+        if not waiting or not self._permitted(waiting[-1][0], MaintenanceKind.VERSION_CHECKSUM):
             return
-        commit = action_json.decode_commit(data, version=snapshot.version)
+        for snapshot, commit in waiting:
+            what = f"Checksum of {snapshot.identifier} version {snapshot.version}"
+            _guarded(what, functools.partial(self._write_checksum, snapshot, commit))
+
+    def _write_checksum(self, snapshot: Snapshot, commit: CommitActions) -> None:
         txn_id = None if commit.commit_info is None else commit.commit_info.txn_id
         before = self._checksum if self._checksum_version == snapshot.version - 1 else None
         if before is None:
@@ -154,5 +298,11 @@ class AfterCommit:
         self._checksum, self._checksum_version = value, snapshot.version
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
-        if self._permitted(snapshot, MaintenanceKind.CHECKPOINT):
-            write_checkpoint(self._store, snapshot, now_ms=self.now_ms())
+        if not self._permitted(snapshot, MaintenanceKind.CHECKPOINT):
+            return
+        self.settle()
+        with self._lock:
+            published = self._published
+        if published >= snapshot.version:
+            current = replace(snapshot, published_version=snapshot.version)
+            write_checkpoint(self._store, current, now_ms=self.now_ms())

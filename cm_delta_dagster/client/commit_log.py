@@ -42,6 +42,8 @@ class CommitLog:
         identifier: what messages call the table.
         latest: latest version; what lies above it is not looked at (CM-R5).
         ratified: the catalog's commits, which go before published ones of the same version (CM-R4).
+        only_kept: what lies below the oldest checkpoint of a log without its beginning is not looked at. Cleanup took the
+            ratified commits there; what it leaves behind may be of a writer that came too late.
         period: which commits carry their own time, None for none.
     """
 
@@ -51,6 +53,7 @@ class CommitLog:
     latest: int
     period: InCommitTimestampPeriod | None
     ratified: Sequence[RatifiedCommit] = ()
+    only_kept: bool = False
     threads: int = 8
 
     @cached_property
@@ -61,8 +64,9 @@ class CommitLog:
     @cached_property
     def first(self) -> int:
         """Oldest version from which on every commit is there."""
+        oldest = self._oldest_kept
         version = self.latest
-        while version - 1 in self._sources:
+        while version - 1 in self._sources and version > oldest:
             version -= 1
         return version
 
@@ -190,6 +194,14 @@ class CommitLog:
         if timestamp_ms >= enabled_at:
             return range(period.first_version, self.latest + 1)
         return range(low, period.first_version)
+
+    @cached_property
+    def _oldest_kept(self) -> int:
+        """Where cleanup has stopped: at its checkpoint, the oldest that it left (CLEAN-6)."""
+        if not self.only_kept or 0 in self._sources:
+            return 0
+        names = [status.name for status in self.listing]
+        return log_segment.oldest_checkpoint(names, latest=self.latest) or 0
 
     @cached_property
     def _ratified(self) -> Mapping[int, RatifiedSource]:

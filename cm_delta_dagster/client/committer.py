@@ -40,11 +40,14 @@ from cm_delta_dagster.errors import (
     ObjectNotFoundError,
     StorageError,
     StoreNotSupportedError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
 )
-from cm_delta_dagster.protocol import action_json, log_files
+from cm_delta_dagster.protocol import action_json, log_files, log_segment
 from cm_delta_dagster.protocol.action_json import CommitActions
+from cm_delta_dagster.protocol.actions import Action, Metadata, Protocol
 from cm_delta_dagster.protocol.commit_timestamps import next_in_commit_timestamp
-from cm_delta_dagster.protocol.conflicts import check_conflict
+from cm_delta_dagster.protocol.conflicts import Conflict, ConflictKind, PendingCommit, check_conflict, following
 from cm_delta_dagster.protocol.reconciliation import replay
 from cm_delta_dagster.protocol.table_features import check_writable
 from cm_delta_dagster.storage.store import Store
@@ -89,8 +92,9 @@ class TableCommitter:
         self._bound_backlog(base)
         winners: list[CommitActions] = []
         for attempt in range(self._settings.max_commit_attempts):
-            if attempt:
-                self._pause(attempt)
+            if attempt and self._pause(attempt):
+                base, lost = self._catch_up(transaction, base)
+                winners += lost
             staged, outcome = self._attempt(transaction, base)
             if isinstance(outcome, Ratified) and staged is not None:
                 return self._finish(transaction, base, staged, outcome, retries=attempt)
@@ -141,14 +145,21 @@ class TableCommitter:
                 continue
             if created:
                 return record_commit(
-                    self._catalog, table_id=base.table_id, location=base.location, proposal=staged.proposal
+                    self._catalog,
+                    self._store,
+                    table_id=base.table_id,
+                    location=base.location,
+                    proposal=staged.proposal,
+                    follows_ms=base.timestamp_ms,
                 )
             known = ratified_commits(self._catalog, self._store, table_id=base.table_id, location=base.location)
             return VersionTaken(proposed_version=staged.version, winners=known)
         raise CommitStateUnknownError(
             f"Storage did not answer whether version {staged.version} of {base.identifier} was created ({last}). The commit "
             f"with txnId {staged.proposal.summary.txn_id} may or may not be there; nothing was deleted. Once storage answers "
-            "again, look for that txnId in the table's history before writing again."
+            "again, look for that txnId in the table's history before writing again.",
+            txn_id=staged.proposal.summary.txn_id,
+            version=staged.version,
         ) from last
 
     def _bound_backlog(self, base: Snapshot) -> None:
@@ -194,23 +205,38 @@ class TableCommitter:
             winning_versions=tuple(winner.version for winner in winners),
         )
 
-    def _pause(self, attempt: int) -> None:
-        ceiling = min(self._settings.retry_max_seconds, self._settings.retry_initial_seconds * 2 ** min(attempt, 20))
-        time.sleep(random.uniform(0, ceiling))
+    def _pause(self, retry: int) -> float:
+        seconds = random.uniform(0, self._settings.longest_pause_seconds(retry))
+        time.sleep(seconds)
+        return seconds
+
+    def _catch_up(self, transaction: Transaction, base: Snapshot) -> tuple[Snapshot, tuple[CommitActions, ...]]:
+        """What others have committed during a pause: a proposal that does not know of it would be made in vain."""
+        start = base.version + 1
+        try:
+            known = self._catalog.get_ratified_commits(base.table_id, start=start, kept_from=start)
+        except CatalogUnavailableError:
+            return base, ()  # The proposal meets the same, and knows what to do about it.
+        if not known.commit_policy.through_catalog or known.latest_version < start:
+            return base, ()
+        winners = replace(known, commits=(*known.kept, *known.commits), kept=())
+        return self._rebase(transaction, base, VersionTaken(proposed_version=start, winners=winners))
 
     def _prepare(self, transaction: Transaction, base: Snapshot, mode: CommitMode | None) -> _Staged:
         """The commit after ``base``; staged, if that is its mode. With None the policy chooses, by size."""
         version = base.version + 1
         timestamp = next_in_commit_timestamp(self._after_commit.now_ms(), base.timestamp_ms)
-        actions = transaction.actions(read_version=base.version, in_commit_timestamp=timestamp)
+        actions = transaction.actions(base, in_commit_timestamp=timestamp)
         data = action_json.encode_commit(actions)
+        metadata, protocol = _definition(actions, base)
         mode = base.commit_policy.mode_for(len(data)) if mode is None else mode
         file_name = log_files.commit_file_name(version)
         if mode is not CommitMode.PUT_IF_ABSENT:
             file_name = log_files.staged_commit_file_name(version, str(uuid.uuid4()))
+        written = None
         if mode is CommitMode.STAGED:
             directory = log_files.staged_commits_directory(base.location)
-            self._store.write_if_absent(f"{directory}/{file_name}", data)
+            written = self._store.write_if_absent(f"{directory}/{file_name}", data)
         summary = CommitSummary(
             txn_id=transaction.txn_id,
             in_commit_timestamp=timestamp,
@@ -223,10 +249,15 @@ class TableCommitter:
             version=version,
             file_name=file_name,
             file_size=len(data),
-            file_modification_time=timestamp,
+            file_modification_time=timestamp if written is None else written.modification_time,
             summary=summary,
             mode=mode,
-            content=data if mode is CommitMode.INLINE else None,
+            content=data if mode is CommitMode.INLINE or len(data) <= self._settings.copied_content_bytes else None,
+            metadata=metadata,
+            protocol=protocol,
+            published_version=self._after_commit.untold_mark(base.version)
+            if mode is not CommitMode.PUT_IF_ABSENT
+            else None,
         )
         return _Staged(data=data, proposal=proposal)
 
@@ -242,6 +273,16 @@ class TableCommitter:
                     if last is None
                     else self._resolve(base, staged)
                 )
+            except TableNotFoundError as error:
+                if last is None:
+                    raise
+                raise CommitStateUnknownError(
+                    f"{base.identifier} was dropped while the catalog did not answer whether version {staged.version} was "
+                    f"ratified ({last}). If the table is brought back, look for the txnId {staged.proposal.summary.txn_id} in "
+                    "its history; nothing was deleted.",
+                    txn_id=staged.proposal.summary.txn_id,
+                    version=staged.version,
+                ) from error
             except (CatalogUnavailableError, StorageError) as error:
                 _log.warning(
                     "No answer to the proposal of version %d of %s: %s", staged.version, base.identifier, error
@@ -252,7 +293,9 @@ class TableCommitter:
         raise CommitStateUnknownError(
             f"The catalog did not answer whether version {staged.version} of {base.identifier} was ratified ({last}). The commit "
             f"with txnId {staged.proposal.summary.txn_id} may or may not become visible; nothing was retried and nothing "
-            "deleted. Once the catalog answers again, look for that txnId in the table's history before writing again."
+            "deleted. Once the catalog answers again, look for that txnId in the table's history before writing again.",
+            txn_id=staged.proposal.summary.txn_id,
+            version=staged.version,
         ) from last
 
     def _resolve(self, base: Snapshot, staged: _Staged) -> CommitOutcome:
@@ -281,9 +324,11 @@ class TableCommitter:
     ) -> tuple[Snapshot, tuple[CommitActions, ...]]:
         """Check every winner against the transaction; the snapshot to stand on, and the winners. Raises CommitConflictError."""
         winners = self._read_winners(base, taken.winners)
-        pending = transaction.pending()
+        pending = transaction.pending(base)
         for winner in winners:
-            conflict = check_conflict(pending, winner, location=base.location)
+            conflict = check_conflict(pending, winner, location=base.location) or _unsupported(
+                pending, winner, base.identifier
+            )
             if conflict is not None:
                 raise CommitConflictError(
                     f"{transaction.operation} on {base.identifier}, which read version {transaction.snapshot.version}, "
@@ -292,12 +337,11 @@ class TableCommitter:
                     kind=str(conflict.kind.value),
                     winning_version=winner.version,
                 )
+            pending = following(pending, winner)
         rebased = replace(
             advance(base, winners, published_version=taken.winners.published_version),
             commit_policy=taken.winners.commit_policy,
         )
-        if any(winner.protocol is not None for winner in winners):
-            check_writable(rebased.protocol, rebased.identifier, metadata=rebased.metadata)
         return rebased, winners
 
     def _read_winners(self, base: Snapshot, ratified: RatifiedCommits) -> tuple[CommitActions, ...]:
@@ -305,12 +349,27 @@ class TableCommitter:
         for answer in (ratified, None):
             known = answer or self._catalog.get_ratified_commits(base.table_id, start=start)
             unpublished = [commit for commit in known.commits if commit.version > known.published_version]
-            sources = commit_sources(base.location, start=start, end=known.latest_version, ratified=unpublished)
+            published = [commit for commit in known.commits if commit.version <= known.published_version]
+            sources = commit_sources(
+                base.location, start=start, end=known.latest_version, ratified=unpublished, kept=published
+            )
             try:
                 return read_commits(self._store, sources, threads=self._settings.read_threads)
             except ObjectNotFoundError as error:
                 # It may have been published and its staged file cleaned since the catalog answered: ask once more (CM-R10).
                 missing = error
+        names = [status.name for status in self._store.list_from(log_files.log_directory(base.location))]
+        held = [commit.version for commit in known.commits]
+        if (
+            log_segment.version_after_cleanup(names, ratified=held, version=start, latest=known.latest_version)
+            is not None
+        ):
+            raise CommitConflictError(
+                f"The write to {base.identifier} read version {base.version}, and version {start} after it is so old that "
+                "metadata cleanup has removed it: whether it conflicts can no longer be told. Nothing was committed. Run it "
+                "again on the latest version.",
+                winning_version=start,
+            )
         raise CorruptLogError(
             f"A winning commit of {base.identifier} after version {base.version} cannot be read: {missing} The catalog lists it, "
             "so storage lost it; restore the file before writing to the table."
@@ -321,7 +380,9 @@ class TableCommitter:
     ) -> Committed:
         own = action_json.decode_commit(staged.data, version=staged.version)
         snapshot = advance(base, (own,), published_version=min(outcome.published_version, staged.version))
-        snapshot = self._after_commit.ratified(snapshot, data=staged.data, outcome=outcome)
+        snapshot = self._after_commit.ratified(
+            snapshot, own, data=staged.data, mode=staged.proposal.mode, outcome=outcome
+        )
         return Committed(
             version=staged.version,
             txn_id=transaction.txn_id,
@@ -329,6 +390,26 @@ class TableCommitter:
             retries=retries,
             snapshot=snapshot,
         )
+
+
+def _unsupported(pending: PendingCommit, winner: CommitActions, table: str) -> Conflict | None:
+    """Whether a winner has changed the protocol to one that this client does not keep (OCC-6)."""
+    if winner.protocol is None:
+        return None
+    try:
+        check_writable(winner.protocol, table, metadata=pending.metadata)
+    except UnsupportedFeatureError as error:
+        return Conflict(kind=ConflictKind.PROTOCOL_CHANGED, version=winner.version, message=str(error))
+    return None
+
+
+def _definition(actions: Sequence[Action], base: Snapshot) -> tuple[Metadata | None, Protocol | None]:
+    """Metadata and protocol after a commit that changes the one or the other; they follow commitInfo."""
+    metadata = next((action for action in actions[1:3] if isinstance(action, Metadata)), None)
+    protocol = next((action for action in actions[1:3] if isinstance(action, Protocol)), None)
+    if metadata is None and protocol is None:
+        return None, None
+    return metadata or base.metadata, protocol or base.protocol
 
 
 def advance(base: Snapshot, commits: Sequence[CommitActions], *, published_version: int) -> Snapshot:

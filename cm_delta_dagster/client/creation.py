@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cm_delta_dagster.catalog.catalog import CommitSummary, StagingTable, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.catalog import CommitSummary, InitialCommit, StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.client.committer import advance, feed_tags
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshot import Snapshot
@@ -23,13 +23,14 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     ObjectAlreadyExistsError,
     TableAlreadyExistsError,
+    TableNotFoundError,
 )
 from cm_delta_dagster.protocol import action_json, log_files
 from cm_delta_dagster.protocol.actions import Action, CommitInfo, Metadata, Protocol
 from cm_delta_dagster.protocol.commit_timestamps import next_in_commit_timestamp
 from cm_delta_dagster.protocol.reconciliation import FileState, TableState
 from cm_delta_dagster.storage.discard import discard_below
-from cm_delta_dagster.storage.store import Store
+from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _log = logging.getLogger(__name__)
 
@@ -154,8 +155,8 @@ class _Creation(Transaction):
     def changed_partitions(self) -> tuple[Mapping[str, str | None], ...] | None:
         return changed_partitions(self.snapshot.partition_columns, self._adds)
 
-    def actions(self, *, read_version: int, in_commit_timestamp: int) -> list[Action]:
-        info, *others = super().actions(read_version=read_version, in_commit_timestamp=in_commit_timestamp)
+    def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
+        info, *others = super().actions(base, in_commit_timestamp=in_commit_timestamp)
         assert isinstance(info, CommitInfo)
         return [replace(info, read_version=None), *others]
 
@@ -171,13 +172,14 @@ class _CreationCommitter:
 
         Raises:
             TableAlreadyExistsError: the name was given to another table meanwhile; every file of this one was deleted.
+            TableNotFoundError: the creation took so long that its reservation was purged; likewise.
             CommitStateUnknownError: the catalog did not answer the registration; the table exists whole or not at all.
         """
         table = self._table
         timestamp = next_in_commit_timestamp(table.services.now_ms(), None)
-        actions = transaction.actions(read_version=_BEFORE_THE_FIRST, in_commit_timestamp=timestamp)
+        actions = transaction.actions(transaction.snapshot, in_commit_timestamp=timestamp)
         data = action_json.encode_commit(actions)
-        self._write(data)
+        written = self._write(data)
         summary = CommitSummary(
             txn_id=transaction.txn_id,
             in_commit_timestamp=timestamp,
@@ -186,36 +188,50 @@ class _CreationCommitter:
             metrics=dict(transaction.metrics),
             tags=feed_tags(transaction),
         )
-        table.entry = self._register(summary)
         own = action_json.decode_commit(data, version=0)
+        assert own.metadata is not None and own.protocol is not None
+        initial = InitialCommit(
+            file_size=len(data),
+            file_modification_time=timestamp if written is None else written.modification_time,
+            metadata=own.metadata,
+            protocol=own.protocol,
+            content=data if len(data) <= table.services.settings.copied_content_bytes else None,
+        )
+        table.entry = self._register(summary, initial)
         snapshot = advance(transaction.snapshot, (own,), published_version=0)
         table.after_commit.created(snapshot, data=data)
         return Committed(
             version=0, txn_id=transaction.txn_id, in_commit_timestamp=timestamp, retries=0, snapshot=snapshot
         )
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> ObjectStatus | None:
         table = self._table
         location = f"{log_files.log_directory(table.location)}/{log_files.commit_file_name(0)}"
         try:
-            table.store.write_if_absent(location, data)
+            return table.store.write_if_absent(location, data)
         except ObjectAlreadyExistsError as error:
             raise IllegalCommitError(
                 f"The catalog reserved {table.location} for {table.identifier}, but a Delta log is there already. Nothing "
                 "was changed. Two catalogs may be using one warehouse directory; give each its own."
             ) from error
 
-    def _register(self, summary: CommitSummary) -> TableEntry:
+    def _register(self, summary: CommitSummary, initial: InitialCommit) -> TableEntry:
         """Asking again is safe: the same id under the same name answers with the entry."""
         table, settings = self._table, self._table.services.settings
         attempt = 1
         while True:
             try:
-                return table.catalog.register_table(table.table_id, table.identifier, summary=summary)
-            except TableAlreadyExistsError:
+                return table.catalog.register_table(table.table_id, table.identifier, summary=summary, initial=initial)
+            except (TableAlreadyExistsError, TableNotFoundError) as error:
+                # The name is another's, or the reservation was purged. After an unanswered request the files stay: it may
+                # still be under way, or the table was there meanwhile.
                 if attempt == 1:
                     discard_below(table.store, table.location)
-                # After an unanswered request the files stay: it may still be under way.
+                elif isinstance(error, TableNotFoundError):
+                    raise CommitStateUnknownError(
+                        f"The catalog did not answer whether {table.identifier} was registered, and does not know the table "
+                        f"now: it was purged, or dropped again ({error}). Nothing was deleted."
+                    ) from error
                 raise
             except CatalogUnavailableError as error:
                 if attempt >= settings.max_resolve_attempts:

@@ -28,7 +28,7 @@ def iterate_history(table: ReadableTable) -> Iterator[HistoryEntry]:
         CorruptLogError: a commit has no in-commit timestamp and must have one.
     """
     log = table.commit_log()
-    for version in range(log.latest, -1, -1):
+    for version in range(log.latest, log.first - 1, -1):
         try:
             data = log.read(version)
         except ObjectNotFoundError:

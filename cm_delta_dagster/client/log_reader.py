@@ -5,6 +5,7 @@ only fetched. Guarantee: the state of exactly the asked version, or an error; ne
 """
 
 import logging
+import os
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from cm_delta_dagster.catalog.catalog import RatifiedCommit
+from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.protocol import action_json, checkpoints, last_checkpoint, log_files
 from cm_delta_dagster.protocol.action_json import CommitActions
@@ -63,9 +65,26 @@ class LoadedState:
 
 def ratified_source(location: str, commit: RatifiedCommit) -> RatifiedSource:
     """Where the ratified content of ``commit`` is: in the catalog's answer, or in its staged file."""
-    if commit.content is not None:
+    if commit.content is not None and (commit.mode is CommitMode.INLINE or _is_copy(commit, commit.content)):
         return InlineCommit(version=commit.version, content=commit.content)
     return staged_source(location, commit)
+
+
+def kept_sources(kept: Sequence[RatifiedCommit]) -> dict[int, InlineCommit]:
+    """Content of published commits by version, where it can be trusted; the published file says the same."""
+    return {
+        commit.version: InlineCommit(version=commit.version, content=commit.content)
+        for commit in kept
+        if commit.content is not None and _is_copy(commit, commit.content)
+    }
+
+
+def _is_copy(commit: RatifiedCommit, content: bytes) -> bool:
+    """Whether ``content`` is what was ratified as ``commit``; if not, the file decides."""
+    if len(content) != commit.file_size:
+        return False
+    info = action_json.decode_commit_info(content)
+    return info is not None and info.txn_id == commit.txn_id
 
 
 def staged_source(location: str, commit: RatifiedCommit) -> StagedCommit:
@@ -83,14 +102,21 @@ def published_source(location: str, version: int) -> PublishedCommit:
 
 
 def commit_sources(
-    location: str, *, start: int, end: int, ratified: Sequence[RatifiedCommit]
+    location: str,
+    *,
+    start: int,
+    end: int,
+    ratified: Sequence[RatifiedCommit],
+    kept: Sequence[RatifiedCommit] = (),
 ) -> tuple[CommitSource, ...]:
-    """Sources of versions ``start..end``: the catalog's own where it names one, else the published file (CM-R3, CM-R4)."""
-    named = {commit.version: commit for commit in ratified}
-    return tuple(
-        ratified_source(location, named[version]) if version in named else published_source(location, version)
-        for version in range(start, end + 1)
-    )
+    """Sources of versions ``start..end``: the catalog's own where it names one, else the published file (CM-R3, CM-R4).
+
+    Args:
+        kept: published commits with content, which saves the look into their files.
+    """
+    sources: dict[int, CommitSource] = dict(kept_sources(kept))
+    sources.update((commit.version, ratified_source(location, commit)) for commit in ratified)
+    return tuple(sources.get(version) or published_source(location, version) for version in range(start, end + 1))
 
 
 def read_source(store: Store, source: CommitSource) -> bytes:
@@ -113,7 +139,10 @@ def read_source(store: Store, source: CommitSource) -> bytes:
 
 def decode_source(store: Store, source: CommitSource) -> CommitActions:
     """One commit or compaction, parsed. Raises ObjectNotFoundError, CorruptLogError; both name the file."""
-    data = read_source(store, source)
+    return _decoded(read_source(store, source), source)
+
+
+def _decoded(data: bytes, source: CommitSource) -> CommitActions:
     try:
         return action_json.decode_commit(data, version=source.version)
     except CorruptLogError as error:
@@ -123,26 +152,52 @@ def decode_source(store: Store, source: CommitSource) -> CommitActions:
 
 def read_commits(store: Store, sources: Sequence[CommitSource], *, threads: int) -> tuple[CommitActions, ...]:
     """Fetch and parse commits, in the order given. Raises ObjectNotFoundError naming the missing file."""
-
-    def read_one(source: CommitSource) -> CommitActions:
-        return decode_source(store, source)
-
     if len(sources) <= 2:
-        return tuple(read_one(source) for source in sources)
-    with ThreadPoolExecutor(max_workers=min(threads, len(sources))) as pool:
-        return tuple(pool.map(read_one, sources))
+        return tuple(decode_source(store, source) for source in sources)
+    # Many may wait for the store at once. To have as many parse large commits would only cost memory, which each thread keeps.
+    with (
+        ThreadPoolExecutor(max_workers=min(threads, os.cpu_count() or 1)) as parsers,
+        ThreadPoolExecutor(max_workers=min(threads, len(sources))) as readers,
+    ):
+
+        def read_one(source: CommitSource) -> CommitActions:
+            data = read_source(store, source)
+            if len(data) < action_json.LARGE_COMMIT_BYTES:
+                return _decoded(data, source)
+            return parsers.submit(_decoded, data, source).result()
+
+        return tuple(readers.map(read_one, sources))
 
 
 def load_state(
-    store: Store, *, location: str, version: int, ratified: Sequence[RatifiedCommit], threads: int
+    store: Store,
+    *,
+    location: str,
+    version: int,
+    ratified: Sequence[RatifiedCommit],
+    kept: Sequence[RatifiedCommit] = (),
+    threads: int,
 ) -> LoadedState:
     """Build the state of ``version`` from the newest usable checkpoint and the commits after it.
+
+    Args:
+        kept: published commits with content. If the catalog has served the content of every version, storage is not asked;
+            otherwise the log alone says which files make the version, and content stands in for files that it names.
 
     Raises:
         CorruptLogError: a commit between the checkpoint and ``version`` is missing, or a file cannot be understood.
         ObjectNotFoundError: a file named by the catalog or seen in the listing has gone.
     """
     ratified_sources = tuple(ratified_source(location, commit) for commit in ratified if commit.version <= version)
+    contents = kept_sources(kept)
+    served = [
+        *(contents[kept_version] for kept_version in sorted(contents) if kept_version <= version),
+        *ratified_sources,
+    ]
+    if [source.version for source in served if isinstance(source, InlineCommit)] == list(range(version + 1)):
+        all_commits = read_commits(store, served, threads=threads)
+        state = replay(None, all_commits, location=location)
+        return _with_times(store, location, state, commits=all_commits, ratified=ratified_sources, times={})
     directory = log_files.log_directory(location)
     start = _listing_start(store, directory, version)
     names = _list_log(store, directory, start)
@@ -168,7 +223,7 @@ def load_state(
                 _refuse_gap(location, names, ratified_sources, version, unusable)
             continue
         try:
-            state, commits = _read_segment(store, segment, location=location, threads=threads)
+            state, commits = _read_segment(store, segment, contents, location=location, threads=threads)
         except _UnusableError as error:
             _log.warning("Version %d of %s is read without a file that could not be used: %s", version, location, error)
             unusable[error.source] = str(error)
@@ -240,13 +295,17 @@ def _listing_start(store: Store, directory: str, version: int) -> str:
 
 
 def _read_segment(
-    store: Store, segment: LogSegment, *, location: str, threads: int
+    store: Store, segment: LogSegment, contents: Mapping[int, InlineCommit], *, location: str, threads: int
 ) -> tuple[TableState, Sequence[CommitActions]]:
     base: TableState | None = None
     if segment.checkpoint is not None:
         base = _read_checkpoint(store, segment.checkpoint, location=location, threads=threads)
     compacted = [_read_compaction(store, source) for source in segment.compactions]
-    published = read_commits(store, segment.commits, threads=threads)
+    sources = [
+        contents.get(commit.version, commit) if isinstance(commit, PublishedCommit) else commit
+        for commit in segment.commits
+    ]
+    published = read_commits(store, sources, threads=threads)
     commits = sorted([*compacted, *published], key=lambda commit: commit.version)
     state = replay(base, commits, location=location) if commits else base
     if state is None:

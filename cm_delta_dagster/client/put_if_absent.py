@@ -3,6 +3,13 @@
 The file is the commit, whether the catalog was told or not (CM-C5). So whoever asks the catalog about such a table looks behind
 its latest version, and tells the catalog what it finds before anything is built on top (CM-C6). Staged and inline commits do not
 come through here.
+
+A file proves its commit only as the first one of its name. A writer that is suspended between its question to the catalog and
+the creation may wake up after metadata cleanup has removed that version, and then creates a file that means nothing. So a
+creation counts once the catalog has agreed or, where it cannot be asked, once the version before is seen in the log: cleanup
+goes in ascending order (CLEAN-11), and has never come to a version whose predecessor is there. Otherwise the writer takes its
+file back. Of a writer that dies before that a file below the oldest checkpoint is left, which nobody reads and the next
+cleanup deletes.
 """
 
 import logging
@@ -24,6 +31,7 @@ from cm_delta_dagster.errors import (
     CorruptLogError,
     ObjectAlreadyExistsError,
     ObjectNotFoundError,
+    StorageError,
     StoreNotSupportedError,
     TableNotFoundError,
 )
@@ -34,22 +42,27 @@ _log = logging.getLogger(__name__)
 
 
 def ratified_commits(
-    catalog: Catalog, store: Store, *, table_id: str, location: str, start: int | None = None
+    catalog: Catalog, store: Store, *, table_id: str, location: str, kept_from: int | None = None
 ) -> RatifiedCommits:
     """The catalog's answer, after it was told of every commit that only storage knew.
+
+    Args:
+        kept_from: as of :meth:`Catalog.get_ratified_commits`.
 
     Raises:
         CorruptLogError: a file above the catalog's latest version is no commit that could have been made.
         TableNotFoundError: unknown or dropped table.
     """
-    answer = _ask(catalog, table_id, start)
+    answer = catalog.get_ratified_commits(table_id, kept_from=kept_from)
     if answer.commit_policy.through_catalog:
         return answer
     version = answer.latest_version
     while (data := _read_next(store, location, version + 1)) is not None:
         version += 1
         catalog.record_published(table_id, _found(location, version, data))
-    return answer if version == answer.latest_version else _ask(catalog, table_id, start)
+    if version == answer.latest_version:
+        return answer
+    return catalog.get_ratified_commits(table_id, kept_from=kept_from)
 
 
 def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> bool:
@@ -75,16 +88,33 @@ def create_commit(store: Store, *, location: str, proposal: CommitProposal, data
     return True
 
 
-def record_commit(catalog: Catalog, *, table_id: str, location: str, proposal: CommitProposal) -> CommitOutcome:
+def record_commit(
+    catalog: Catalog, store: Store, *, table_id: str, location: str, proposal: CommitProposal, follows_ms: int
+) -> CommitOutcome:
     """Tell the catalog of a commit that was created. It stands whether the catalog can be told or not (CM-C5).
 
+    Where the catalog has had another commit of that version for long, the file is taken back and the race is lost.
+
+    Args:
+        follows_ms: in-commit timestamp of the version before, by which its commit is known.
+
     Raises:
-        CommitStateUnknownError: the table was dropped meanwhile.
-        CorruptLogError: the catalog knows another commit of that version.
+        CommitStateUnknownError: the table was dropped meanwhile, or neither catalog nor log can tell whether the file was
+            the first of its name.
+        StorageError: the file that means nothing could not be taken back.
     """
     try:
         outcome = catalog.record_published(table_id, proposal)
-    except CatalogUnavailableError:
+    except CatalogUnavailableError as error:
+        if not _is_next(store, location, proposal.version, follows_ms):
+            raise CommitStateUnknownError(
+                f"Version {proposal.version} at {location} was created with the txnId {proposal.summary.txn_id}, but the commit "
+                f"before it is not in the log any more and the catalog does not answer ({error}): the version may have been "
+                "another one's long ago. Nothing was deleted. Once the catalog answers again, look for that txnId in the "
+                "table's history before writing again.",
+                txn_id=proposal.summary.txn_id,
+                version=proposal.version,
+            ) from error
         _log.warning(
             "The catalog was not told of version %d of %s; whoever asks next tells it", proposal.version, location
         )
@@ -92,21 +122,38 @@ def record_commit(catalog: Catalog, *, table_id: str, location: str, proposal: C
     except TableNotFoundError as error:
         raise CommitStateUnknownError(
             f"Version {proposal.version} at {location} was created while the table was dropped. Nobody sees it unless the table "
-            "is brought back; nothing was deleted."
+            "is brought back; nothing was deleted.",
+            txn_id=proposal.summary.txn_id,
+            version=proposal.version,
         ) from error
     if isinstance(outcome, VersionTaken):
-        raise CorruptLogError(
-            f"Version {proposal.version} at {location} was created with the txnId {proposal.summary.txn_id}, and the catalog "
-            "knows another commit of that version. Its file was removed, or two catalogs manage one location; stop writing and "
-            "compare the two."
+        _log.warning(
+            "Version %d of %s was created, but has been another commit whose file is gone; the new file is taken back",
+            proposal.version,
+            location,
         )
+        _take_back(store, location, proposal)
     return outcome
 
 
-def _ask(catalog: Catalog, table_id: str, start: int | None) -> RatifiedCommits:
-    return (
-        catalog.get_ratified_commits(table_id) if start is None else catalog.get_ratified_commits(table_id, start=start)
-    )
+def _is_next(store: Store, location: str, version: int, follows_ms: int) -> bool:
+    """Whether the commit before ``version`` is in the log, so that cleanup cannot have been at ``version`` before."""
+    try:
+        info = action_json.decode_commit_info(store.read(published_source(location, version - 1).location))
+    except (StorageError, CorruptLogError):
+        return False
+    return info is not None and info.in_commit_timestamp == follows_ms
+
+
+def _take_back(store: Store, location: str, proposal: CommitProposal) -> None:
+    """Delete exactly the file of ``proposal``, which the catalog has said is not the commit of its version."""
+    target = published_source(location, proposal.version).location
+    try:
+        info = action_json.decode_commit_info(store.read(target))
+    except ObjectNotFoundError:
+        return
+    if info is not None and info.txn_id == proposal.summary.txn_id:
+        store.delete(target)
 
 
 def _read_next(store: Store, location: str, version: int) -> bytes | None:
@@ -117,7 +164,10 @@ def _read_next(store: Store, location: str, version: int) -> bytes | None:
 
 
 def _found(location: str, version: int, data: bytes) -> CommitProposal:
-    """What the writer would have told the catalog, but for the partitions that it changed, which then are not known."""
+    """What the writer would have told the catalog, but for the partitions that it changed, which then are not known.
+
+    Of metadata and protocol only that is told which the commit sets; the other one stays as it was.
+    """
     source = published_source(location, version)
     commit = action_json.decode_commit(data, version=version)
     info = commit.commit_info
@@ -132,6 +182,8 @@ def _found(location: str, version: int, data: bytes) -> CommitProposal:
         file_size=len(data),
         file_modification_time=info.in_commit_timestamp,
         mode=CommitMode.PUT_IF_ABSENT,
+        metadata=commit.metadata,
+        protocol=commit.protocol,
         summary=CommitSummary(
             txn_id=info.txn_id,
             in_commit_timestamp=info.in_commit_timestamp,

@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+from cm_delta_dagster.catalog.catalog import KEPT_CONTENT_BYTES
+
+_DOUBLINGS = 40
+"""After so many no setting is reached any more, and no float is exceeded."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
@@ -9,13 +14,16 @@ class ClientSettings:
 
     Attributes:
         max_commit_attempts: proposals per transaction before CommitRetriesExceededError (OCC-15).
-        retry_initial_seconds: first pause after a lost race; doubles each time, with jitter.
+        retry_initial_seconds: longest first pause after a lost race; see :meth:`longest_pause_seconds`.
         retry_max_seconds: longest pause between two proposals.
         max_resolve_attempts: questions to the catalog about a proposal whose answer was lost (CM-W4).
         incremental_refresh_limit: commits that a cached snapshot may lag behind before it is rebuilt from a checkpoint.
         snapshot_cache_size: tables whose latest snapshot is kept in memory.
         read_threads: commits and checkpoint parts read at once.
         max_unpublished_commits: ratified commits that a writer finds unpublished before it publishes them first.
+        copied_content_bytes: a commit up to this size is copied to the catalog too, which serves it to readers; 0 for none.
+        publish_delay_seconds: for so long publications of inline commits, and the catalog's published mark, wait to be
+            carried out together after a commit; 0 has each commit wait for them.
     """
 
     max_commit_attempts: int = 30
@@ -26,3 +34,11 @@ class ClientSettings:
     snapshot_cache_size: int = 64
     read_threads: int = 8
     max_unpublished_commits: int = 50
+    copied_content_bytes: int = KEPT_CONTENT_BYTES
+    publish_delay_seconds: float = 0.05
+
+    def longest_pause_seconds(self, retry: int) -> float:
+        """Bound of the pause before the ``retry``-th repetition, which doubles with each. How long it is is drawn at random,
+        so that writers who met once do not meet again.
+        """
+        return min(self.retry_max_seconds, self.retry_initial_seconds * 2.0 ** min(retry - 1, _DOUBLINGS))

@@ -65,6 +65,7 @@ class Table:
             background=services.background,
             now_ms=services.now_ms,
             remember=services.remember_snapshot,
+            delay_seconds=services.settings.publish_delay_seconds,
         )
         self._committer = TableCommitter(
             store=store, catalog=services.catalog, settings=services.settings, after_commit=self.after_commit
@@ -85,7 +86,10 @@ class Table:
         """
         if version is not None and timestamp_ms is not None:
             raise InvalidArgumentError("Give a version or a timestamp, not both.")
-        ratified = self.ratified()
+        cached = self.services.cached_snapshot(self.table_id)
+        latest = version is None and timestamp_ms is None
+        # Versions of the past are what the log still holds of them, whatever the catalog keeps.
+        ratified = self.catalog_answer(kept_from=None if not latest else 0 if cached is None else cached.version + 1)
         if timestamp_ms is not None:
             log = self._commit_log(ratified)
             version = log.version_at_or_before(timestamp_ms, oldest=log.earliest_readable)
@@ -115,7 +119,7 @@ class Table:
 
     def commit_log(self) -> CommitLog:
         """The commits that can be had now, ratified ones included, up to the catalog's latest version (CM-R9)."""
-        return self._commit_log(self.ratified())
+        return self._commit_log(self.catalog_answer())
 
     def commits(self, start: int, end: int) -> Iterator[LoadedCommit]:
         """Every version of ``start..end`` exactly once, oldest first; compactions are never used (LC-8).
@@ -178,8 +182,19 @@ class Table:
         self._committer.create(self.start_transaction(snapshot, operation=BARRIER_OPERATION), snapshot)
 
     def ratified(self) -> RatifiedCommits:
-        """What the catalog says of the table now, commits that only storage knew included (CM-C6)."""
-        return ratified_commits(self.catalog, self.store, table_id=self.table_id, location=self.location)
+        """What the catalog says of the table now, commits that only storage knew included (CM-C6).
+
+        What this client has put off to publish, or to tell the catalog of it, is done before.
+        """
+        self.after_commit.settle()
+        self.services.background.hurry(self.table_id)
+        return self.catalog_answer()
+
+    def catalog_answer(self, *, kept_from: int | None = None) -> RatifiedCommits:
+        """As :meth:`ratified`, at once: the mark and the publication of this handle's last commits may still be under way."""
+        return ratified_commits(
+            self.catalog, self.store, table_id=self.table_id, location=self.location, kept_from=kept_from
+        )
 
     def _commit_log(self, ratified: RatifiedCommits) -> CommitLog:
         latest = self._latest(ratified)
@@ -190,6 +205,7 @@ class Table:
             latest=latest.version,
             period=in_commit_timestamp_period(latest.protocol, latest.metadata),
             ratified=ratified.commits,
+            only_kept=True,
             threads=self.services.settings.read_threads,
         )
 
@@ -206,7 +222,11 @@ class Table:
     def _refresh(self, cached: Snapshot, ratified: RatifiedCommits) -> Snapshot:
         """``cached`` brought up to the catalog's latest version by reading only what is newer (CACHE-4)."""
         sources = commit_sources(
-            self.location, start=cached.version + 1, end=ratified.latest_version, ratified=ratified.commits
+            self.location,
+            start=cached.version + 1,
+            end=ratified.latest_version,
+            ratified=ratified.commits,
+            kept=ratified.kept,
         )
         try:
             commits = read_commits(self.store, sources, threads=self.services.settings.read_threads)
@@ -273,7 +293,7 @@ class Table:
             return self._read(ratified, version)
         except ObjectNotFoundError:
             # A commit may have been published and its staged file cleaned since the answer: ask once more (CM-R10).
-            again = self.ratified()
+            again = self.catalog_answer()
         try:
             return self._read(again, version)
         except ObjectNotFoundError as error:
@@ -288,6 +308,7 @@ class Table:
             location=self.location,
             version=version,
             ratified=ratified.commits,
+            kept=ratified.kept,
             threads=self.services.settings.read_threads,
         )
 

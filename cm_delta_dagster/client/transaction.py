@@ -7,13 +7,14 @@ the committer, which proposes it, rebases it over winners and reports the outcom
 import typing
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError
+from cm_delta_dagster.protocol import row_tracking
 from cm_delta_dagster.protocol.action_json import check_commit
 from cm_delta_dagster.protocol.actions import (
     Action,
@@ -25,6 +26,7 @@ from cm_delta_dagster.protocol.actions import (
     RemoveFile,
     SetTransaction,
 )
+from cm_delta_dagster.protocol.commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.path_encoding import file_keys
 from cm_delta_dagster.protocol.predicates import Predicate
@@ -34,9 +36,11 @@ from cm_delta_dagster.protocol.table_features import (
     check_protocol_change,
     check_writable,
     is_catalog_managed,
+    supports,
 )
 
 _MAX_PARTITIONS_IN_FEED = 1000
+_SYSTEM_DOMAINS = "delta."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +138,33 @@ class Transaction:
         self._noted.add(transaction.app_id)
 
     def set_domain(self, domain: DomainMetadata) -> None:
+        """Write a metadata domain of the user's.
+
+        Raises:
+            IllegalCommitError: the domain belongs to a feature of Delta, which alone may write it (DOM-3, DOM-4), or the
+                table does not list the feature ``domainMetadata`` (DOM-1).
+        """
+        if domain.domain.startswith(_SYSTEM_DOMAINS):
+            raise IllegalCommitError(
+                f"The metadata domain {domain.domain!r} of {self.snapshot.identifier} belongs to Delta: names that begin with "
+                f"{_SYSTEM_DOMAINS!r} do. Nothing was written. Choose another name."
+            )
+        protocol = self._protocol or self.snapshot.protocol
+        if not supports(protocol, "domainMetadata"):
+            raise IllegalCommitError(
+                f"{self.snapshot.identifier} takes no metadata domain {domain.domain!r}: its protocol does not list the "
+                "feature domainMetadata. Nothing was written. Add the feature first."
+            )
         self._domains[domain.domain] = domain
+
+    def remove_domain(self, name: str) -> None:
+        """Remove a metadata domain, which keeps its last configuration in the log (DOM-5); nothing if there is none.
+
+        Raises IllegalCommitError as :meth:`set_domain`.
+        """
+        domain = self.snapshot.domains.get(name)
+        if domain is not None:
+            self.set_domain(replace(domain, removed=True))
 
     @property
     def is_empty(self) -> bool:
@@ -161,14 +191,18 @@ class Transaction:
 
     @property
     def isolation(self) -> IsolationLevel:
+        """The level that the table asks for, or SNAPSHOT where no more than files are rearranged (OCC-12, OCC-14)."""
+        others = any((self._metadata, self._protocol, self._transactions, self._domains))
+        if not others and not self.data_change:
+            return IsolationLevel.SNAPSHOT
         return IsolationLevel(self.snapshot.properties.isolation_level)
 
     @property
     def transactions(self) -> Mapping[str, SetTransaction]:
         return self._transactions
 
-    def pending(self) -> PendingCommit:
-        """What the conflict check needs to know of this transaction."""
+    def pending(self, base: Snapshot) -> PendingCommit:
+        """What the check against the commits after ``base`` needs to know of this transaction."""
         metadata = self.snapshot.metadata
         exclusive = frozenset(self._transactions.keys() - self._noted)
         removed_paths = pa.array([file.path for file in self._removes], pa.string())
@@ -179,7 +213,10 @@ class Transaction:
                 transactions=exclusive,
                 domains=frozenset(self._domains),
             ),
+            files=base.files,
             removed=frozenset(file_keys(self.snapshot.location, removed_paths).to_pylist()),
+            protocol=self.snapshot.protocol,
+            metadata=self.metadata,
             metadata_changed=self._metadata is not None,
             protocol_changed=self._protocol is not None,
             app_ids=exclusive,
@@ -187,15 +224,28 @@ class Transaction:
                 (app_id, self._transactions[app_id].version) for app_id in self._noted & self._transactions.keys()
             ),
             domains=frozenset(self._domains),
-            is_blind_append=self.is_blind_append,
-            data_change=self.data_change,
             isolation=self.isolation,
             schema=parse_schema(metadata.schema_string),
             partition_columns=metadata.partition_columns,
         )
 
-    def actions(self, *, read_version: int, in_commit_timestamp: int) -> list[Action]:
-        """The actions of the commit that follows ``read_version``, ``commitInfo`` first (ICT-3)."""
+    def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
+        """The actions of the commit that follows ``base``, ``commitInfo`` first (ICT-3).
+
+        ``base`` is the snapshot, or what it has become by compatible winners; all that depends on it is computed here,
+        and so anew for each attempt (OCC-13).
+        """
+        version = base.version + 1
+        adds, domains = self._adds, dict(self._domains)
+        tags = dict(self.context.tags)
+        if row_tracking.is_supported(self._protocol or base.protocol):
+            before = row_tracking.high_water_mark(base.domains)
+            fresh = row_tracking.assign_row_ids(adds, mark=before, version=version)
+            adds = list(fresh.adds)
+            if fresh.mark > before:
+                domains[row_tracking.DOMAIN] = row_tracking.high_water_mark_domain(fresh.mark)
+            # Rows that are copied get fresh ids, since materialized ones are not written.
+            tags[row_tracking.PRESERVED_TAG] = "false" if self._removes else "true"
         info = CommitInfo(
             in_commit_timestamp=in_commit_timestamp,
             timestamp=in_commit_timestamp,
@@ -203,29 +253,38 @@ class Transaction:
             operation=self.operation,
             operation_parameters=self.parameters,
             operation_metrics=dict(self.metrics),
-            read_version=read_version,
+            read_version=base.version,
             isolation_level=str(self.isolation.value),
             is_blind_append=self.is_blind_append,
             engine_info=self.context.engine_info,
             user_metadata=self.context.user_metadata,
-            tags=dict(self.context.tags) or None,
+            tags=tags or None,
         )
         actions: list[Action] = [info]
-        actions += [action for action in (self._protocol, self._metadata) if action is not None]
+        if self._protocol is not None:
+            actions.append(self._protocol)
+        if self._metadata is not None:
+            actions.append(
+                with_enablement(self._metadata, before=base.metadata, version=version, timestamp_ms=in_commit_timestamp)
+            )
         actions += self._transactions.values()
-        actions += self._domains.values()
+        actions += domains.values()
         actions += self._removes
-        actions += self._adds
+        actions += adds
         check_commit(actions)
-        self._check_metadata()
+        self._check_metadata(base)
         return actions
 
-    def _check_metadata(self) -> None:
-        """New metadata and the protocol it lands under must fit each other and this client (TF-12, PROT-7)."""
+    @property
+    def metadata(self) -> Metadata:
+        """What the table's metadata will be: what this transaction sets, or that of its snapshot."""
+        return self._metadata or self.snapshot.metadata
+
+    def _check_metadata(self, base: Snapshot) -> None:
+        """New metadata and the protocol it lands under must fit each other and this client (TF-12, PROT-7, OCC-6)."""
         if self._metadata is None and self._protocol is None:
             return
-        protocol = self._protocol or self.snapshot.protocol
-        metadata = self._metadata or self.snapshot.metadata
+        protocol, metadata = self._protocol or base.protocol, self._metadata or base.metadata
         check_metadata_supported(protocol, metadata)
         check_writable(protocol, self.snapshot.identifier, metadata=metadata)
 

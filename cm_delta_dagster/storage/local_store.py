@@ -125,17 +125,19 @@ class LocalStore:
     def write(self, location: str, data: bytes) -> None:
         """Create or replace, atomically and durably."""
         target = local_path(location)
-        with _mapped("write", location), _finished_file(target, data) as temporary:
+        with _mapped("write", location), _finished_file(target, data) as (temporary, _):
             os.replace(temporary, target)
 
-    def write_if_absent(self, location: str, data: bytes) -> None:
+    def write_if_absent(self, location: str, data: bytes) -> ObjectStatus:
         """Create only, atomically and durably. Raises ObjectAlreadyExistsError, StoreNotSupportedError."""
         target = local_path(location)
         with _mapped("create", location):
             if os.path.lexists(target):  # Saves the write; what decides is the primitive below.
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-            with _finished_file(target, data) as temporary:
+            with _finished_file(target, data) as (temporary, written):
                 self._place(temporary, target)
+        modified = written.st_mtime_ns // 1_000_000
+        return ObjectStatus(location=location, size=written.st_size, modification_time=modified)
 
     def _place(self, temporary: str, target: str) -> None:
         for primitive in self._primitives:
@@ -212,7 +214,7 @@ def _status_of_entry(entry: "os.DirEntry[str]", location: str) -> ObjectStatus |
 
 
 @contextmanager
-def _finished_file(target: str, data: bytes) -> Iterator[str]:
+def _finished_file(target: str, data: bytes) -> Iterator[tuple[str, os.stat_result]]:
     """A temporary file beside ``target`` with ``data`` on disk; gone, or renamed and durable, when the block ends."""
     directory = os.path.dirname(target)
     temporary = f"{directory.rstrip('/')}/.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}"
@@ -227,9 +229,10 @@ def _finished_file(target: str, data: bytes) -> Iterator[str]:
             while remaining:
                 remaining = remaining[os.write(descriptor, remaining) :]
             os.fsync(descriptor)
+            written = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        yield temporary
+        yield temporary, written
         _sync_directory(directory)
     finally:
         with suppress(OSError):

@@ -59,12 +59,14 @@ class MemoryStore:
         with self._lock:
             self._objects[location] = (bytes(data), self._now_ms())
 
-    def write_if_absent(self, location: str, data: bytes) -> None:
+    def write_if_absent(self, location: str, data: bytes) -> ObjectStatus:
         """Create only. Raises ObjectAlreadyExistsError."""
         with self._lock:
             if location in self._objects:
                 raise ObjectAlreadyExistsError(f"{location} exists already; it was left as it is.")
-            self._objects[location] = (bytes(data), self._now_ms())
+            now = self._now_ms()
+            self._objects[location] = (bytes(data), now)
+        return ObjectStatus(location=location, size=len(data), modification_time=now)
 
     def stat(self, location: str) -> ObjectStatus:
         """Raises ObjectNotFoundError."""

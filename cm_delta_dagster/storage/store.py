@@ -54,8 +54,12 @@ class Store(typing.Protocol):
         """Create or replace; parent directories are made as needed."""
         ...
 
-    def write_if_absent(self, location: str, data: bytes) -> None:
-        """Create only. Raises ObjectAlreadyExistsError, or StoreNotSupportedError where there is no such primitive."""
+    def write_if_absent(self, location: str, data: bytes) -> ObjectStatus | None:
+        """Create only. Raises ObjectAlreadyExistsError, or StoreNotSupportedError where there is no such primitive.
+
+        Returns:
+            What ``stat`` would answer, where the store knows it without asking again; else None.
+        """
         ...
 
     def stat(self, location: str) -> ObjectStatus:

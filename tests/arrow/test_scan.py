@@ -3,6 +3,7 @@
 import datetime as dt
 import threading
 import time
+import uuid
 import zoneinfo
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,10 @@ from cm_delta_dagster.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
+from cm_delta_dagster.protocol.actions import AddFile, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
+from cm_delta_dagster.protocol.predicate_text import parse_predicate
 from cm_delta_dagster.protocol.predicates import (
     And,
     Comparison,
@@ -45,7 +50,7 @@ from cm_delta_dagster.protocol.schema import (
     StructType,
 )
 from cm_delta_dagster.storage.memory_store import MemoryStore
-from tests.arrow.data_files import DataFiles, columns
+from tests.arrow.data_files import DataFiles, columns, mapped, numbered
 
 _ROW_IDS = RowIdColumns(row_id="_row-id-col-1", row_commit_version="_row-commit-version-col-1")
 
@@ -206,6 +211,38 @@ def test_blanks_that_belong_to_a_char_are_there(data_files: DataFiles) -> None:
 # --- what is wrong with files -----------------------------------------------------------------------------------------
 
 
+def test_files_may_lie_anywhere_below_the_table(data_files: DataFiles) -> None:
+    """LOG-10: no layout is taken for granted; one file of deletion vectors serves files of several partitions."""
+    bitmaps = [encode_bitmap(positions) for positions in ([0], [1, 2])]
+    content, offsets = encode_file(bitmaps)
+    unique = uuid.UUID("5b0c6a2e-9e0f-4f0e-9a3e-0c5f1f0f9a11")
+    (data_files.root / "ab").mkdir()
+    (data_files.root / "ab" / f"deletion_vector_{unique}.bin").write_bytes(content)
+    for count, name in enumerate(("x/y/z.parquet", "p=9/z.parquet"), start=1):
+        (data_files.root / name).parent.mkdir(parents=True)
+        pq.write_table(_ids(4), data_files.root / name)
+        vector = DeletionVectorDescriptor(
+            storage_type="u",
+            path_or_inline_dv=encode_relative_name(unique, prefix="ab"),
+            offset=offsets[count - 1],
+            size_in_bytes=len(bitmaps[count - 1]),
+            cardinality=count,
+        )
+        data_files.adds.append(
+            AddFile(path=name, partition_values={"p": name[0]}, size=1, modification_time=0, deletion_vector=vector)
+        )
+
+    rows = data_files.rows(columns(id=LONG, p=STRING), ["p"])
+    assert rows == [(1, "x"), (2, "x"), (3, "x"), (0, "p"), (3, "p")]
+
+
+def test_a_default_is_no_value_of_rows_that_were_written_before_it(data_files: DataFiles) -> None:
+    """DEF-4."""
+    data_files.add(_ids(2))
+    schema = StructType((StructField("id", LONG), StructField("n", LONG, True, {"CURRENT_DEFAULT": "7"})))
+    assert data_files.rows(schema) == [(0, None), (1, None)]
+
+
 def test_a_missing_file_is_named(data_files: DataFiles) -> None:
     data_files.add(_ids(3))
     path = data_files.add(_ids(3))
@@ -220,6 +257,18 @@ def test_a_truncated_file_is_named_and_costs_no_rows(data_files: DataFiles, frac
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * fraction)])
     with pytest.raises(CorruptLogError, match=path.name):
+        data_files.read(columns(id=LONG))
+
+
+def test_a_file_with_fewer_rows_than_were_written_is_named_and_costs_no_rows(data_files: DataFiles) -> None:
+    """STATS-1, STATS-3: ``numRecords`` counts all rows, whether the bounds are tight or not; where it says less, it is wrong."""
+    stats = {"numRecords": 5, "tightBounds": False}
+    data_files.add(_ids(5), stats=stats, deleted=[1])
+    data_files.add(_ids(9, 10), stats=stats)
+    assert data_files.read(columns(id=LONG)).num_rows == 4 + 9
+
+    path = data_files.add(_ids(4), stats=stats)
+    with pytest.raises(CorruptLogError, match=rf"{path} has 4 rows, and the log says .* 5"):
         data_files.read(columns(id=LONG))
 
 
@@ -374,6 +423,51 @@ def test_conditions_on_columns_that_are_not_returned_are_applied(data_files: Dat
     ]
     first = data_files.rows(schema, columns=["s", "id"], predicate=predicate)[0]
     assert first == ({"a": 1, "b": 1}, 1)
+
+
+@pytest.mark.parametrize("mapping", list(ColumnMappingMode))
+def test_columns_of_any_type_are_tested_for_null(data_files: DataFiles, mapping: ColumnMappingMode) -> None:
+    """SKIP-1: a struct of nulls is none; rows that a file without the column has are null."""
+    schema = StructType(
+        (
+            mapped("id", LONG, 1, "id"),
+            mapped(
+                "s",
+                StructType((mapped("a", LONG, 3, "a"), mapped("t", StructType((mapped("b", LONG, 5, "b"),)), 4, "t"))),
+                2,
+                "s",
+            ),
+            mapped("l", ArrayType(LONG), 6, "l"),
+            mapped("m", MapType(STRING, LONG), 7, "m"),
+        )
+    )
+    inner = pa.struct([numbered("a", pa.int64(), 3), numbered("t", pa.struct([numbered("b", pa.int64(), 5)]), 4)])
+    arrow = pa.schema(
+        [
+            numbered("id", pa.int64(), 1),
+            numbered("s", inner, 2),
+            numbered("l", pa.list_(pa.int64()), 6),
+            numbered("m", pa.map_(pa.string(), pa.int64()), 7),
+        ]
+    )
+    rows = [
+        {"id": 1, "s": None, "l": [], "m": None},
+        {"id": 2, "s": {"a": None, "t": None}, "l": None, "m": []},
+        {"id": 3, "s": {"a": 1, "t": {"b": None}}, "l": [None], "m": [("k", None)]},
+    ]
+    data_files.add(pa.Table.from_pylist(rows, schema=arrow))
+    data_files.add(pa.table({"id": pa.array([4])}, schema=pa.schema([arrow.field(0)])))
+    for text, expected in {
+        "s is null": [1, 4],
+        "s is not null": [2, 3],
+        "s.t is null": [1, 2, 4],
+        "l is null": [2, 4],
+        "m is null": [1, 4],
+        "not (m is null or l is null)": [3],
+    }.items():
+        predicate = parse_predicate(text, schema)
+        found = data_files.rows(schema, mapping=mapping, predicate=predicate, columns=["id"])
+        assert found == [(value,) for value in expected], text
 
 
 def test_what_a_file_says_of_a_partition_column_leaves_out_nothing(data_files: DataFiles) -> None:

@@ -41,6 +41,14 @@ def test_the_runner_prints_ratios_to_deltalake_for_all_tasks_without_spark(tmp_p
     assert found["snapshot_checkpoint", "ours"][4] == "1.00"
 
 
+def test_the_runner_commits_beside_deltalake_and_every_commit_is_there(tmp_path: Path) -> None:
+    """CM-C1, CM-C3, LIST-2: a run in which a commit is missing fails."""
+    tasks = ("commit_staged", "commit_inline", "commit_put_if_absent", "refresh_cached", "one_row_appends")
+    rows = _run(tmp_path / "home", tasks, ("ours", "deltalake"))
+    assert {(row[0], row[1]) for row in rows} == {*((task, "ours") for task in tasks), ("one_row_appends", "deltalake")}
+    assert all(float(row[3]) > 0 for row in rows)
+
+
 @pytest.mark.slow
 def test_the_runner_scans_the_same_files_with_plain_spark_and_with_ours(tmp_path: Path) -> None:
     """SKIP-1, DV-1."""

@@ -128,6 +128,14 @@ def test_a_local_directory_becomes_a_location(sqlite_url: str, tmp_path: Path) -
     assert location.startswith(f"file://{tmp_path}/w/main/sales/orders-")
 
 
+@pytest.mark.parametrize("warehouse", ["file:/data/w", "file:///data/w/", "file://localhost/data/w", "/data/w//"])
+def test_local_locations_have_three_slashes_in_front_and_none_at_the_end(warehouse: str, sqlite_url: str) -> None:
+    """CM-R1: clients of Unity Catalog compare locations as texts."""
+    with SqlCatalog(sqlite_url, warehouse=warehouse) as catalog:
+        location = catalog.create_staging_table(NAME).location
+    assert location.startswith("file:///data/w/main/sales/orders-") and not location.endswith("/")
+
+
 def test_a_file_that_is_no_database_is_a_catalog_error(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"not a database" * 100)
     with SqlCatalog(f"sqlite:///{tmp_path}/catalog.db") as catalog, pytest.raises(CatalogError):

@@ -49,9 +49,9 @@ def catalog(tmp_path: Path, clock: Clock) -> SqlCatalog:
 
 @pytest.fixture
 def client(catalog: SqlCatalog, store: MemoryStore, clock: Clock) -> Iterator[DeltaClient]:
-    client = DeltaClient(
-        catalog, stores=Stores({"memory": store}), settings=ClientSettings(retry_initial_seconds=0.001), now_ms=clock
-    )
+    # Without copies in the catalog: what happens to files is what most tests are about.
+    settings = ClientSettings(retry_initial_seconds=0.001, copied_content_bytes=0)
+    client = DeltaClient(catalog, stores=Stores({"memory": store}), settings=settings, now_ms=clock)
     yield client
     client.close()
 

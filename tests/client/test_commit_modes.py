@@ -37,7 +37,9 @@ from cm_delta_dagster.storage.stores import Stores
 
 NewTable = Callable[..., Table]
 NAME = "main.test.t"
-SETTINGS = ClientSettings(retry_initial_seconds=0.0001, max_resolve_attempts=2, max_commit_attempts=3)
+SETTINGS = ClientSettings(
+    retry_initial_seconds=0.0001, max_resolve_attempts=2, max_commit_attempts=3, copied_content_bytes=0
+)
 _PUBLISHED = re.compile(r".*/_delta_log/\d{20}\.json")
 
 
@@ -207,6 +209,7 @@ def test_a_writer_reads_inline_winners_from_the_catalog(
     reading.remove_files(removes_of(reading.snapshot.files, deletion_timestamp=1, data_change=True))
     adding = table.start_transaction(table.snapshot(), operation="WRITE")
     adding.add_files([AddFile(path="p", partition_values={"day": None}, size=1, modification_time=1)])
+    assert table.ratified().commits == ()
     willful.fail = "before"
     deleting = table.start_transaction(table.snapshot(), operation="DELETE")
     deleting.remove_files(removes_of(deleting.snapshot.files, deletion_timestamp=1, data_change=True))

@@ -118,6 +118,7 @@ def test_a_table_created_with_files_is_published_summed_up_and_checkpointed_as_a
     assert "_delta_log/00000000000000000000.crc" in lake.files(table)
     checkpoint(table)
     lake.append(table)
+    lake.client.wait_for_background()
     snapshot = lake.reopened().table(NAME).snapshot()
     assert (snapshot.version, snapshot.num_files, snapshot.published_version) == (1, 2, 1)
 

@@ -8,6 +8,7 @@ import pytest
 from cm_delta_dagster.client.path_table import open_path_table
 from cm_delta_dagster.errors import (
     CatalogManagedAccessError,
+    CmDeltaError,
     CorruptLogError,
     InvalidArgumentError,
     TableNotFoundError,
@@ -17,10 +18,11 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.history import history
 from cm_delta_dagster.protocol import last_checkpoint, log_files
 from cm_delta_dagster.protocol.last_checkpoint import LastCheckpoint
+from cm_delta_dagster.protocol.predicate_text import parse_predicate
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.store import ObjectStatus
 from cm_delta_dagster.storage.stores import Stores
-from tests.client.foreign_log import ForeignLog, add, info, lines, metadata, protocol, remove
+from tests.client.foreign_log import ForeignLog, add, contents, info, lines, metadata, protocol, remove
 
 _HOUR = 3_600_000
 
@@ -365,3 +367,57 @@ def test_a_commit_that_a_listing_hides_is_read_all_the_same(log: ForeignLog, cou
     table = open_path_table(Stores({"memory": counting}), log.location)
     assert table.snapshot().num_files == 6
     assert table.snapshot(version=5).num_files == 5
+
+
+def test_a_snapshot_stays_what_it_was_when_the_table_goes_on(log: ForeignLog) -> None:
+    """OCC-1: from the hinted checkpoint on, the state of one version, files left out by statistics, whatever follows."""
+    for version, low in ((7, 0), (8, 100)):
+        bounds = {"numRecords": 9, "minValues": {"id": low}, "maxValues": {"id": low + 9}, "nullCount": {"id": 0}}
+        log.commit(version, info(), add(f"f{version}", stats=json.dumps(bounds)))
+    log.classic_checkpoint(7)
+    _hint(log, 7)
+    snapshot = log.table.snapshot()
+    wanted = parse_predicate("id >= 50", snapshot.schema)
+    before = snapshot.matching_files(wanted)["path"].to_pylist()
+    assert "f7" not in before and "f8" in before and len(before) == 7
+
+    log.commit(9, info(), remove("f8"), add("f9"))
+    assert (snapshot.version, snapshot.matching_files(wanted)["path"].to_pylist()) == (8, before)
+    assert "f8" not in log.table.snapshot().files["path"].to_pylist()
+
+
+def test_a_table_that_was_read_before_answers_as_one_that_was_not(log: ForeignLog) -> None:
+    """CACHE-1: whether commits and checkpoints were read before or not changes nothing."""
+    log.classic_checkpoint(3)
+    warm = log.table
+    for version in (2, 5, 4, 6, 6):
+        assert contents(warm.snapshot(version=version)) == contents(log.table.snapshot(version=version))
+    log.commit(7, info(), remove("f1"), add("f7"))
+    assert contents(warm.snapshot()) == contents(log.table.snapshot())
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(None, "none"), ("none", "none"), ("name", "name"), ("id", "id")])
+def test_the_mode_of_column_mapping_is_one_of_three(mode: str | None, expected: str) -> None:
+    """COLMAP-1."""
+    log = ForeignLog()
+    configuration = {} if mode is None else {"delta__columnMapping__mode": mode}
+    log.commit(0, protocol(reader=2, writer=5), metadata(**configuration))
+    assert log.table.snapshot().column_mapping == expected
+
+
+@pytest.mark.parametrize("mode", ["", "Names", "physical"])
+def test_another_mode_of_column_mapping_is_an_error(mode: str) -> None:
+    """COLMAP-1: columns looked for in the wrong way would be null."""
+    log = ForeignLog()
+    log.commit(0, protocol(reader=2, writer=5), metadata(delta__columnMapping__mode=mode))
+    with pytest.raises(CmDeltaError, match=r"delta\.columnMapping\.mode"):
+        log.table.snapshot().column_mapping  # noqa: B018
+
+
+@pytest.mark.parametrize("features", [("vacuumProtocolCheck",), ("vacuumProtocolCheck", "deletionVectors")])
+def test_the_vacuum_protocol_check_asks_nothing_of_a_reader(features: tuple[str, ...]) -> None:
+    """VPC-1."""
+    log = ForeignLog()
+    log.create(*features)
+    log.commit(1, info(), add("f1"))
+    assert log.table.snapshot().num_files == 1

@@ -285,6 +285,31 @@ def a_renamed_table_is_under_the_rules_of_its_name_now(bench: Bench) -> None:
         assert catalog.maintenance_decision(NAME, kind).allowed
 
 
+def what_is_denied_to_a_table_stays_denied_under_its_next_name(bench: Bench) -> None:
+    """CM-M4, CM-M7"""
+    kind, exempt, other = MaintenanceKind.DATA_CLEANUP, MaintenanceKind.CHECKPOINT, MaintenanceKind.DATA_REORGANIZATION
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        for scope, which, allowed in (
+            ("main", kind, True),
+            (str(NAME), kind, False),
+            (str(OTHER), kind, True),
+            (str(NAME), exempt, False),
+            (str(NAME), other, True),
+        ):
+            catalog.set_maintenance_rule(
+                MaintenanceRule(scope=scope, kind=which, allowed=allowed, reason="" if allowed else "for the auditors")
+            )
+        catalog.rename_table(table_id, OTHER)
+        for which in (kind, exempt):
+            decision = catalog.maintenance_decision(NAME, which, table_id=table_id)
+            assert (decision.allowed, decision.decided_by) == (False, str(OTHER))
+            assert str(NAME) in decision.reason and "for the auditors" in decision.reason
+        assert not catalog.maintenance_decision(NAME, other, table_id=table_id).allowed
+        catalog.rename_table(table_id, OTHER)
+        assert len([rule for rule in catalog.maintenance_rules() if rule.scope == str(OTHER)]) == 2
+
+
 def a_purge_takes_old_dropped_tables_only_and_for_good(bench: Bench) -> None:
     """CM-D7, CM-D8"""
     with bench.client() as catalog:
@@ -300,7 +325,7 @@ def a_purge_takes_old_dropped_tables_only_and_for_good(bench: Bench) -> None:
         bench.clock.now += 1
         purging = catalog.begin_purge(entry.table_id, min_age_ms=1000)
         assert purging == catalog.begin_purge(entry.table_id, min_age_ms=1000) == catalog.inactive_tables()[0]
-        assert (purging.state, purging.location) == (InactiveState.PURGING, entry.location)
+        assert (purging.state, purging.location, purging.registered) == (InactiveState.PURGING, entry.location, True)
         for late in (
             lambda: catalog.undrop_table(entry.table_id),
             lambda: catalog.register_table(entry.table_id, NAME, summary=summary(1)),
@@ -324,10 +349,11 @@ def an_abandoned_reservation_is_purged_and_can_no_longer_become_a_table(bench: B
     with bench.client() as catalog:
         staging = catalog.create_staging_table(NAME)
         (found,) = catalog.inactive_tables()
-        assert (found.state, found.table_id) == (InactiveState.STAGING, staging.table_id)
+        assert (found.state, found.table_id, found.registered) == (InactiveState.STAGING, staging.table_id, False)
         with pytest.raises(PurgeRefusedError):
             catalog.begin_purge(staging.table_id, min_age_ms=1)
-        catalog.begin_purge(staging.table_id, min_age_ms=0)
+        purging = catalog.begin_purge(staging.table_id, min_age_ms=0)
+        assert (purging, purging.registered) == (catalog.inactive_tables()[0], False)
         with pytest.raises(TableNotFoundError):
             catalog.register_table(staging.table_id, NAME, summary=summary(1))
         catalog.finish_purge(staging.table_id)
@@ -681,11 +707,12 @@ def a_reader_of_the_feed_never_misses_a_commit_made_meanwhile(bench: Bench) -> N
 
 
 def maintenance_is_denied_by_default_except_for_the_exempt_kinds(bench: Bench) -> None:
-    """CM-M4"""
+    """CM-M4; and what never became a table is no table to maintain (CM-D5)."""
+    allowed = ("CHECKPOINT", "LOG_COMPACTION", "VERSION_CHECKSUM", "CREATION_PURGE")
     with bench.client() as catalog:
         for kind in MaintenanceKind:
             decision = catalog.maintenance_decision(NAME, kind)
-            assert decision.allowed is (kind.value in ("CHECKPOINT", "LOG_COMPACTION", "VERSION_CHECKSUM"))
+            assert decision.allowed is (kind.value in allowed)
             assert decision.decided_by == "default" and decision.reason
 
 
@@ -809,7 +836,7 @@ def inline_content_that_contradicts_its_proposal_is_rejected(bench: Bench) -> No
             replace(good, content=b"\xff\n", file_size=2),
             replace(good, summary=replace(good.summary, txn_id=str(uuid.uuid4()))),
             replace(good, summary=replace(good.summary, in_commit_timestamp=4000)),
-            replace(good, mode=CommitMode.STAGED),
+            replace(good, mode=CommitMode.STAGED, file_size=good.file_size - 1),
             replace(good, mode=CommitMode.PUT_IF_ABSENT),
             inline(1, timestamp=1000),
         )
@@ -977,6 +1004,7 @@ CATALOG_CONTRACT: tuple[Rule, ...] = (
     a_dropped_table_comes_back_whole_and_only_under_a_free_name,
     a_renamed_table_is_the_same_table,
     a_renamed_table_is_under_the_rules_of_its_name_now,
+    what_is_denied_to_a_table_stays_denied_under_its_next_name,
     a_purge_takes_old_dropped_tables_only_and_for_good,
     an_abandoned_reservation_is_purged_and_can_no_longer_become_a_table,
     one_of_undrop_and_purge_wins,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from cm_delta_dagster.catalog.catalog import RatifiedCommit, RatifiedCommits, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.errors import CatalogError, TableNotFoundError
 
 IDENTIFIER = TableIdentifier("main", "golden", "t")
@@ -47,7 +48,7 @@ class RecordedCatalog:
         )
 
     def get_ratified_commits(
-        self, table_id: str, *, start: int | None = None, end: int | None = None
+        self, table_id: str, *, start: int | None = None, end: int | None = None, kept_from: int | None = None
     ) -> RatifiedCommits:
         """The recorded commits within the range; what is published the recorded answers do not say."""
         wanted = tuple(
@@ -79,4 +80,5 @@ def _ratified(entry: dict[str, Any]) -> RatifiedCommit:
         txn_id="",
         in_commit_timestamp=entry.get("timestamp") or 0,
         content=entry.get("content"),
+        mode=CommitMode.STAGED if entry.get("content") is None else CommitMode.INLINE,
     )

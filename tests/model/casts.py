@@ -1,5 +1,6 @@
 """The members that are set on one table, and the casts that are explored. Members only use the package's own verbs."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,8 +11,10 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
+    CatalogUnavailableError,
     CommitConflictError,
     MaintenanceInProgressError,
+    StorageError,
     TableAlreadyExistsError,
     VersionNotFoundError,
 )
@@ -35,6 +38,7 @@ from tests.model.explorer import Cast
 from tests.model.observation import Chosen, Cleaned, Created, Published, Read, Wrote
 from tests.model.reference import require
 from tests.model.runs import Member
+from tests.model.services import START_MS
 
 NAME = "main.model.t"
 SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
@@ -95,6 +99,17 @@ def commit_row(table: Table, name: str, *, overwrite: bool = False) -> Wrote:
 def writer(name: str, **more: Any) -> Member:
     """Appends one file without having read anything."""
     return Member(name=name, act=lambda client: commit_row(client.table(NAME), name, overwrite=False), **more)
+
+
+def busy_writer(first: str, name: str, **more: Any) -> Member:
+    """Appends two files, one commit right after the other."""
+
+    def act(client: DeltaClient) -> Wrote:
+        table = client.table(NAME)
+        commit_row(table, first)
+        return commit_row(table, name)
+
+    return Member(name=name, act=act, **more)
 
 
 def overwriter(name: str) -> Member:
@@ -231,6 +246,22 @@ def checkpointer(name: str) -> Member:
     return Member(name=name, act=act)
 
 
+def rival(first: str, name: str) -> Member:
+    """Appends two files, one after the other, writes a checkpoint, and cleans the log a year later."""
+
+    def act(client: DeltaClient) -> Wrote:
+        table = client.table(NAME)
+        commit_row(table, first)
+        wrote = commit_row(table, name)
+        with contextlib.suppress(StorageError, CatalogUnavailableError):  # The file is there whatever happens here.
+            checkpoint(table)
+            client.now_ms = lambda: START_MS + YEAR_MS
+            clean_log(table)
+        return wrote
+
+    return Member(name=name, act=act)
+
+
 def _newcomer() -> Member:
     """Comes when all others have gone: opens or makes the table, and appends."""
 
@@ -238,6 +269,11 @@ def _newcomer() -> Member:
         return commit_row(open_or_create(client, identifier=NAME, schema=SCHEMA), "newcomer", overwrite=False)
 
     return Member(name="newcomer", act=act)
+
+
+def creates(call: Call) -> bool:
+    """Whether a writer has asked the catalog and is about to create the file that is its commit."""
+    return call.method == "write_if_absent" and "/_staged_commits/" not in call.argument(0, "location")
 
 
 def stages(call: Call) -> bool:

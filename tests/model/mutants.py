@@ -16,7 +16,6 @@ from cm_delta_dagster.catalog.catalog import (
     Catalog,
     CommitOutcome,
     CommitProposal,
-    CommitSummary,
     Ratified,
     RatifiedCommits,
     TableEntry,
@@ -41,6 +40,7 @@ from cm_delta_dagster.storage.store import Store
 from tests.model.casts import (
     NAME,
     SCHEMA,
+    busy_writer,
     cast,
     chooser,
     commit_row,
@@ -54,7 +54,7 @@ from tests.model.casts import (
 from tests.model.explorer import Cast
 from tests.model.observation import Cleaned, Created, Published, Read, Wrote
 from tests.model.reference import parse
-from tests.model.runs import Member
+from tests.model.runs import SHIPPED, Member
 
 _STAGED = re.compile(r".*/_staged_commits/(\d{20})\.[^/]+\.json")
 
@@ -160,12 +160,29 @@ class CatalogCallsThatGiveUp(Forwarding):
             raise CommitRejectedError("No answer, so it did not happen.") from error
 
 
+class CatalogToldTooMuch(Forwarding):
+    """The client says with each commit that everything before is published, whether it is or not."""
+
+    def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
+        early = replace(proposal, published_version=proposal.version - 1)
+        return self.real.commit(table_id, early)  # type: ignore[no-any-return]
+
+
+class CatalogThatMixesUpContents(Forwarding):
+    """Serves the content of the newest commit for every version that it keeps."""
+
+    def get_ratified_commits(self, table_id: str, **range_: Any) -> RatifiedCommits:
+        answer: RatifiedCommits = self.real.get_ratified_commits(table_id, **range_)
+        newest = (*answer.kept, *answer.commits)[-1:]
+        return replace(answer, kept=tuple(replace(one, content=newest[0].content) for one in answer.kept))
+
+
 class RegistrationThatGivesUp(Forwarding):
     """The client takes a lost answer for a name that is taken, and so deletes what it has written for the table."""
 
-    def register_table(self, table_id: str, identifier: TableIdentifier, *, summary: CommitSummary) -> TableEntry:
+    def register_table(self, table_id: str, identifier: TableIdentifier, **told: Any) -> TableEntry:
         try:
-            return self.real.register_table(table_id, identifier, summary=summary)  # type: ignore[no-any-return]
+            return self.real.register_table(table_id, identifier, **told)  # type: ignore[no-any-return]
         except CatalogUnavailableError as error:
             raise TableAlreadyExistsError("No answer, so somebody else has it.") from error
 
@@ -369,6 +386,10 @@ def creator_that_registers_first(name: str) -> Member:
     return Member(name=name, act=act, broken_store=broken_store)
 
 
+def shipped_reader() -> Member:
+    return replace(reader(), settings=SHIPPED)
+
+
 @dataclass(frozen=True)
 class Mutant:
     """A broken cast, a pattern of the violation that it has to be caught by, and the modes in which it is one."""
@@ -446,6 +467,16 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a publisher that changes the bytes": Mutant(
         _of(_broken("a", StoreThatRewritesWhatItPublishes)), "are not the ratified", BOTH
+    ),
+    "a writer that reports what is not published": Mutant(
+        _of(replace(busy_writer("x", "a", settings=SHIPPED), broken_catalog=CatalogToldTooMuch)),
+        "reported as published",
+        ("inline",),
+    ),
+    "a catalog that mixes up the contents that it keeps": Mutant(
+        _with_catalog(CatalogThatMixesUpContents, busy_writer("x", "a", settings=SHIPPED), shipped_reader()),
+        "serves another content",
+        BOTH,
     ),
     "a reader that trusts _staged_commits": Mutant(_of(writer("a"), reader_of_staged_files()), "was read"),
     "a reader that goes above the catalog's latest version": Mutant(

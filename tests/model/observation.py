@@ -5,7 +5,7 @@ import typing
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.catalog import CommitPolicyChanged, Ratified, RatifiedCommits, TableEntry, VersionTaken
-from cm_delta_dagster.catalog.commit_policy import CommitPolicyKind, PolicyChange
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind, PolicyChange
 from cm_delta_dagster.errors import CommitStateUnknownError, TableAlreadyExistsError
 from tests.model.calls import CATALOG, Answer, Call
 from tests.model.reference import Model, TableModel, Violation, parse, require
@@ -95,7 +95,8 @@ def _observe_change(model: Model, call: Call) -> Model:
     if commit is None or data is None or not table.ratified:
         # Checkpoints and hints are judged by what is read with them, version 0 when the table gets its name; which old
         # commits may be deleted is judged by what is readable afterwards.
-        return model
+        cleaned = call.method == "delete" and commit is not None
+        return model.with_table(table_id, table.clean(int(commit[1]))) if cleaned and commit is not None else model
     version = int(commit[1])
     if version == table.latest + 1:
         return model.with_table(table_id, table.create(version, name, data))
@@ -134,8 +135,8 @@ def _observe_catalog(
 
 def _observe_record(model: Model, call: Call, outcome: Ratified | VersionTaken) -> Model:
     table_id, proposal = call.argument(0, "table_id"), call.argument(1, "proposal")
-    require(isinstance(outcome, Ratified), f"version {proposal.version} was created, the catalog knows another commit")
-    assert isinstance(outcome, Ratified)
+    if isinstance(outcome, VersionTaken):
+        return model.with_table(table_id, model.table(table_id).refuse(proposal.version, proposal.summary.txn_id))
     table = model.table(table_id).tell(proposal.version, proposal.summary.txn_id, repeated=outcome.repeated)
     require(outcome.latest_version == table.told, f"the catalog knows {table.told}, not {outcome.latest_version}")
     return model.with_table(table_id, table)
@@ -156,10 +157,15 @@ def _observe_commit(model: Model, call: Call, outcome: Ratified | VersionTaken |
         same = proposal.version <= table.latest and table.ratified[proposal.version].name == proposal.file_name
         require(same, f"version {proposal.version} was called ratified already, but it is another commit")
     else:
+        if proposal.mode is CommitMode.STAGED and proposal.content is not None:
+            copied = dict(table.staged).get(proposal.file_name) == proposal.content
+            require(copied, f"version {proposal.version} was proposed with a copy that is not its staged file")
+        if proposal.published_version is not None:
+            table = table.announce(proposal.published_version)
         table = table.ratify(
             proposal.version,
             proposal.file_name,
-            proposal.content,
+            proposal.content if proposal.mode is CommitMode.INLINE else None,
             txn_id=proposal.summary.txn_id,
             timestamp=proposal.summary.in_commit_timestamp,
         )
@@ -182,10 +188,16 @@ def _check_entry(model: Model, entry: TableEntry) -> None:
 def _check_served(table: TableModel, answer: RatifiedCommits, *, start: int = 0, end: int | None = None) -> None:
     served = [(commit.version, commit.file_name) for commit in answer.commits]
     versions = [version for version, _ in served]
-    for commit in answer.commits:
+    for commit in (*answer.kept, *answer.commits):
         if commit.content is not None and commit.version <= table.told:
             same = commit.content == table.ratified[commit.version].data
             require(same, f"the catalog serves another content of version {commit.version} than was ratified")
+    kept = [commit.version for commit in answer.kept]
+    last = answer.published_version if end is None else min(end, answer.published_version)
+    whole = all(commit.content is not None for commit in answer.kept) and kept == list(
+        range(last + 1 - len(kept), last + 1)
+    )
+    require(whole, f"kept are {kept}, published is {answer.published_version}")
     require(versions == list(range(versions[0], versions[0] + len(versions))) if versions else True, "a gap is served")
     table.check_served(answer.latest_version, answer.published_version, served, start=start, end=end)
 

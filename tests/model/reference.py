@@ -51,6 +51,7 @@ class TableModel:
 
     ``published`` is how far ``_delta_log`` reaches, ``announced`` how far the catalog was told that it does. With ``creates``
     the creation of the next published file is its ratification; of ``untold`` such versions the catalog does not know yet.
+    The published files of ``cleaned`` versions were deleted: a file that is created under such a name means nothing.
     """
 
     location: str
@@ -60,6 +61,7 @@ class TableModel:
     announced: int = -1
     creates: bool = False
     untold: int = 0
+    cleaned: frozenset[int] = frozenset()
 
     @property
     def latest(self) -> int:
@@ -77,6 +79,17 @@ class TableModel:
         content = parse(data)
         ratified = self.ratify(version, name, data, txn_id=content.txn_id, timestamp=content.timestamp)
         return replace(ratified, published=version, untold=self.untold + 1)
+
+    def clean(self, version: int) -> "TableModel":
+        return replace(self, cleaned=self.cleaned | {version})
+
+    def refuse(self, version: int, txn_id: str) -> "TableModel":
+        """The catalog does not take note of a created file, since that version is another commit."""
+        require(version in self.cleaned, f"version {version} was created, the catalog knows another commit")
+        require(
+            parse(self.ratified[version].data).txn_id != txn_id, f"version {version} is txn {txn_id}, but was refused"
+        )
+        return self
 
     def tell(self, version: int, txn_id: str, *, repeated: bool) -> "TableModel":
         require(version <= self.latest, f"version {version} was recorded but never created")
@@ -126,6 +139,8 @@ class TableModel:
 
     def publish(self, version: int, data: bytes) -> "TableModel":
         require(version <= self.latest, f"version {version} was published but not ratified")
+        if self.creates and version in self.cleaned:
+            return self
         require(data == self.ratified[version].data, f"the published bytes of version {version} are not the ratified")
         require(version <= self.published + 1, f"version {version} was published after version {self.published}")
         return replace(self, published=max(self.published, version))

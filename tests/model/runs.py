@@ -11,10 +11,11 @@ import threading
 import time
 import typing
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cm_delta_dagster.catalog.catalog import KEPT_CONTENT_BYTES
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import CatalogUnavailableError, CmDeltaError
@@ -27,8 +28,13 @@ _MAX_PARKED = 200
 _MAX_PARKED_SECONDS = 60.0  # A claim on a table is renewed, by a thread of its own, after 200 seconds.
 _SECONDS_TO_ANSWER = 300.0
 
-SETTINGS = ClientSettings(retry_initial_seconds=0, max_resolve_attempts=2, read_threads=1)
-"""No pauses, and calls one after the other; everything else as shipped, but for fewer questions about a lost answer."""
+SETTINGS = ClientSettings(
+    retry_initial_seconds=0, max_resolve_attempts=2, read_threads=1, copied_content_bytes=0, publish_delay_seconds=0
+)
+"""No pauses, fewer questions about a lost answer, and calls one after the other; files are all that readers have."""
+
+SHIPPED = replace(SETTINGS, copied_content_bytes=KEPT_CONTENT_BYTES, publish_delay_seconds=1)
+"""With copies in the catalog, and with publications and marks that are put off: until the next commit, or for ever."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,12 @@ class InlineWork:
             work()
         except Exception:  # As the real one: the commit stands whatever happens here.
             return
+
+    def soon(self, of: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float) -> None:
+        self.submit(what, work)
+
+    def hurry(self, of: str | None = None) -> None:
+        return
 
     def wait(self) -> None:
         return

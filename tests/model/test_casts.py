@@ -19,9 +19,11 @@ from cm_delta_dagster.errors import (
 from tests.model.casts import (
     HOUR_MS,
     MODES,
+    busy_writer,
     cast,
     checkpointer,
     chooser,
+    creates,
     creation,
     creator,
     creator_with_rows,
@@ -30,6 +32,7 @@ from tests.model.casts import (
     overwriter,
     publisher,
     reader,
+    rival,
     row,
     staged_cleaner,
     stages,
@@ -37,7 +40,7 @@ from tests.model.casts import (
 )
 from tests.model.explorer import Cast, Counts, Explorer
 from tests.model.observation import Chosen, Cleaned, Created, Read, Wrote
-from tests.model.runs import SETTINGS
+from tests.model.runs import SETTINGS, SHIPPED
 
 Tell = Callable[[str], None]
 EACH_MODE = pytest.mark.parametrize("mode", MODES)
@@ -161,6 +164,46 @@ def test_a_cleaner_of_the_log_takes_nothing_that_a_writer_or_reader_needs(mode: 
     explorer = explore(replace(cleaned, observer=historian(kept=2)), tell)
     assert versions_read(explorer) == {(2, 2), (2, 3), (3, 3)}
     assert all(ended.result.num_files > 1 for ended in explorer.results("cleaner"))
+
+
+@pytest.mark.parametrize(
+    ("crashes", "losses"),
+    [(2, 0), pytest.param(2, 1, marks=[pytest.mark.model_full, pytest.mark.timeout(7200)])],
+)
+def test_a_writer_that_creates_its_file_after_cleanup_was_at_its_version_has_lost(
+    crashes: int, losses: int, tell: Tell
+) -> None:
+    """CM-C3, CM-C5, CLEAN-11: the file of the version that it asked for may have come and gone meanwhile."""
+    members = (writer("a", starts=creates, may_fail=(CommitConflictError,)), rival("x", "y"))
+    limits = {"crashes": crashes, "losses": losses}
+    cleaned = cast("late writer and rival that cleans", *members, mode="put-if-absent", **limits)
+    explorer = explore(replace(cleaned, observer=historian(kept=3)), tell)
+    assert versions_of(explorer, "a") == {1, 2, 3}
+    unknown = {CommitStateUnknownError} if losses else set()
+    assert errors_of(explorer, "a") >= {CommitConflictError, *unknown}
+
+
+@EACH_MODE
+def test_copies_and_late_marks_beside_a_writer_and_a_reader_change_nothing_that_is_read(mode: str, tell: Tell) -> None:
+    """CM-C7, CM-C8, CM-C13, CM-P2, CM-P5: whatever is put off is done by the next commit, by others, or never."""
+    members = (busy_writer("x", "a", settings=SHIPPED), replace(reader(), settings=SHIPPED))
+    explorer = explore(cast("busy writer and reader, as shipped", *members, mode=mode), tell)
+    assert {version for pair in versions_read(explorer) for version in pair} == {0, 1, 2}
+
+
+@UNLIKE_MODES
+def test_copies_and_late_marks_of_two_writers_lose_and_invent_nothing(mode: str, tell: Tell) -> None:
+    """CM-C11, CM-P2, CM-P5, OCC-12"""
+    members = (busy_writer("x", "a", settings=SHIPPED), writer("b", settings=SHIPPED))
+    explorer = explore(cast("busy writer and writer, as shipped", *members, mode=mode), tell)
+    assert (versions_of(explorer, "a"), versions_of(explorer, "b")) == ({2, 3}, {1, 2, 3})
+
+
+def test_a_cleaner_beside_late_marks_takes_nothing_that_the_catalog_serves(tell: Tell) -> None:
+    """CM-P7, CLEAN-8"""
+    members = (busy_writer("x", "a", settings=SHIPPED), staged_cleaner(), publisher())
+    explorer = explore(cast("busy writer, cleaner and publisher", *members, mode="staged", crashes=0), tell)
+    assert {ended.result for ended in explorer.results("cleaner")} >= {Cleaned(0), Cleaned(1)}
 
 
 @EACH_MODE

@@ -97,7 +97,8 @@ class Lake:
         self.client = DeltaClient(
             self.catalog,
             stores=Stores(stores={"memory": self.store}),
-            settings=ClientSettings(retry_initial_seconds=0.001, retry_max_seconds=0.002),
+            # Without copies in the catalog: what happens to files is what the tests are about.
+            settings=ClientSettings(retry_initial_seconds=0.001, retry_max_seconds=0.002, copied_content_bytes=0),
             now_ms=self.clock,
         )
         self._numbers = itertools.count()

@@ -93,6 +93,7 @@ def test_a_commit_published_and_cleaned_but_never_marked_is_marked(lake: Lake, t
     """CM-P5: the answer to the publication was lost, and somebody deleted the staged file too early."""
     lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "set_published_version" else None
     lake.append(table)
+    lake.client.wait_for_background()
     lake.catalog.fails = lambda method, _: None
     (staged,) = [name for name in lake.files(table, STAGED) if name.startswith(f"{7:020d}")]
     lake.memory.delete(path(table, f"{STAGED}/{staged}"))
@@ -229,6 +230,7 @@ def test_a_table_is_sound_whatever_its_commits_are_made_by(lake: Lake, table: Ta
     unmade = mode == "put_if_absent"
     with pytest.raises(CmDeltaError) if unmade else contextlib.nullcontext():
         lake.append(table)
+    lake.client.wait_for_background()
     lake.store.fails = lambda method, argument: None
     assert problems(examined(lake)) == (set() if unmade else {Problem.UNPUBLISHED})
     rename_table(lake.client, identifier="main.test.t", to="main.elsewhere.t")

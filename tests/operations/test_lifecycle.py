@@ -4,9 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import CommitSummary, InactiveState, MaintenanceKind, TableIdentifier
+from cm_delta_dagster.catalog.catalog import (
+    CommitSummary,
+    InactiveState,
+    MaintenanceKind,
+    StagingTable,
+    TableIdentifier,
+)
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CmDeltaError,
     InvalidArgumentError,
@@ -16,14 +23,15 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from cm_delta_dagster.operations.create import TableDesign, create_table_as
 from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.operations.maintenance import require_permission
 from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.operations.purge import plan_purge, purge
+from cm_delta_dagster.operations.purge import plan_purge, purge, purge_abandoned
 from cm_delta_dagster.operations.rename import rename_table
 from cm_delta_dagster.operations.undrop import undrop_table
 from cm_delta_dagster.storage.stores import Stores
-from tests.operations.lake import Lake, broken_storage
+from tests.operations.lake import SCHEMA, Lake, broken_storage
 
 NAME = "main.test.t"
 
@@ -176,13 +184,96 @@ def test_a_table_brought_back_after_the_plan_is_left_alone_even_if_dropped_again
     assert undrop_table(lake.client, identifier=NAME).snapshot().version == 0
 
 
-def test_a_creation_abandoned_in_the_middle_is_purged_after_its_time(lake: Lake) -> None:
-    """CM-D5"""
-    lake.allow(MaintenanceKind.TABLE_PURGE)
-    name = TableIdentifier.parse(NAME)
-    staging = lake.catalog.create_staging_table(name)
+def abandon_creation(lake: Lake, name: str = NAME) -> StagingTable:
+    """What a creator leaves that dies before it registers the name."""
+    staging = lake.catalog.create_staging_table(TableIdentifier.parse(name))
     lake.memory.write(f"{staging.location}/_delta_log/{0:020d}.json", b"{}")
     lake.memory.write(f"{staging.location}/part.parquet", b"rows")
+    return staging
+
+
+def test_the_next_creation_takes_away_what_an_abandoned_one_has_left_long_ago(lake: Lake) -> None:
+    """CM-D5: without anybody's doing, and nothing else goes: neither young creations nor dropped tables."""
+    staging = abandon_creation(lake)
+    dropped = lake.new_table("dropped")
+    drop_table(lake.client, identifier="main.test.dropped")
+    lake.clock.pass_days(6.9)
+    young = abandon_creation(lake)
+    lake.new_table("early")
+    lake.client.wait_for_background()
+    assert len(lake.catalog.inactive_tables()) == 3
+    lake.clock.pass_days(0.2)
+    before = all_objects(lake)
+    made = lake.new_table("late")
+    lake.client.wait_for_background()
+    gone = {location for location in before if location.startswith(f"{staging.location}/")}
+    assert len(gone) == 2
+    assert all_objects(lake) - {f"{made.location}/{name}" for name in lake.files(made)} == before - gone
+    assert {one.table_id for one in lake.catalog.inactive_tables()} == {dropped.table_id, young.table_id}
+    summary = CommitSummary(txn_id="t", in_commit_timestamp=1, operation="CREATE TABLE", data_change=False)
+    with pytest.raises(TableNotFoundError):
+        lake.catalog.register_table(staging.table_id, TableIdentifier.parse(NAME), summary=summary)
+
+
+def test_what_abandoned_creations_left_stays_where_the_policy_denies_its_purge(lake: Lake) -> None:
+    """CM-M5, CM-M6"""
+    abandon_creation(lake)
+    lake.deny(MaintenanceKind.CREATION_PURGE)
+    lake.clock.pass_days(8)
+    before = all_objects(lake)
+    assert purge_abandoned(lake.client) == ()
+    plan = plan_purge(lake.client)
+    assert (plan.candidates, len(plan.denied), all_objects(lake)) == ((), 1, before)
+    lake.allow(MaintenanceKind.CREATION_PURGE)
+    lake.deny(MaintenanceKind.TABLE_PURGE)
+    assert len(purge_abandoned(lake.client)) == 1
+    assert all_objects(lake) == set()
+
+
+def test_what_abandoned_creations_left_in_another_warehouse_is_left_to_its_own_clients(
+    lake: Lake, tmp_path: Path
+) -> None:
+    """CM-D7"""
+    abandon_creation(lake)
+    lake.clock.pass_days(8)
+    before = all_objects(lake)
+    with SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse="memory://lake/w2", now_ms=lake.clock) as catalog:
+        client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.store}), now_ms=lake.clock)
+        assert purge_abandoned(client) == ()
+    assert (all_objects(lake), len(lake.catalog.inactive_tables())) == (before, 1)
+
+
+def test_a_purge_of_a_large_abandoned_creation_goes_on_with_the_next_creations(lake: Lake) -> None:
+    """CM-D5"""
+    staging = abandon_creation(lake)
+    for number in range(1500):
+        lake.memory.write(f"{staging.location}/{number}.parquet", b"")
+    small = abandon_creation(lake, "main.test.z")
+    lake.clock.pass_days(8)
+    assert purge_abandoned(lake.client) == ()
+    assert len(all_objects(lake)) == 1502 + 2 - 1000
+    assert {one.state for one in lake.catalog.inactive_tables()} == {InactiveState.PURGING, InactiveState.STAGING}
+    assert [one.table_id for one in purge_abandoned(lake.client)] == [staging.table_id, small.table_id]
+    assert (all_objects(lake), lake.catalog.inactive_tables()) == (set(), ())
+
+
+def test_a_creation_that_took_so_long_that_it_was_purged_fails_and_leaves_nothing(lake: Lake) -> None:
+    """CM-D5, CM-W5"""
+
+    def write(table: Table) -> None:
+        lake.clock.pass_days(8)
+        assert [one.table_id for one in purge_abandoned(lake.reopened())] == [table.table_id]
+        lake.append(table, "late.parquet")
+
+    with pytest.raises(TableNotFoundError, match="purged"):
+        create_table_as(lake.client, identifier=NAME, design=TableDesign(schema=SCHEMA), write=write)
+    assert (all_objects(lake), lake.catalog.list_tables()) == (set(), ())
+
+
+def test_a_creation_abandoned_in_the_middle_is_purged_after_its_time(lake: Lake) -> None:
+    """CM-D5: in a plan as well, where it shows before it goes."""
+    name = TableIdentifier.parse(NAME)
+    staging = abandon_creation(lake)
     lake.clock.pass_days(6.9)
     assert plan_purge(lake.client).candidates == ()
     lake.clock.pass_days(0.2)

@@ -277,6 +277,32 @@ def test_merges_of_different_partitions_both_stay(build: Callable[..., TableBuil
     assert {(2, "a", 1), (3, "b", 1)} <= set(builder.rows())
 
 
+def test_merges_of_different_partitions_both_stay_if_the_keys_tell_the_partition(
+    build: Callable[..., TableBuilder],
+) -> None:
+    """OCC-8, OCC-9: what a merge reads comes from its source, also if the other's partition lies between its own."""
+    builder = build("id long, p string, v long", "p")
+    builder.append((1, "a", 0), (1, "b", 0), (1, "c", 0))
+    table = Interleaved(
+        builder.table, lambda: merge(builder.table, frame=builder.frame((1, "b", 1), (2, "b", 1)), keys=["id", "p"])
+    )
+    source = builder.frame((1, "a", 2), (2, "c", 2))
+    result = merge(table, frame=source, keys=["id", "p"])  # type: ignore[arg-type]
+    assert result.retries == 1
+    assert builder.rows() == [(1, "a", 2), (1, "b", 1), (1, "c", 0), (2, "b", 1), (2, "c", 2)]
+
+
+def test_merges_of_keys_apart_both_stay_without_any_partition(build: Callable[..., TableBuilder]) -> None:
+    """OCC-8, OCC-9: files whose statistics exclude the keys of the source were not read."""
+    builder = build("id long, v long")
+    builder.append((1, 0), (2, 0))
+    builder.append((101, 0), (102, 0))
+    table = Interleaved(builder.table, lambda: merge(builder.table, frame=builder.frame((1, 1), (3, 1)), keys=["id"]))
+    result = merge(table, frame=builder.frame((102, 2), (103, 2)), keys=["id"])  # type: ignore[arg-type]
+    assert result.retries == 1
+    assert builder.rows() == [(1, 1), (2, 0), (3, 1), (101, 0), (102, 2), (103, 2)]
+
+
 def test_merges_of_one_key_conflict(build: Callable[..., TableBuilder]) -> None:
     """OCC-8, OCC-10: the second insert of one key is not committed."""
     builder = build("id long, v long")

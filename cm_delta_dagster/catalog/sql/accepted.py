@@ -6,7 +6,7 @@ Room: catalog.sql. Functions over an open connection.
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.catalog import RatifiedCommit
-from cm_delta_dagster.catalog.sql.commits import COMMIT_COLUMNS, unknown_table
+from cm_delta_dagster.catalog.sql.commits import COMMIT_COLUMNS, ratified_commit, unknown_table
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, TABLES
 
 _ACCEPTED = (
@@ -32,15 +32,4 @@ def accepted_commits(connection: sa.Connection, table_id: str, *, start: int, en
     rows = connection.execute(_ACCEPTED, {"of_table": table_id, "first": start, "last": end}).all()
     if not rows and connection.execute(_KNOWN, {"of_table": table_id}).first() is None:
         raise unknown_table(table_id)
-    return tuple(
-        RatifiedCommit(
-            version=row.version,
-            file_name=row.file_name,
-            file_size=row.file_size,
-            file_modification_time=row.file_modification_time,
-            txn_id=row.txn_id,
-            in_commit_timestamp=row.in_commit_timestamp,
-            content=row.content,
-        )
-        for row in rows
-    )
+    return tuple(ratified_commit(row) for row in rows)

@@ -1,8 +1,8 @@
 """``SqlCatalog``: the catalog seam over one SQL database.
 
 Room: catalog.sql. Headings "Catalog-managed tables", "Maintenance operations". This module puts each operation into its
-transaction; what the operation does is in ``tables``, ``lifecycle``, ``commits``, ``policies``,
-``maintenance``, ``pins`` and ``feed``.
+transaction; what the operation does is in ``tables``, ``lifecycle``, ``commits``, ``definitions``,
+``policies``, ``maintenance``, ``pins`` and ``feed``.
 """
 
 import time
@@ -17,6 +17,7 @@ from cm_delta_dagster.catalog.catalog import (
     FeedPage,
     HeldByAnother,
     InactiveTable,
+    InitialCommit,
     MaintenanceDecision,
     MaintenanceKind,
     MaintenanceRule,
@@ -32,6 +33,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRul
 from cm_delta_dagster.catalog.sql import accepted, commits, feed, lifecycle, maintenance, names, pins, policies, tables
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions import Metadata, Protocol
 
 
 def _clock_ms() -> int:
@@ -90,17 +92,38 @@ class SqlCatalog:
             lambda connection: tables.create_staging_table(connection, identifier, warehouse=warehouse, now_ms=now_ms)
         )
 
-    def register_table(self, table_id: str, identifier: TableIdentifier, *, summary: CommitSummary) -> TableEntry:
+    def register_table(
+        self,
+        table_id: str,
+        identifier: TableIdentifier,
+        *,
+        summary: CommitSummary,
+        initial: InitialCommit | None = None,
+    ) -> TableEntry:
         """Give the staging table its name. Raises TableAlreadyExistsError, TableNotFoundError."""
         names.check_identifier(identifier)
         now_ms = self._now_ms()
         return self._database.write(
-            lambda connection: tables.register_table(connection, table_id, identifier, summary=summary, now_ms=now_ms)
+            lambda connection: tables.register_table(
+                connection, table_id, identifier, summary=summary, initial=initial, now_ms=now_ms
+            )
         )
 
     def load_table(self, identifier: TableIdentifier) -> TableEntry:
         """Resolve a name, in one statement. Raises TableNotFoundError."""
         return self._database.read(lambda connection: tables.load_table(connection, identifier))
+
+    def load_table_by_id(self, table_id: str) -> TableEntry:
+        """The same for an id, in one statement. Raises TableNotFoundError."""
+        return self._database.read(lambda connection: tables.load_table_by_id(connection, table_id))
+
+    def set_definition(self, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol) -> bool:
+        """What the log says, unless there is a later version by now. Raises TableNotFoundError."""
+        return self._database.write(
+            lambda connection: tables.set_definition(
+                connection, table_id, version=version, metadata=metadata, protocol=protocol
+            )
+        )
 
     def drop_table(self, identifier: TableIdentifier, *, table_id: str | None = None) -> None:
         """Free the name; log and data stay. Raises TableNotFoundError."""
@@ -174,11 +197,13 @@ class SqlCatalog:
         return self._database.read(policies.rules)
 
     def get_ratified_commits(
-        self, table_id: str, *, start: int | None = None, end: int | None = None
+        self, table_id: str, *, start: int | None = None, end: int | None = None, kept_from: int | None = None
     ) -> RatifiedCommits:
-        """Unpublished ratified commits in the inclusive range, and the head. Raises TableNotFoundError."""
+        """Unpublished ratified commits in the inclusive range, and the head, in one statement. Raises TableNotFoundError."""
         return self._database.read(
-            lambda connection: commits.get_ratified_commits(connection, table_id, start=start, end=end)
+            lambda connection: commits.get_ratified_commits(
+                connection, table_id, start=start, end=end, kept_from=kept_from
+            )
         )
 
     def accepted_commits(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:

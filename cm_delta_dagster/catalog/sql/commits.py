@@ -5,24 +5,30 @@ Room: catalog.sql. Functions over an open connection; the transaction around the
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.catalog import (
+    KEPT_COMMITS,
+    KEPT_CONTENT_BYTES,
     CommitOutcome,
     CommitPolicyChanged,
     CommitProposal,
     CommitSummary,
+    InitialCommit,
     Ratified,
     RatifiedCommit,
     RatifiedCommits,
     VersionTaken,
 )
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.sql import definitions
 from cm_delta_dagster.catalog.sql.policies import EFFECTIVE_POLICY
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, FEED_COUNTER, TABLES
 from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.protocol import log_files
 
 COMMIT_COLUMNS = (
     COMMITS.c.version,
@@ -31,6 +37,7 @@ COMMIT_COLUMNS = (
     COMMITS.c.file_modification_time,
     COMMITS.c.txn_id,
     COMMITS.c.in_commit_timestamp,
+    COMMITS.c.mode,
     COMMITS.c.content,
 )
 
@@ -40,9 +47,10 @@ _HEAD_COLUMNS = (
     TABLES.c.published_version,
     TABLES.c.latest_data_version,
     TABLES.c.latest_in_commit_timestamp,
+    TABLES.c.content_from,
     EFFECTIVE_POLICY,
 )
-_LOCKED_HEAD = sa.select(*_HEAD_COLUMNS).where(_THE_TABLE).with_for_update()
+LOCKED_HEAD = sa.select(*_HEAD_COLUMNS).where(_THE_TABLE).with_for_update()
 _ADVANCE = (
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -50,6 +58,8 @@ _ADVANCE = (
         latest_version=sa.bindparam("new_version"),
         latest_data_version=sa.bindparam("new_data_version"),
         latest_in_commit_timestamp=sa.bindparam("new_timestamp"),
+        published_version=sa.bindparam("published"),
+        content_from=sa.bindparam("new_content_from"),
     )
 )
 _NEXT_POSITION = (
@@ -64,15 +74,22 @@ _WINNERS = (
     .where(COMMITS.c.table_id == sa.bindparam("of_table"), COMMITS.c.version >= sa.bindparam("first"))
     .order_by(COMMITS.c.version)
 )
+_KEPT_FROM = sa.bindparam("kept_from", type_=sa.BigInteger)
+_FIRST_KEPT = sa.case((TABLES.c.content_from > _KEPT_FROM, TABLES.c.content_from), else_=_KEPT_FROM)
+# Written as one lower bound, which the index can use.
+_FIRST_SERVED = sa.case((TABLES.c.published_version >= _FIRST_KEPT, _FIRST_KEPT), else_=TABLES.c.published_version + 1)
+_SERVED_CONTENT = sa.case(
+    (sa.or_(COMMITS.c.mode == CommitMode.INLINE.value, COMMITS.c.version >= _KEPT_FROM), COMMITS.c.content)
+).label("content")
 # One statement sees one state of the database: the head and the commits fit together without a transaction.
 _RATIFIED = (
-    sa.select(*_HEAD_COLUMNS, *COMMIT_COLUMNS)
+    sa.select(*_HEAD_COLUMNS, *COMMIT_COLUMNS[:-1], _SERVED_CONTENT)
     .select_from(
         TABLES.outerjoin(
             COMMITS,
             sa.and_(
                 COMMITS.c.table_id == TABLES.c.table_id,
-                COMMITS.c.version > TABLES.c.published_version,
+                COMMITS.c.version >= _FIRST_SERVED,
                 COMMITS.c.version >= sa.bindparam("first"),
                 COMMITS.c.version <= sa.bindparam("last"),
             ),
@@ -95,6 +112,8 @@ _FORGET = (
     .where(
         COMMITS.c.table_id == sa.bindparam("of_table"),
         COMMITS.c.version <= sa.bindparam("published"),
+        COMMITS.c.version
+        < sa.select(TABLES.c.content_from).where(TABLES.c.table_id == sa.bindparam("of_table")).scalar_subquery(),
         COMMITS.c.content.is_not(None),
     )
     .values(content=None)
@@ -102,11 +121,13 @@ _FORGET = (
 _HEAD = sa.select(*_HEAD_COLUMNS).where(_THE_TABLE)
 
 _FIRST_VERSION, _LAST_VERSION = 0, 2**63 - 1
+_SLIDES_BY = 16
+"""Contents are forgotten so many commits at a time, so that few commits pay for it."""
 
 
 def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> CommitOutcome:
     """Compare-and-set of the latest version, under the lock of the table's row."""
-    head = connection.execute(_LOCKED_HEAD, {"of_table": table_id}).one_or_none()
+    head = connection.execute(LOCKED_HEAD, {"of_table": table_id}).one_or_none()
     if head is None:
         raise unknown_table(table_id)
     if proposal.version <= head.latest_version:
@@ -114,22 +135,29 @@ def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *
     policy = CommitPolicy.parse(head.commit_policy)
     if not policy.through_catalog:
         return CommitPolicyChanged(policy=policy)
-    _ratify(connection, table_id, proposal, head, now_ms=now_ms)
-    return Ratified(version=proposal.version, latest_version=proposal.version, published_version=head.published_version)
+    mark = head.published_version if proposal.published_version is None else proposal.published_version
+    if mark > head.latest_version:
+        raise CommitRejectedError(
+            f"Version {proposal.version} of table {table_id} was proposed with the word that version {mark} is published, "
+            f"but the latest ratified version is {head.latest_version}. Publish only what was ratified."
+        )
+    published = max(mark, head.published_version)
+    _ratify(connection, table_id, proposal, head, published=published, now_ms=now_ms)
+    return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
 
 
 def record_published(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int
 ) -> Ratified | VersionTaken:
     """Ratified and published in one, by a file that is there already; under the lock of the table's row."""
-    head = connection.execute(_LOCKED_HEAD, {"of_table": table_id}).one_or_none()
+    head = connection.execute(LOCKED_HEAD, {"of_table": table_id}).one_or_none()
     if head is None:
         raise unknown_table(table_id)
     if proposal.version <= head.latest_version:
         rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
         if rows and rows[0].txn_id == proposal.summary.txn_id:
             return _repeated(proposal, head)
-        return VersionTaken(proposed_version=proposal.version, winners=ratified_commits(head, rows))
+        return VersionTaken(proposed_version=proposal.version, winners=_winners(head, rows))
     policy = CommitPolicy.parse(head.commit_policy)
     if policy.through_catalog or head.published_version != head.latest_version:
         raise CommitRejectedError(
@@ -137,12 +165,13 @@ def record_published(
             f"table are made {policy.kind.value} and it is published up to version {head.published_version} of "
             f"{head.latest_version}. Somebody wrote into its _delta_log without asking the catalog."
         )
-    _ratify(connection, table_id, proposal, head, now_ms=now_ms)
-    set_published_version(connection, table_id, proposal.version)
+    _ratify(connection, table_id, proposal, head, published=proposal.version, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
 
 
-def _ratify(connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, now_ms: int) -> None:
+def _ratify(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, published: int, now_ms: int
+) -> None:
     latest, latest_timestamp = head.latest_version, head.latest_in_commit_timestamp
     if proposal.version > latest + 1:
         raise CommitRejectedError(
@@ -155,12 +184,50 @@ def _ratify(connection: sa.Connection, table_id: str, proposal: CommitProposal, 
             f"{proposal.summary.in_commit_timestamp}, not later than {latest_timestamp} of version {latest}: each has "
             "to be greater than the one before."
         )
-    data_version = proposal.version if proposal.summary.data_change else head.latest_data_version
-    insert_commit(connection, table_id, proposal, data_version=data_version, now_ms=now_ms)
+    content_from = _content_from(proposal, head.content_from)
+    insert_commit(
+        connection,
+        table_id,
+        proposal,
+        data_version=proposal.version if proposal.summary.data_change else head.latest_data_version,
+        published=published,
+        content_from=content_from,
+        now_ms=now_ms,
+    )
+    definitions.record(
+        connection,
+        table_id,
+        metadata=proposal.metadata,
+        protocol=proposal.protocol,
+        version=proposal.version,
+        in_commit_timestamp=proposal.summary.in_commit_timestamp,
+    )
+    moved = published > head.published_version and head.published_version + 1 < content_from
+    if moved or content_from != head.content_from:
+        connection.execute(_FORGET, {"of_table": table_id, "published": published})
+
+
+def _content_from(proposal: CommitProposal, before: int) -> int:
+    """From which version on content is kept beyond publication, once ``proposal`` is ratified.
+
+    A commit without content, or with a large one, ends the row of those that are kept: so it has no gaps, and a table never
+    keeps more than ``KEPT_COMMITS + _SLIDES_BY`` times ``KEPT_CONTENT_BYTES``.
+    """
+    if proposal.content is None or len(proposal.content) > KEPT_CONTENT_BYTES:
+        return proposal.version + 1
+    oldest = proposal.version - KEPT_COMMITS + 1
+    return oldest if oldest - before >= _SLIDES_BY else before
 
 
 def insert_commit(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, data_version: int, now_ms: int
+    connection: sa.Connection,
+    table_id: str,
+    proposal: CommitProposal,
+    *,
+    data_version: int,
+    published: int,
+    content_from: int,
+    now_ms: int,
 ) -> None:
     """Advance the table and write the commit with the next feed position. The caller holds the table's row lock."""
     summary = proposal.summary
@@ -171,6 +238,8 @@ def insert_commit(
             "new_version": proposal.version,
             "new_data_version": data_version,
             "new_timestamp": summary.in_commit_timestamp,
+            "published": published,
+            "new_content_from": content_from,
         },
     )
     position = connection.execute(_NEXT_POSITION).scalar_one()
@@ -197,24 +266,49 @@ def insert_commit(
     )
 
 
-def initial_commit(summary: CommitSummary) -> CommitProposal:
+def insert_initial_commit(
+    connection: sa.Connection, table_id: str, summary: CommitSummary, initial: InitialCommit | None, *, now_ms: int
+) -> None:
     """Version 0, which is published from the start, under its published name."""
-    return CommitProposal(
+    proposal = CommitProposal(
         version=0,
-        file_name=f"{0:020d}.json",
-        file_size=0,
-        file_modification_time=0,
+        file_name=log_files.commit_file_name(0),
+        file_size=0 if initial is None else initial.file_size,
+        file_modification_time=0 if initial is None else initial.file_modification_time,
         summary=summary,
         mode=CommitMode.STAGED,
+        content=None if initial is None or initial.file_size > KEPT_CONTENT_BYTES else initial.content,
     )
+    insert_commit(
+        connection,
+        table_id,
+        proposal,
+        data_version=0,
+        published=0,
+        content_from=_content_from(proposal, 0),
+        now_ms=now_ms,
+    )
+    if initial is not None:
+        definitions.record(
+            connection,
+            table_id,
+            metadata=initial.metadata,
+            protocol=initial.protocol,
+            version=0,
+            in_commit_timestamp=summary.in_commit_timestamp,
+        )
 
 
 def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any) -> CommitOutcome:
     rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
     if rows and rows[0].file_name == proposal.file_name:
         return _repeated(proposal, head)
-    winners = ratified_commits(head, rows)
-    return VersionTaken(proposed_version=proposal.version, winners=winners)
+    return VersionTaken(proposed_version=proposal.version, winners=_winners(head, rows))
+
+
+def _winners(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
+    """Published or not, and with all the content that there is."""
+    return replace(ratified_commits(head, ()), commits=tuple(ratified_commit(row) for row in rows))
 
 
 def _repeated(proposal: CommitProposal, head: Any) -> Ratified:
@@ -227,11 +321,12 @@ def _repeated(proposal: CommitProposal, head: Any) -> Ratified:
 
 
 def get_ratified_commits(
-    connection: sa.Connection, table_id: str, *, start: int | None, end: int | None
+    connection: sa.Connection, table_id: str, *, start: int | None, end: int | None, kept_from: int | None
 ) -> RatifiedCommits:
     """The served commits in the range, and the table's head, from one statement."""
     parameters = {
         "of_table": table_id,
+        "kept_from": _LAST_VERSION if kept_from is None else kept_from,
         "first": _FIRST_VERSION if start is None else start,
         "last": _LAST_VERSION if end is None else end,
     }
@@ -243,29 +338,34 @@ def get_ratified_commits(
 
 def ratified_commits(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
     """The answer's value; rows of an outer join without a commit are left out."""
+    found = [ratified_commit(row) for row in rows if row.version is not None]
+    mark = head.published_version
     return RatifiedCommits(
         latest_version=head.latest_version,
-        published_version=head.published_version,
+        published_version=mark,
         latest_data_version=head.latest_data_version,
-        commits=tuple(
-            RatifiedCommit(
-                version=row.version,
-                file_name=row.file_name,
-                file_size=row.file_size,
-                file_modification_time=row.file_modification_time,
-                txn_id=row.txn_id,
-                in_commit_timestamp=row.in_commit_timestamp,
-                content=row.content,
-            )
-            for row in rows
-            if row.version is not None
-        ),
+        commits=tuple(commit for commit in found if commit.version > mark),
         commit_policy=CommitPolicy.parse(head.commit_policy),
+        kept=tuple(commit for commit in found if commit.version <= mark and commit.content is not None),
+    )
+
+
+def ratified_commit(row: Any) -> RatifiedCommit:
+    """The value of ``COMMIT_COLUMNS``."""
+    return RatifiedCommit(
+        version=row.version,
+        file_name=row.file_name,
+        file_size=row.file_size,
+        file_modification_time=row.file_modification_time,
+        txn_id=row.txn_id,
+        in_commit_timestamp=row.in_commit_timestamp,
+        content=row.content,
+        mode=CommitMode(row.mode),
     )
 
 
 def set_published_version(connection: sa.Connection, table_id: str, version: int) -> None:
-    """Forwards only, and only up to the latest version; then the content of inline commits is in ``_delta_log``."""
+    """Forwards only, and only up to the latest version; then every content up to there is in ``_delta_log`` too."""
     if connection.execute(_PUBLISH, {"of_table": table_id, "published": version}).rowcount:
         connection.execute(_FORGET, {"of_table": table_id, "published": version})
         return

@@ -8,11 +8,12 @@ the first file goes, and there is no way back.
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.catalog import InactiveState, InactiveTable, TableEntry, TableIdentifier
-from cm_delta_dagster.catalog.sql import tables
+from cm_delta_dagster.catalog.sql import definitions, maintenance, tables
 from cm_delta_dagster.catalog.sql.commits import unknown_table
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
+    DEFINITIONS,
     DROPPED,
     MAINTENANCE_CLAIMS,
     PURGED,
@@ -65,15 +66,18 @@ def undrop_table(connection: sa.Connection, table_id: str) -> TableEntry:
 
 
 def rename_table(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> TableEntry:
-    """Another name for an active table; nothing else changes."""
+    """Another name for an active table, which stays denied what it was denied under the old one."""
     row = _locked(connection, table_id)
     if row.state != ACTIVE:
         raise unknown_table(table_id)
-    if tables.identifier_of(row) != identifier:
+    before = tables.identifier_of(row)
+    if before != identifier:
         try:
             connection.execute(_RENAME, {"of_table": table_id, **tables.name_parameters(identifier)})
         except sa.exc.IntegrityError as error:
             raise tables.name_taken(identifier) from error
+        definitions.change_etag(connection, table_id)
+        maintenance.carry_denials(connection, before, identifier)
     return tables.load_table(connection, identifier)
 
 
@@ -104,6 +108,7 @@ def begin_purge(
         location=table.location,
         state=InactiveState.PURGING,
         since_ms=table.since_ms,
+        registered=table.registered,
     )
 
 
@@ -116,7 +121,7 @@ def finish_purge(connection: sa.Connection, table_id: str) -> None:
         raise PurgeRefusedError(
             f"The purge of table {table_id} cannot end: it is {_said(row.state)} and was never begun. Nothing was changed."
         )
-    for dependent in (MAINTENANCE_CLAIMS, VERSION_PINS):
+    for dependent in (MAINTENANCE_CLAIMS, VERSION_PINS, DEFINITIONS):
         connection.execute(sa.delete(dependent).where(dependent.c.table_id == table_id))
     if connection.execute(_HAS_COMMITS, {"of_table": table_id}).first() is None:
         connection.execute(sa.delete(TABLES).where(TABLES.c.table_id == table_id))
@@ -164,6 +169,7 @@ def _inactive(row: sa.Row[tuple[object, ...]]) -> InactiveTable:
         location=row.location,
         state=InactiveState(row.state),
         since_ms=row.reserved_ms if row.dropped_ms is None else row.dropped_ms,
+        registered=row.created_ms is not None,
     )
 
 

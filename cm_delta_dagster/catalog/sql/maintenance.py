@@ -54,6 +54,16 @@ def remove_rule(connection: sa.Connection, scope: str, kind: MaintenanceKind) ->
     )
 
 
+def carry_denials(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
+    """Deny under the new name what a rule for the table's old name denies: a rename permits nothing."""
+    denials = _RULES.where(MAINTENANCE_RULES.c.scope == str(before), MAINTENANCE_RULES.c.allowed.is_(False))
+    for row in connection.execute(denials).all():
+        reason = f"denied as {before} before its rename{f': {row.reason}' if row.reason else ''}"
+        set_rule(
+            connection, MaintenanceRule(scope=str(after), kind=MaintenanceKind(row.kind), allowed=False, reason=reason)
+        )
+
+
 def rules(connection: sa.Connection) -> tuple[MaintenanceRule, ...]:
     """Every rule, by scope and kind."""
     found = (

@@ -9,9 +9,9 @@ import unicodedata
 
 from cm_delta_dagster.catalog.catalog import CommitProposal, TableIdentifier
 from cm_delta_dagster.catalog.commit_policy import CommitMode
-from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError
+from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError, InvalidArgumentError
 from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.action_json import decode_commit_info
+from cm_delta_dagster.protocol.action_json import decode_commit, decode_commit_info, encode_action
 
 _MAX_NAME_LENGTH = 120
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
@@ -44,8 +44,11 @@ def _check_part(part: str, *, of: str) -> None:
 
 def checked_warehouse(warehouse: str) -> str:
     """The warehouse as an absolute location without trailing slash. Raises InvalidArgumentError."""
-    location = f"file://{os.path.abspath(warehouse)}" if "://" not in warehouse and warehouse else warehouse
-    location = location.rstrip("/")
+    location = warehouse
+    if warehouse and "://" not in warehouse and not warehouse.startswith("file:/"):
+        location = f"file://{os.path.abspath(warehouse)}"
+    # Unity Catalog and its clients write local locations with three slashes, and compare them as texts.
+    location = re.sub(r"^file:(?://(?:localhost)?)?/(?!/)", "file:///", location).rstrip("/")
     if "%" in location or ".." in location.split("/") or not location or location.endswith(":"):
         raise InvalidArgumentError(
             f"{warehouse!r} cannot be the warehouse: give an absolute location such as s3://bucket/warehouse, without "
@@ -63,24 +66,25 @@ def check_proposal(proposal: CommitProposal) -> None:
             f"{proposal.version:020d}.<uuid>.json, a bare name inside _delta_log/_staged_commits."
         )
     _check_txn_id(proposal)
-    if proposal.mode is CommitMode.INLINE:
-        _check_content(proposal)
-    elif proposal.mode is not CommitMode.STAGED or proposal.content is not None:
+    if proposal.mode is CommitMode.PUT_IF_ABSENT:
         raise CommitRejectedError(
-            f"Version {proposal.version} was proposed as {proposal.mode.value}"
-            f"{'' if proposal.content is None else ' with content'}; a proposal is staged without content or inline with it."
+            f"Version {proposal.version} was proposed as {proposal.mode.value}; a proposal is staged or inline."
         )
+    if proposal.mode is CommitMode.INLINE or proposal.content is not None:
+        _check_content(proposal)
 
 
 def check_published(proposal: CommitProposal) -> None:
     """What can be seen of a commit that was made by creating its published file. Raises CommitRejectedError."""
     right = log_files.commit_file_name(proposal.version)
-    if proposal.mode is not CommitMode.PUT_IF_ABSENT or proposal.content is not None or proposal.file_name != right:
+    if proposal.mode is not CommitMode.PUT_IF_ABSENT or proposal.file_name != right:
         raise CommitRejectedError(
             f"Version {proposal.version} was reported as published under the name {proposal.file_name!r}, "
-            f"{proposal.mode.value}; it must be {right}, put_if_absent and without content."
+            f"{proposal.mode.value}; it must be {right} and put_if_absent."
         )
     _check_txn_id(proposal)
+    if proposal.content is not None:
+        _check_content(proposal)
 
 
 def _check_txn_id(proposal: CommitProposal) -> None:
@@ -103,8 +107,23 @@ def _check_content(proposal: CommitProposal) -> None:
             f"the txnId {summary.txn_id} and the in-commit timestamp {summary.in_commit_timestamp}, and its content says "
             f"{info.txn_id} and {info.in_commit_timestamp}"
         )
+    elif not _tells_definition(proposal, content):
+        wrong = "content whose protocol or metadata is not what is told beside it"
     else:
         return
     raise CommitRejectedError(
-        f"Version {proposal.version} was proposed inline with {wrong}. Nothing was ratified; propose the commit as it is."
+        f"Version {proposal.version} was proposed {proposal.mode.value} with {wrong}. Nothing was ratified; propose the commit "
+        "as it is."
     )
+
+
+def _tells_definition(proposal: CommitProposal, content: bytes) -> bool:
+    """Whether what the commit sets is what the proposal says of it; text within statistics has its quotes escaped."""
+    if b'"metaData"' not in content and b'"protocol"' not in content:
+        return True
+    try:
+        actions = decode_commit(content, version=proposal.version)
+    except CorruptLogError:
+        return False
+    sets = ((actions.metadata, proposal.metadata), (actions.protocol, proposal.protocol))
+    return all(own is None or (told is not None and encode_action(own) == encode_action(told)) for own, told in sets)

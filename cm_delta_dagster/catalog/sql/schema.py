@@ -32,11 +32,28 @@ TABLES = sa.Table(
     sa.Column("dropped_ms", sa.BigInteger),
     sa.Column("commit_policy", sa.Text),
     sa.Column("barrier_after", sa.BigInteger),
+    sa.Column("content_from", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("etag", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
 """One row for each reservation. ``latest_version`` and ``published_version`` are -1 while staging.
 
 ``commit_policy`` is the table's own, NULL where a wider scope decides. While it is switching away from put-if-absent,
-``barrier_after`` is the version after which the barrier has to come.
+``barrier_after`` is the version after which the barrier has to come. Every published commit from ``content_from`` on has its
+content in ``COMMITS``, and none below has. ``etag`` counts the changes of name and definition.
+"""
+
+DEFINITIONS = sa.Table(
+    "cm_delta_definitions",
+    METADATA,
+    sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
+    sa.Column("metadata", sa.Text),
+    sa.Column("protocol", sa.Text),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("in_commit_timestamp", sa.BigInteger, nullable=False),
+)
+"""The newest metaData and protocol action of each table, as lines of a commit; NULL where the catalog was never told.
+
+Apart from ``TABLES``, whose row is written by every commit.
 """
 
 sa.Index(
@@ -71,7 +88,8 @@ COMMITS = sa.Table(
 )
 """Every ratified commit, kept for the feed. Those above the table's ``published_version`` are served to readers.
 
-``content`` is that of an inline commit until it is published.
+``content`` is that of an inline commit until it is published, and that of small ones of any mode while they are among the
+newest.
 """
 
 sa.Index(

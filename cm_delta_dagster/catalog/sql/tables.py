@@ -5,21 +5,25 @@ touched.
 """
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import CommitSummary, StagingTable, TableEntry, TableIdentifier
-from cm_delta_dagster.catalog.sql import commits, policies
+from cm_delta_dagster.catalog.catalog import CommitSummary, InitialCommit, StagingTable, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.sql import commits, definitions, policies
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
+    DEFINITIONS,
     DROPPED,
     MAINTENANCE_CLAIMS,
     STAGING,
     TABLES,
 )
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
+from cm_delta_dagster.protocol.actions import Metadata, Protocol
 
 _NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
 _OF_NAME = sa.and_(
@@ -29,21 +33,31 @@ _OF_NAME = sa.and_(
     TABLES.c.state == ACTIVE,
 )
 _HOLDER = sa.select(TABLES.c.table_id).where(_OF_NAME)
-_LOAD = (
+_ENTRY = (
     sa.select(
         *(column for column in TABLES.c if column.name != "commit_policy"),
         policies.EFFECTIVE_POLICY,
-        *commits.COMMIT_COLUMNS,
+        *commits.COMMIT_COLUMNS[:-1],
+        sa.case((COMMITS.c.mode == CommitMode.INLINE.value, COMMITS.c.content)).label("content"),
+        *definitions.COLUMNS,
     )
     .select_from(
         TABLES.outerjoin(
             COMMITS,
             sa.and_(COMMITS.c.table_id == TABLES.c.table_id, COMMITS.c.version > TABLES.c.published_version),
+        ).outerjoin(
+            DEFINITIONS,
+            sa.and_(
+                DEFINITIONS.c.table_id == TABLES.c.table_id,
+                # A long schema comes with the last row only.
+                sa.or_(COMMITS.c.version.is_(None), COMMITS.c.version == TABLES.c.latest_version),
+            ),
         )
     )
-    .where(_OF_NAME)
     .order_by(COMMITS.c.version)
 )
+_LOAD = _ENTRY.where(_OF_NAME)
+_LOAD_BY_ID = _ENTRY.where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
 LOCKED = sa.select(TABLES).where(TABLES.c.table_id == sa.bindparam("of_table")).with_for_update()
 _ACTIVATE = (
     sa.update(TABLES)
@@ -96,7 +110,13 @@ def create_staging_table(
 
 
 def register_table(
-    connection: sa.Connection, table_id: str, identifier: TableIdentifier, *, summary: CommitSummary, now_ms: int
+    connection: sa.Connection,
+    table_id: str,
+    identifier: TableIdentifier,
+    *,
+    summary: CommitSummary,
+    initial: InitialCommit | None,
+    now_ms: int,
 ) -> TableEntry:
     """The name and version 0 in one transaction; the unique index over active names decides between rivals."""
     row = connection.execute(LOCKED, {"of_table": table_id}).one_or_none()
@@ -117,7 +137,7 @@ def register_table(
     except sa.exc.IntegrityError as error:
         raise name_taken(identifier) from error
     policies.adopt(connection, table_id)
-    commits.insert_commit(connection, table_id, commits.initial_commit(summary), data_version=0, now_ms=now_ms)
+    commits.insert_initial_commit(connection, table_id, summary, initial, now_ms=now_ms)
     return load_table(connection, identifier)
 
 
@@ -126,14 +146,48 @@ def load_table(connection: sa.Connection, identifier: TableIdentifier) -> TableE
     rows = connection.execute(_LOAD, name_parameters(identifier)).all()
     if not rows:
         raise _no_such_name(identifier)
-    head = rows[0]
+    return _entry(rows)
+
+
+def load_table_by_id(connection: sa.Connection, table_id: str) -> TableEntry:
+    """The same, whatever the name is."""
+    rows = connection.execute(_LOAD_BY_ID, {"of_table": table_id}).all()
+    if not rows:
+        raise commits.unknown_table(table_id)
+    return _entry(rows)
+
+
+def _entry(rows: Sequence[Any]) -> TableEntry:
+    head = rows[-1]
     return TableEntry(
-        identifier=identifier,
+        identifier=identifier_of(head),
         table_id=head.table_id,
         location=head.location,
         ratified=commits.ratified_commits(head, rows),
         created_ms=head.created_ms,
+        etag=definitions.etag(head),
+        definition=definitions.definition(head),
     )
+
+
+def set_definition(
+    connection: sa.Connection, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol
+) -> bool:
+    """Under the lock of the table's row, so that no commit comes between the comparison of versions and the change."""
+    head = connection.execute(commits.LOCKED_HEAD, {"of_table": table_id}).one_or_none()
+    if head is None:
+        raise commits.unknown_table(table_id)
+    if head.latest_version != version:
+        return False
+    definitions.record(
+        connection,
+        table_id,
+        metadata=metadata,
+        protocol=protocol,
+        version=version,
+        in_commit_timestamp=head.latest_in_commit_timestamp,
+    )
+    return True
 
 
 def drop_table(

