@@ -11,6 +11,7 @@ import functools
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -31,11 +32,19 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundWork:
-    """One thread for work that nobody waits for, work that is put off, and a way to wait for all of it."""
+    """One thread for work that nobody waits for, work that is put off, and a way to wait for all of it.
+
+    A forked child begins anew: what the parent has arranged is the parent's.
+    """
 
     def __init__(self) -> None:
-        self._delayed: dict[tuple[int, str, Hashable], Callable[[], None]] = {}
-        self._timers: dict[threading.Timer, tuple[int, str, Hashable]] = {}
+        self.begin_anew()
+        _LIVING.add(self)
+
+    def begin_anew(self) -> None:
+        """Without threads, locks and work of before, which after a fork nobody here would ever end."""
+        self._delayed: dict[tuple[str, Hashable], Callable[[], None]] = {}
+        self._timers: dict[threading.Timer, tuple[str, Hashable]] = {}
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cm-delta-after-commit")
         self._pending: set[Future[None]] = set()
         self._lock = threading.Lock()
@@ -54,19 +63,19 @@ class BackgroundWork:
         Args:
             of: what it belongs to, for :meth:`hurry`.
         """
-        own = (os.getpid(), of, key)  # After a fork the parent's timers are not the child's.
+        own = (of, key)
         with self._lock:
             if own in self._delayed:
                 return
             timer = threading.Timer(seconds, self._run_delayed, (own,))
+            timer.start()  # Where no thread can be had, nothing is left behind that would wait for it.
             self._delayed[own] = lambda: _guarded(what, work)
             self._timers[timer] = own
-            timer.start()
 
     def hurry(self, of: str | None = None) -> None:
         """Do at once what was put off for ``of``, or for anything, and return when it is done."""
         with self._lock:
-            found = {timer: own for timer, own in self._timers.items() if of is None or own[1] == of}
+            found = {timer: own for timer, own in self._timers.items() if of is None or own[0] == of}
         for timer, own in found.items():
             timer.cancel()
             self._run_delayed(own)
@@ -76,9 +85,9 @@ class BackgroundWork:
             for timer in found:
                 self._timers.pop(timer, None)
 
-    def _run_delayed(self, own: tuple[int, str, Hashable]) -> None:
+    def _run_delayed(self, own: tuple[str, Hashable]) -> None:
         with self._lock:
-            work = self._delayed.pop(own, None) if own[0] == os.getpid() else None
+            work = self._delayed.pop(own, None)
         if work is not None:
             work()
         with self._lock:
@@ -126,8 +135,7 @@ class AfterCommit:
         self._background = background
         self._remember = remember
         self._delay_seconds = delay_seconds
-        self._lock = threading.Lock()
-        self._settling = threading.Lock()
+        self.begin_anew()
         # Under the lock: versions up to which _delta_log reaches, and up to which the catalog was told; inline commits
         # of this handle that are not published, and where they belong.
         self._published, self._told = -1, -1
@@ -136,6 +144,12 @@ class AfterCommit:
         self._table: tuple[str, str] = ("", "")
         self._checksum: VersionChecksum | None = None
         self._checksum_version = -1
+        _LIVING.add(self)
+
+    def begin_anew(self) -> None:
+        """Without the locks of before, which after a fork a thread of the parent may hold for ever."""
+        self._lock = threading.Lock()
+        self._settling = threading.Lock()
 
     def ratified(
         self, snapshot: Snapshot, own: CommitActions, *, data: bytes, mode: CommitMode, outcome: Ratified
@@ -306,3 +320,15 @@ class AfterCommit:
         if published >= snapshot.version:
             current = replace(snapshot, published_version=snapshot.version)
             write_checkpoint(self._store, current, now_ms=self.now_ms())
+
+
+_LIVING: "weakref.WeakSet[BackgroundWork | AfterCommit]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for one in tuple(_LIVING):
+        one.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -221,18 +221,7 @@ class _CreationCommitter:
         attempt = 1
         while True:
             try:
-                return table.catalog.register_table(table.table_id, table.identifier, summary=summary, initial=initial)
-            except (TableAlreadyExistsError, TableNotFoundError) as error:
-                # The name is another's, or the reservation was purged. After an unanswered request the files stay: it may
-                # still be under way, or the table was there meanwhile.
-                if attempt == 1:
-                    discard_below(table.store, table.location)
-                elif isinstance(error, TableNotFoundError):
-                    raise CommitStateUnknownError(
-                        f"The catalog did not answer whether {table.identifier} was registered, and does not know the table "
-                        f"now: it was purged, or dropped again ({error}). Nothing was deleted."
-                    ) from error
-                raise
+                return self._ask(summary, initial, is_first=attempt == 1)
             except CatalogUnavailableError as error:
                 if attempt >= settings.max_resolve_attempts:
                     raise CommitStateUnknownError(
@@ -243,3 +232,24 @@ class _CreationCommitter:
                 _log.warning("No answer to the registration of %s: %s", table.identifier, error)
             time.sleep(min(settings.retry_max_seconds, settings.retry_initial_seconds * 2**attempt))
             attempt += 1
+
+    def _ask(self, summary: CommitSummary, initial: InitialCommit, *, is_first: bool) -> TableEntry:
+        table = self._table
+        try:
+            return table.catalog.register_table(table.table_id, table.identifier, summary=summary, initial=initial)
+        except (TableAlreadyExistsError, TableNotFoundError) as error:
+            # The name is another's, or the reservation was purged. After an unanswered request the files stay: it may
+            # still be under way, or the table was there meanwhile.
+            if is_first:
+                discard_below(table.store, table.location)
+                raise
+            try:
+                return table.catalog.load_table_by_id(table.table_id)  # It was registered, and renamed since.
+            except TableNotFoundError:
+                pass
+            if isinstance(error, TableNotFoundError):
+                raise CommitStateUnknownError(
+                    f"The catalog did not answer whether {table.identifier} was registered, and does not know the table "
+                    f"now: it was purged, or dropped again ({error}). Nothing was deleted."
+                ) from error
+            raise

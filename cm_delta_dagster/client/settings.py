@@ -27,7 +27,7 @@ class ClientSettings:
     """
 
     max_commit_attempts: int = 30
-    retry_initial_seconds: float = 0.02
+    retry_initial_seconds: float = 0.01
     retry_max_seconds: float = 2.0
     max_resolve_attempts: int = 6
     incremental_refresh_limit: int = 200

@@ -252,12 +252,14 @@ def _deletes_of_read(pending: PendingCommit, winner: CommitActions, location: st
 
 
 def _suspects(pending: PendingCommit, removes: pa.Table) -> pa.Table:
-    """Removed files that may have been read, as far as the removes tell; a remove that does not name its partition may
-    have been of any (FILE-9).
+    """Removed files that may have been read, as far as the removes tell; a remove that does not name its partition, or
+    not whole, may have been of any (FILE-9).
     """
-    named = pc.and_(
-        pc.fill_null(removes.column("extendedFileMetadata"), False), pc.is_valid(removes.column("partitionValues"))
-    )
+    values = removes.column("partitionValues")
+    named = pc.and_(pc.fill_null(removes.column("extendedFileMetadata"), False), pc.is_valid(values))
+    for column in pending.partition_columns:
+        # All occurrences: the first one of a key whose value is NULL looks like that of a key that is not there.
+        named = pc.and_(named, pc.is_valid(pc.map_lookup(values, query_key=column, occurrence="all")))
     adds = _as_adds(removes)
     suspect = pc.invert(named)
     for predicate in pending.read_set.predicates:

@@ -88,7 +88,7 @@ def parse_uniform(
             return None
         values = [_values(slot, column) for slot, column in zip(layout.slots, texts, strict=True)]
         rows = _assembled(layout, values, schema, len(lines))
-    except pa.ArrowException:
+    except (pa.ArrowException, UnicodeEncodeError):  # The latter for half a surrogate pair.
         return None
     taken = np.zeros(len(starts), dtype=bool)
     taken[lines] = True
@@ -96,19 +96,14 @@ def parse_uniform(
 
 
 def _layout_of(line: bytes, action: str, schema: pa.Schema) -> _Layout | None:
-    try:
-        fields = json.loads(line)[action]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    actions = object_without_twins(line)
+    if actions is None or len(actions) != 1 or not isinstance(fields := actions.get(action), dict):
         return None
-    texts, slots, lengths, previous = [], [], [], 0
-    seen: set[tuple[str, ...]] = set()
     tokens = json_leaves(line)
     if tokens is None:
         return None
+    texts, slots, lengths, previous = [], [], [], 0
     for path, token, start in tokens:
-        if path in seen or path[0] != action:
-            return None
-        seen.add(path)
         slot = _slot_of(path[1:], token, schema)
         if slot is None:
             continue
@@ -122,6 +117,12 @@ def _layout_of(line: bytes, action: str, schema: pa.Schema) -> _Layout | None:
     if any(fields.get(name) is not None and not isinstance(fields[name], kind) for name, kind in _constants(schema)):
         return None
     constants = {name: fields.get(name) for name in schema.names}
+    found = {(slot.field, slot.key) for slot in slots}
+    for field in schema:
+        # Other values of a map than texts and null are for a parser to judge.
+        values = (constants[field.name] or {}) if pa.types.is_map(field.type) else {}
+        if any(value is not None and (field.name, key) not in found for key, value in values.items()):
+            return None
     return _Layout((*texts, line[previous:]), tuple(slots), tuple(lengths), constants)
 
 
@@ -138,8 +139,24 @@ def _constants(schema: pa.Schema) -> Iterator[tuple[str, type]]:
             yield field.name, int
 
 
+def object_without_twins(text: bytes) -> dict[str, Any] | None:
+    """The JSON object ``text``; None for anything else, and where a key stands twice in it or in an object within it."""
+
+    def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(members)
+        if len(found) != len(members):
+            raise ValueError("a key stands twice")
+        return found
+
+    try:
+        value = json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def json_leaves(line: bytes) -> list[tuple[tuple[str, ...], bytes, int]] | None:
-    """Keys, text and place of each value of a line that is no object; None for a line that has more than objects in it."""
+    """Keys, text and place of each value of a JSON object that is no object; None for one that has more than objects in it."""
     found: list[tuple[tuple[str, ...], bytes, int]] = []
     path: list[str] = []
     position, is_key = 0, False

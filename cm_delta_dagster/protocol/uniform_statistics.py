@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from cm_delta_dagster.protocol.uniform_json import json_leaves
+from cm_delta_dagster.protocol.uniform_json import json_leaves, object_without_twins
 
 MIN_TEXTS = 256
 """Fewer texts are parsed in no time."""
@@ -269,7 +269,7 @@ class _Shape:
     @classmethod
     def of(cls, text: bytes, wanted: Mapping[_Path, pa.DataType]) -> "_Shape | None":
         """The shape of one text; None if it is no plain JSON, or has a value of another kind than wanted."""
-        if not _is_object_without_twins(text):
+        if object_without_twins(text) is None:
             return None
         tokens = json_leaves(text)
         if tokens is None:
@@ -309,21 +309,6 @@ class _Shape:
         fine |= (letters >= _SPACE) & (letters != _QUOTE) & (letters != _BACKSLASH) & self.plain
         answer: np.ndarray = fine.all(axis=1)
         return answer
-
-
-def _is_object_without_twins(text: bytes) -> bool:
-    """Whether ``text`` is a JSON object in which no key stands twice."""
-
-    def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(members)
-        if len(found) != len(members):
-            raise ValueError("a key stands twice")
-        return found
-
-    try:
-        return isinstance(json.loads(text, object_pairs_hook=unique), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _is_kind(text: bytes, leaves: Mapping[_Path, tuple[int, int]], path: _Path, kind: pa.DataType) -> bool:

@@ -4,7 +4,8 @@ A directory is handed over whole only if its listing proves that nothing else li
 decided elsewhere; this module loads what the files hold.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -40,9 +41,8 @@ _OPTIONS: Mapping[str, str] = {
     "ignoreCorruptFiles": "false",
     "recursiveFileLookup": "false",
     "mergeSchema": "false",
-    # File names are names, not patterns.
-    "__globPaths__": "false",
 }
+_PATTERN_LETTER = re.compile(r"[{}\[\]*?\\]")
 _MIN_FILES_FOR_DIRECTORY = 8
 _THREADS = 16
 
@@ -77,7 +77,7 @@ class Loader:
     def load(self, stored: StructType, locations: pa.Array, sizes: pa.Array) -> Loaded:
         """Named files without discovery: Spark looks for partitions only below the parent of each file."""
         reader = self.session.read.schema(reader_schema(stored)).options(**_OPTIONS)
-        return self._loaded(reader.parquet(*locations.to_pylist()), stored, locations, sizes)
+        return self._loaded(reader.parquet(*_as_patterns(locations.to_pylist())), stored, locations, sizes)
 
     def load_discovered(self, stored: StructType, group: FileGroup, *, whole_directories: bool) -> Loaded:
         """Files whose directories tell the partition values, which become text columns named like the partitions."""
@@ -89,14 +89,15 @@ class Loader:
         whole = group.kind is LayoutKind.TRANSACTION and whole_directories and not is_connect(self.session)
         directories, single = _candidate_directories(group.locations, self.location) if whole else ({}, [])
         if directories:
-            frame = reader.parquet(*single, *directories)
+            frame = reader.parquet(*_as_patterns([*single, *directories]))
             # The proof comes after Spark has listed: what is there now and live was there then, and nothing else was.
             unproven = [name for name, live in directories.items() if not _holds_exactly(self.store, name, live)]
             if unproven:
                 paths = [*single, *(path for name in unproven for path in directories[name])]
-                frame = reader.parquet(*paths, *(name for name in directories if name not in unproven))
+                proven = [name for name in directories if name not in unproven]
+                frame = reader.parquet(*_as_patterns([*paths, *proven]))
         else:
-            frame = reader.parquet(*group.locations.to_pylist())
+            frame = reader.parquet(*_as_patterns(group.locations.to_pylist()))
         return self._loaded(frame, stored, group.locations, _sizes(group.files))
 
     def _loaded(self, frame: DataFrame, stored: StructType, locations: pa.Array, sizes: pa.Array) -> Loaded:
@@ -132,6 +133,14 @@ class Loader:
                         "nothing is read. Restore the file, or read a version that does not need it."
                     ) from error
         return agreed
+
+
+def _as_patterns(names: Iterable[str]) -> list[str]:
+    """File names as Spark takes them, which are patterns.
+
+    Its option ``__globPaths__`` is no way out: with it, each name that looks like a pattern stands for all the names given.
+    """
+    return [_PATTERN_LETTER.sub(r"\\\g<0>", name) for name in names]
 
 
 def _listed_bytes(frame: DataFrame) -> int | None:

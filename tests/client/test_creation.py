@@ -221,6 +221,23 @@ def test_files_stay_when_the_name_is_refused_after_an_unanswered_request(lake: L
     assert len(list(lake.memory.list_recursive(ROOT))) == 2
 
 
+def test_a_table_that_was_renamed_after_the_answer_of_its_registration_was_lost_was_created(lake: Lake) -> None:
+    """CM-W4"""
+    lost = iter([CatalogUnavailableError("the answer was lost")])
+    renamed = TableIdentifier("main", "test", "renamed")
+
+    def fails_after(method: str, table_id: Any) -> Exception | None:
+        error = next(lost, None) if method == "register_table" else None
+        if error is not None:
+            lake.catalog.rename_table(table_id, renamed)
+        return error
+
+    lake.catalog.fails_after = fails_after
+    table, committed = created(lake, "2026-01-01")
+    assert (table.identifier, committed.version, table.snapshot().num_files) == (renamed, 0, 1)
+    assert lake.data_files(table) == {"delta.txn=1/day=2026-01-01/part.parquet"}
+
+
 def test_a_foreign_log_at_the_reserved_location_is_left_alone(lake: Lake) -> None:
     """LOG-5"""
 

@@ -181,6 +181,12 @@ def test_one_odd_line_among_many_is_read_right(odd: Fields, place: int) -> None:
         b'{"add":{"path":"a","partitionValues":{},"size":1}',
         b'{"add":{"partitionValues":{},"size":1}}',
         b'{"add":{"path":null,"partitionValues":{},"size":1}}',
+        b'{"add":{"path":"a","partitionValues":{"p":5},"size":1}}',
+        b'{"add":{"path":"a","partitionValues":{"p":{"q":"r"}},"size":1}}',
+        b'{"add":{"path":"a","partitionValues":{},"tags":{"t":true},"size":1}}',
+        b'{"add":{"path":"a","partitionValues":{"\\ud800":"x"},"size":1}}',
+        b'{"add":{"path":"a","partitionValues":{},"size":1,"clusteringProvider":"\\ud800"}}',
+        b'{"add":{"path":"a","partitionValues":{},"size":1},"metaData":{}}',
     ],
 )
 @pytest.mark.parametrize("times", [1, 2 * MIN_ROWS])
@@ -190,6 +196,24 @@ def test_a_damaged_line_is_damage_however_many_there_are(line: bytes, times: int
     assert parse_file_actions(data) is None
     with pytest.raises(CorruptLogError):
         decode_commit(data, version=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "paths"),
+    [
+        (b'{"add":{"path":"a","partitionValues":{},"size":1},"add":null}', []),
+        (b'{"add":{"path":"a","partitionValues":{"p":"x","p":"y"},"size":1}}', ["a"]),
+        (b'{"add":{"path":"a","partitionValues":{"p":"x"},"size":1,"partitionValues":{"p":"y"}}}', ["a"]),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 2 * MIN_ROWS])
+def test_of_keys_that_stand_twice_the_last_counts_however_many_lines_there_are(
+    line: bytes, paths: list[str], times: int
+) -> None:
+    """LOG-3: as every parser of JSON has it."""
+    adds = decode_commit((line + b"\n") * times + b" " * LARGE_COMMIT_BYTES + b"\n", version=1).adds
+    assert set(adds["path"].to_pylist()) == set(paths)
+    assert all(dict(values) == {"p": "y"} for values in adds["partitionValues"].to_pylist())
 
 
 def test_other_actions_beside_files_in_one_line_are_not_lost() -> None:

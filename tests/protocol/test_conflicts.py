@@ -208,6 +208,18 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
         ConflictKind.CONCURRENT_DELETE_READ,
     ),
     (
+        "a removal whose partition values lack the column",
+        _pending("p = 'b'"),
+        _winner([_remove("b1.parquet", partition_values={})]),
+        ConflictKind.CONCURRENT_DELETE_READ,
+    ),
+    (
+        "a removal from the partition of NULL",
+        _pending("p = 'b'"),
+        _winner([_remove("later.parquet", partition_values={"p": None})]),
+        None,
+    ),
+    (
         "a removal of a file that came after the snapshot, perhaps with rows that were read elsewhere",
         _pending("p = 'a'"),
         _winner([_remove("later.parquet")]),

@@ -214,10 +214,28 @@ def test_a_file_with_a_hidden_name_is_refused_instead_of_skipped(spark: SparkSes
         files.scan()
 
 
-def test_file_names_are_no_patterns(spark: SparkSession, tmp_path: Path) -> None:
-    files = Files(spark, tmp_path, "id long")
-    files.place("a[b]{c}*?.parquet", pa.table({"id": [1]}))
-    assert files.rows() == [(1,)]
+@pytest.mark.parametrize("directory", ["t", "t[1]{a,b}*"])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_names_are_no_patterns(spark: SparkSession, tmp_path: Path, directory: str, deleted: bool) -> None:
+    """PATH-1: names that are patterns for Hadoop, beside others and beside what they would stand for."""
+    files = Files(spark, tmp_path / directory, "id long")
+    names = ["a[b]{c}*?.parquet", "abc.parquet", "a\\*.parquet", "}.parquet", "{.parquet", "x?.parquet", "xy.parquet"]
+    for number, name in enumerate(names):
+        files.place(name, pa.table({"id": [number, -1]}))
+    if deleted:
+        files.adds = [replace(add, deletion_vector=encode_inline([1])) for add in files.adds]
+    assert files.rows() == sorted([(number,) for number in range(7)] + ([] if deleted else 7 * [(-1,)]))
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_partition_directories_are_no_patterns(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """PART-8, PATH-4: a closing brace stands in the name of a directory as it is; files named one by one, and directories
+    that are listed whole."""
+    files = Files(spark, tmp_path, "id long, p string", "p")
+    for number in range(2):
+        files.write(*[(number, f"{letter}}}{item}") for letter in "ab" for item in range(count)])
+    expected = sorted(2 * [f"{letter}}}{item}" for letter in "ab" for item in range(count)])
+    assert sorted(value for _, value in files.rows()) == expected
 
 
 def test_a_missing_file_is_an_error_that_names_it(spark: SparkSession, tmp_path: Path) -> None:

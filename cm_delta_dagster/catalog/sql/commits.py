@@ -201,6 +201,7 @@ def _ratify(
         protocol=proposal.protocol,
         version=proposal.version,
         in_commit_timestamp=proposal.summary.in_commit_timestamp,
+        changed_by_commit=True,
     )
     moved = published > head.published_version and head.published_version + 1 < content_from
     if moved or content_from != head.content_from:
@@ -296,6 +297,7 @@ def insert_initial_commit(
             protocol=initial.protocol,
             version=0,
             in_commit_timestamp=summary.in_commit_timestamp,
+            changed_by_commit=False,
         )
 
 

@@ -44,8 +44,14 @@ def record(
     protocol: Protocol | None,
     version: int,
     in_commit_timestamp: int,
+    changed_by_commit: bool,
 ) -> None:
-    """Keep what holds from ``version`` on; None leaves what is there. The etag changes if something known changes."""
+    """Keep what holds from ``version`` on; None leaves what is there. The etag changes with it.
+
+    Args:
+        changed_by_commit: whether a commit after version 0 sets this, which then differs from what was not known before;
+            otherwise that is what has held all the time.
+    """
     if metadata is None and protocol is None:
         return
     told = {"metadata": _line(metadata), "protocol": _line(protocol)}
@@ -53,6 +59,8 @@ def record(
     since = {"version": version, "in_commit_timestamp": in_commit_timestamp}
     if known is None:
         connection.execute(_INSERT, {"table_id": table_id, **told, **since})
+        if changed_by_commit:
+            change_etag(connection, table_id)
         return
     before = {"metadata": known.metadata, "protocol": known.protocol}
     after = {name: before[name] if line is None else line for name, line in told.items()}
@@ -62,7 +70,7 @@ def record(
     connection.execute(
         _CHANGE, {"of_table": table_id, **parameters, "at_version": version, "at_timestamp": in_commit_timestamp}
     )
-    if any(before[name] not in (None, after[name]) for name in before):
+    if changed_by_commit or any(before[name] not in (None, after[name]) for name in before):
         change_etag(connection, table_id)
 
 

@@ -186,6 +186,7 @@ def set_definition(
         protocol=protocol,
         version=version,
         in_commit_timestamp=head.latest_in_commit_timestamp,
+        changed_by_commit=False,
     )
     return True
 
