@@ -110,14 +110,14 @@ class Loader:
         return Loaded(frame=frame, stored=_made_nullable(stored), sizes=agreed)
 
     def _check_lengths(self, frame: DataFrame, locations: pa.Array, sizes: pa.Array) -> bool:
-        """Find files that were cut short: to Spark a file without a byte is a file without rows.
+        """Find files that were cut short: to Spark a file without a byte is a file without rows. And files too many.
 
         Tells whether all files have the size that the log states.
         """
         listed = _listed_bytes(frame)
         if listed == (pc.sum(sizes).as_py() or 0):
             return True
-        agreed = listed is None
+        agreed = True
         expected = dict(zip(locations.to_pylist(), sizes.to_pylist(), strict=True))
         with ThreadPoolExecutor(max_workers=min(_THREADS, len(expected))) as pool:
             for status, size in zip(pool.map(self.store.stat, expected), expected.values(), strict=True):
@@ -132,7 +132,13 @@ class Loader:
                         f"{status.size}, and it has no readable Parquet footer. Its rows are part of this version, so "
                         "nothing is read. Restore the file, or read a version that does not need it."
                     ) from error
-        return agreed
+        if agreed and listed is not None and listed > (meant := sum(expected.values())):
+            raise StorageError(
+                f"Spark has listed {listed} bytes at {self.location}, where the files to be read have {meant}, each of "
+                "them as the log says: it would read other files too. Nothing was read. Read again; if that does not help, "
+                "read the table without Spark (to_arrow)."
+            )
+        return agreed and listed is None
 
 
 def _as_patterns(names: Iterable[str]) -> list[str]:

@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, UnsupportedFeatureError
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, StorageError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions import AddFile, DeletionVectorDescriptor
 from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file, encode_inline
 from cm_delta_dagster.protocol.file_actions import adds_to_table
 from cm_delta_dagster.protocol.path_encoding import decode_path, encode_path, file_key
 from cm_delta_dagster.protocol.schema import StructType
 from cm_delta_dagster.protocol.statistics import leaf_columns
+from cm_delta_dagster.spark.load import Loader
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark
 from cm_delta_dagster.spark.write import write_files
@@ -225,6 +226,17 @@ def test_names_are_no_patterns(spark: SparkSession, tmp_path: Path, directory: s
     if deleted:
         files.adds = [replace(add, deletion_vector=encode_inline([1])) for add in files.adds]
     assert files.rows() == sorted([(number,) for number in range(7)] + ([] if deleted else 7 * [(-1,)]))
+
+
+def test_files_that_spark_finds_beside_those_asked_for_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """LIST-4: whatever made Spark list them, no row of theirs comes back."""
+    for name in ("asked", "other"):
+        pq.write_table(pa.table({"id": [1]}), tmp_path / f"{name}.parquet")
+    frame = spark.read.parquet(str(tmp_path))
+    loader = Loader(session=spark, store=LocalStore(), location=tmp_path.as_uri(), partitions=())
+    asked = tmp_path / "asked.parquet"
+    with pytest.raises(StorageError, match="other files too"):
+        loader._check_lengths(frame, pa.array([asked.as_uri()]), pa.chunked_array([[asked.stat().st_size]]))
 
 
 @pytest.mark.parametrize("count", [1, 9])
