@@ -194,7 +194,8 @@ def load_state(
         *(contents[kept_version] for kept_version in sorted(contents) if kept_version <= version),
         *ratified_sources,
     ]
-    if [source.version for source in served if isinstance(source, InlineCommit)] == list(range(version + 1)):
+    held = [source.version for source in served if isinstance(source, InlineCommit)]
+    if len(held) == version + 1 and held == list(range(version + 1)):
         all_commits = read_commits(store, served, threads=threads)
         state = replay(None, all_commits, location=location)
         return _with_times(store, location, state, commits=all_commits, ratified=ratified_sources, times={})
