@@ -29,7 +29,7 @@ def together_by_bin(rows: DataFrame, bins: Sequence[pa.Array], *, tasks: int) ->
     keys = task_keys(tasks)[np.arange(len(bins)) % tasks]
     numbers = pa.array(np.repeat(keys, [len(locations) for locations in bins]), pa.int32())
     joined = join_file_values(rows.sparkSession, rows, pa.concat_arrays(bins), {_TASK_COLUMN: numbers})
-    spread = joined.repartition(tasks, known(F.col(_TASK_COLUMN), "int"))
+    spread = joined.repartition(tasks, F.expr(known(_TASK_COLUMN, "INT")))
     return spread.select(*[F.col(quoted(name)) for name in rows.columns if name != FILE_COLUMN])
 
 

@@ -6,7 +6,7 @@ which Spark finds much faster than a text: the size of the file, or a hash of it
 apart. Neither is trusted: each row's location is compared with the one of the file that was found.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ _MAX_REPEATED_SIZES = 8
 _UNMATCHED = (
     "What the log has for the data file {} was not found while its rows were read: the file was replaced in the meantime, "
     "its size is not the one that the log states, or Spark spells its location in an unexpected way. Nothing was read. Read "
-    "again; if that does not help, restore the file, or rename the table's directory to plain letters."
+    "again; if that does not help, restore the file, or rename the directory of the table to plain letters."
 )
 
 
@@ -94,38 +94,41 @@ def join_file_values(
     key = _file_key(sizes)
     known_sizes = {} if sizes is None else {SIZE_COLUMN: sizes}
     table = session.createDataFrame(pa.table({_LOCATION_COLUMN: spelled, **known_sizes, **values}))
-    table = table.select(_LOCATION_COLUMN, *values, key(F.col(_LOCATION_COLUMN)).alias(_KEY_COLUMN))
-    return frame.join(F.broadcast(table), key(F.col(FILE_COLUMN)) == F.col(_KEY_COLUMN), "left")
+    table = table.selectExpr(_LOCATION_COLUMN, *values, f"{key.format(_LOCATION_COLUMN)} AS {_KEY_COLUMN}")
+    same_file = F.expr(f"{key.format(FILE_COLUMN)} = {_KEY_COLUMN}")
+    return frame.join(F.broadcast(table), same_file, "left")
 
 
-def _file_key(sizes: pa.Array | None) -> Callable[[Column], Column]:
-    """A number for the file whose location is given, as good as always another for another file."""
+def _file_key(sizes: pa.Array | None) -> str:
+    """SQL text of a number for the file whose location stands at ``{}``, as good as always another for another file."""
+    of_location = "xxhash64({})"
     if sizes is None:
-        return F.xxhash64
+        return of_location
     counted = pc.value_counts(sizes)
     repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1)).to_pylist()
     if not repeated:
-        return lambda _: F.col(SIZE_COLUMN)
+        return SIZE_COLUMN
     if len(repeated) > _MAX_REPEATED_SIZES:
-        return F.xxhash64
-    size = F.col(SIZE_COLUMN)
-    return lambda location: F.when(size.isin(repeated), F.xxhash64(location)).otherwise(size)
+        return of_location
+    return f"CASE WHEN {SIZE_COLUMN} IN ({', '.join(map(str, repeated))}) THEN {of_location} ELSE {SIZE_COLUMN} END"
 
 
-def known(value: Column, sql_type: str) -> Column:
-    """``value``, computed from joined columns; an error in rows of a file that the joined table does not have."""
+def known(value: str, sql_type: str) -> str:
+    """SQL text of ``value``, computed from joined columns; an error in rows of a file that the joined table does not have.
+
+    Expressions here are text, because Spark takes a text in one call and a tree of columns in dozens.
+    """
     before, _, after = _UNMATCHED.partition("{}")
-    file = F.col(FILE_COLUMN)
-    text = F.concat(F.lit(violation_prefix(Violation.ENGINE) + before), file, F.lit(after + VIOLATION_SUFFIX))
-    return F.when(file == F.col(_LOCATION_COLUMN), value).otherwise(F.raise_error(text).cast(sql_type))
+    text = f"concat('{violation_prefix(Violation.ENGINE)}{before}', {FILE_COLUMN}, '{after}{VIOLATION_SUFFIX}')"
+    error = f"CAST(raise_error({text}) AS {sql_type})"
+    return f"CASE WHEN {FILE_COLUMN} = {_LOCATION_COLUMN} THEN {value} ELSE {error} END"
 
 
-def is_deleted() -> Column:
-    """1 for rows whose position is set in the joined bitmap, else 0."""
-    row = F.col(POSITION_COLUMN)
-    word = F.get(F.col(WORDS_COLUMN), F.shiftright(row, 6).cast("int"))
-    bit = F.coalesce(F.getbit(word, row.bitwiseAND(63).cast("int")), F.lit(0).cast("tinyint"))
-    return known(bit, "tinyint")
+def is_deleted() -> str:
+    """SQL text: 1 for rows whose position is set in the joined bitmap, else 0."""
+    word = f"get({WORDS_COLUMN}, CAST(shiftright({POSITION_COLUMN}, 6) AS INT))"
+    bit = f"coalesce(getbit({word}, CAST({POSITION_COLUMN} & 63 AS INT)), CAST(0 AS TINYINT))"
+    return known(bit, "TINYINT")
 
 
 def word_lists(words: Sequence[pa.Array]) -> pa.Array:

@@ -314,7 +314,7 @@ def _read_group(
         # Many partition values in directories that do not tell them: join with a small table of the log's values.
         names = {item.name: f"__cm_delta_value{index}" for index, item in enumerate(source.partitions)}
         values = {**values, **dict(zip(names.values(), group.values, strict=True))}
-        texts = {name: known(F.col(column), "string") for name, column in names.items()}
+        texts = {name: F.expr(known(column, "STRING")) for name, column in names.items()}
         yield _finished(source, source.loader.load(stored, group.locations, sizes), texts, group.locations, values)
 
 
@@ -341,15 +341,14 @@ def _finished(
         outputs = [_output(item, texts, held.get(item.name)) for item in source.schema.fields]
         return frame.select(*outputs, *([file_path(frame).alias(FILE_COLUMN)] if source.with_files else []))
     # Values of files are joined before the columns are made: a join in between would keep Spark from pruning them.
-    raw = [F.col(quoted(name)) for name in loaded.frame.columns]
     placed = frame.select(
-        *raw,
+        "*",
         file_path(frame).alias(FILE_COLUMN),
         file_size(frame).alias(SIZE_COLUMN),
         row_index(frame).alias(POSITION_COLUMN),
     )
     joined = join_file_values(source.session, placed, locations, values, sizes=loaded.sizes)
-    kept = joined.where(is_deleted() == 0) if WORDS_COLUMN in values else joined
+    kept = joined.where(f"{is_deleted()} = 0") if WORDS_COLUMN in values else joined
     outputs = [_output(item, texts, held.get(item.name)) for item in source.schema.fields]
     tracked = [] if source.row_tracking is None else _row_ids(source.row_tracking)
     return kept.select(*outputs, *tracked, *([F.col(FILE_COLUMN)] if source.with_files else []))
@@ -373,10 +372,12 @@ def _early_condition(source: _Source, loaded: Loaded, held: Mapping[str, StructF
 
 
 def _row_ids(columns: RowIdColumns) -> list[Column]:
-    fresh = F.col(BASE_ROW_ID_COLUMN) + F.col(POSITION_COLUMN)
-    row_id = F.coalesce(F.col(quoted(columns.row_id)), known(fresh, "bigint"))
-    version = F.coalesce(F.col(quoted(columns.row_commit_version)), known(F.col(COMMIT_VERSION_COLUMN), "bigint"))
-    return [row_id.alias(ROW_ID), version.alias(ROW_COMMIT_VERSION)]
+    fresh = known(f"{BASE_ROW_ID_COLUMN} + {POSITION_COLUMN}", "BIGINT")
+    version = known(COMMIT_VERSION_COLUMN, "BIGINT")
+    return [
+        F.expr(f"coalesce({quoted(columns.row_id)}, {fresh})").alias(ROW_ID),
+        F.expr(f"coalesce({quoted(columns.row_commit_version)}, {version})").alias(ROW_COMMIT_VERSION),
+    ]
 
 
 def _output(item: StructField, texts: Mapping[str, Column], stored: StructField | None) -> Column:
