@@ -7,6 +7,7 @@ proven for every implementation by ``tests/contracts/catalog_contract.py``.
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -469,6 +470,14 @@ class Catalog(typing.Protocol):
         is taken is answered as such, whatever else the proposal says. Raises CommitRejectedError for a gap, for a published
         mark that is not below the version, or for a proposal that contradicts itself (CM-C14), TableNotFoundError for an
         unknown or dropped table.
+        """
+        ...
+
+    def turn(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
+        """Wait in a row with the table's other writers, for at most ``seconds``; gives whether it is one's turn.
+
+        For writers who have met, so that they need not race. It is advice: without it, or when a turn is lost, commits are
+        decided as ever. Raises nothing.
         """
         ...
 

@@ -30,6 +30,9 @@ from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
+_CHECKSUM_DELAYS = 4
+"""Checksums wait so many times longer than publications, for which readers may be waiting."""
+
 
 class BackgroundWork:
     """One thread for work that nobody waits for, work that is put off, and a way to wait for all of it.
@@ -51,11 +54,14 @@ class BackgroundWork:
 
     def submit(self, what: str, work: Callable[[], None]) -> None:
         """Run ``work`` later; a failure is logged as a failure of ``what``."""
-
-        with self._lock:
-            future = self._executor.submit(_guarded, what, work)
-            self._pending.add(future)
-        future.add_done_callback(self._forget)
+        try:
+            with self._lock:
+                future = self._executor.submit(_guarded, what, work)
+                self._pending.add(future)
+        except RuntimeError:  # The interpreter is about to end: no thread takes anything on any more.
+            _guarded(what, work)
+        else:
+            future.add_done_callback(self._forget)
 
     def soon(self, of: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float) -> None:
         """Run ``work`` once within ``seconds`` for all calls of one ``key`` until then; a failure is logged as above.
@@ -91,7 +97,8 @@ class BackgroundWork:
         if work is not None:
             work()
         with self._lock:
-            self._timers.pop(threading.current_thread(), None)  # type: ignore[call-overload]
+            for timer in [timer for timer in self._timers if timer is threading.current_thread()]:
+                del self._timers[timer]
 
     def _forget(self, future: Future[None]) -> None:
         with self._lock:
@@ -198,11 +205,10 @@ class AfterCommit:
         """Arrange the checksum of version 0, which is published from the start; a checkpoint of it would save nothing."""
         self._remember(snapshot)
         try:
-            name = f"{snapshot.identifier} version {snapshot.version}"
             own = action_json.decode_commit(data, version=0)
             with self._lock:
                 self._unsummed.append((snapshot, own))
-            self._background.submit(f"Checksum of {name}", self._write_checksums)
+            self._sum_soon(snapshot)
         except Exception:  # A client being closed: the table exists all the same.
             _log.warning("No checksum of version 0 of %s", snapshot.identifier, exc_info=True)
 
@@ -210,10 +216,24 @@ class AfterCommit:
         name = f"{current.identifier} version {current.version}"
         with self._lock:
             self._unsummed.append((current, own))
-        self._background.submit(f"Checksum of {name}", self._write_checksums)
+        self._sum_soon(current)
         interval = current.properties.checkpoint_interval
         if current.version % interval == 0:
             self._background.submit(f"Checkpoint of {name}", lambda: self._write_checkpoint(current))
+
+    def _sum_soon(self, current: Snapshot) -> None:
+        """A writer in a hurry shares the processor with its own checksums no more often than it has to."""
+        what = f"Checksum of {current.identifier} version {current.version}"
+        if self._delay_seconds <= 0:
+            self._background.submit(what, self._write_checksums)
+            return
+
+        def submit() -> None:
+            self._background.submit(what, self._write_checksums)
+
+        self._background.soon(
+            current.table_id, (id(self), "checksum"), what, submit, seconds=_CHECKSUM_DELAYS * self._delay_seconds
+        )
 
     def _publish(self, snapshot: Snapshot, data: bytes, mode: CommitMode, outcome: Ratified) -> int:
         """See to the publication of the commit; how far ``_delta_log`` is known to reach now."""

@@ -10,6 +10,7 @@ import random
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from cm_delta_dagster.catalog.catalog import (
@@ -54,6 +55,9 @@ from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
+_TURNS_FOR_SECONDS = 1.0
+"""So long after it has met other writers, a writer waits for its turn before it proposes."""
+
 CHANGED_PARTITIONS_TAG = "cm_delta/changed_partitions"
 """Tag of the feed: JSON array with one object for each partition that the commit changed, partition column to text or null."""
 
@@ -71,7 +75,10 @@ class _Staged:
 
 
 class TableCommitter:
-    """Commits transactions of one table. Holds no state between commits; safe to share between threads."""
+    """Commits transactions of one table. Safe to share between threads.
+
+    Between commits it remembers nothing but when it last met other writers: for a moment after that it waits for its turn.
+    """
 
     def __init__(
         self,
@@ -85,25 +92,43 @@ class TableCommitter:
         self._catalog = catalog
         self._settings = settings
         self._after_commit = after_commit
+        self._takes_turns_until = 0.0
+        self._own_version = -1
 
     def commit(self, transaction: Transaction) -> Committed:
         """See :meth:`Transaction.commit`."""
         base = transaction.snapshot
         self._bound_backlog(base)
+        if 0 <= self._own_version < base.version:
+            self._met_others()
         winners: list[CommitActions] = []
         for attempt in range(self._settings.max_commit_attempts):
-            if attempt and self._pause(attempt):
-                base, lost = self._catch_up(transaction, base)
-                winners += lost
-            staged, outcome = self._attempt(transaction, base)
+            with self._turn(base) as ones_turn:
+                if ones_turn or (attempt and self._pause(attempt)):
+                    base, lost = self._catch_up(transaction, base)
+                    winners += lost
+                staged, outcome = self._attempt(transaction, base)
             if isinstance(outcome, Ratified) and staged is not None:
-                return self._finish(transaction, base, staged, outcome, retries=attempt)
+                self._own_version = outcome.version
+                return self._finish(transaction, base, staged, outcome, retries=max(attempt, min(1, len(winners))))
             if isinstance(outcome, VersionTaken):
+                self._met_others()
                 base, lost = self._rebase(transaction, base, outcome)
                 winners += lost
             elif isinstance(outcome, CommitPolicyChanged):
                 base = replace(base, commit_policy=outcome.policy)
         raise self._exceeded(transaction, base, winners)
+
+    def _met_others(self) -> None:
+        self._own_version = -1
+        self._takes_turns_until = time.monotonic() + _TURNS_FOR_SECONDS
+
+    def _turn(self, base: Snapshot) -> AbstractContextManager[bool]:
+        """Of writers who race each other, all but one work in vain, and the one who has just won is the fastest again."""
+        seconds = self._settings.turn_seconds
+        if seconds <= 0 or time.monotonic() >= self._takes_turns_until:
+            return nullcontext(False)
+        return self._catalog.turn(base.table_id, seconds=seconds)
 
     def create(self, transaction: Transaction, base: Snapshot) -> CommitOutcome:
         """One attempt at making the version after ``base`` by creating its published file.
@@ -219,6 +244,7 @@ class TableCommitter:
             return base, ()  # The proposal meets the same, and knows what to do about it.
         if not known.commit_policy.through_catalog or known.latest_version < start:
             return base, ()
+        self._met_others()
         winners = replace(known, commits=(*known.kept, *known.commits), kept=())
         return self._rebase(transaction, base, VersionTaken(proposed_version=start, winners=winners))
 

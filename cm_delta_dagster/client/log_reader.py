@@ -152,7 +152,7 @@ def _decoded(data: bytes, source: CommitSource) -> CommitActions:
 
 def read_commits(store: Store, sources: Sequence[CommitSource], *, threads: int) -> tuple[CommitActions, ...]:
     """Fetch and parse commits, in the order given. Raises ObjectNotFoundError naming the missing file."""
-    if len(sources) <= 2:
+    if len(sources) <= 2 or all(_is_small_and_here(source) for source in sources):
         return tuple(decode_source(store, source) for source in sources)
     # Many may wait for the store at once. To have as many parse large commits would only cost memory, which each thread keeps.
     with (
@@ -167,6 +167,10 @@ def read_commits(store: Store, sources: Sequence[CommitSource], *, threads: int)
             return parsers.submit(_decoded, data, source).result()
 
         return tuple(readers.map(read_one, sources))
+
+
+def _is_small_and_here(source: CommitSource) -> bool:
+    return isinstance(source, InlineCommit) and len(source.content) < action_json.LARGE_COMMIT_BYTES
 
 
 def load_state(

@@ -28,6 +28,7 @@ from cm_delta_dagster.protocol.actions import (
 )
 from cm_delta_dagster.protocol.commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.conflicts import IsolationLevel, PendingCommit, ReadSet
+from cm_delta_dagster.protocol.known_files import KnownFiles
 from cm_delta_dagster.protocol.path_encoding import file_keys
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import parse_schema
@@ -48,7 +49,7 @@ class Committed:
     """A ratified transaction.
 
     Attributes:
-        retries: proposals that lost a race before this one.
+        retries: how often it was made anew on top of commits that came first.
         snapshot: the table right after this commit.
     """
 
@@ -213,7 +214,7 @@ class Transaction:
                 transactions=exclusive,
                 domains=frozenset(self._domains),
             ),
-            files=base.files,
+            files=KnownFiles.of(base.location, lambda: base.files),
             removed=frozenset(file_keys(self.snapshot.location, removed_paths).to_pylist()),
             protocol=self.snapshot.protocol,
             metadata=self.metadata,

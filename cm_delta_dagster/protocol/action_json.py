@@ -417,18 +417,22 @@ def _cdc_from_json(row: Mapping[str, Any]) -> AddCdcFile:
 def _file_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     if not rows:
         return _NO_FILES[schema is ADD_SCHEMA]
-    maps = [field.name for field in schema if pa.types.is_map(field.type)]
+    maps, struct = _MAPS_AND_STRUCT[schema is ADD_SCHEMA]
     for row in rows:
         text(row, "path")
     values = [{**row, **{name: list(row[name].items()) for name in maps if row.get(name) is not None}} for row in rows]
     # One conversion of all rows: commits have few, and then an array for each column is what takes the time.
-    batch = pa.RecordBatch.from_struct_array(pa.array(values, type=pa.struct(list(schema))))
+    batch = pa.RecordBatch.from_struct_array(pa.array(values, type=struct))
     files = pa.Table.from_batches([batch], schema=schema)
     refuse_incomplete(files)
     return files
 
 
 _NO_FILES = (REMOVE_SCHEMA.empty_table(), ADD_SCHEMA.empty_table())
+_MAPS_AND_STRUCT = tuple(
+    ([field.name for field in schema if pa.types.is_map(field.type)], pa.struct(list(schema)))
+    for schema in (REMOVE_SCHEMA, ADD_SCHEMA)
+)
 
 
 def _one_vector_a_path(adds: pa.Table) -> pa.Table:

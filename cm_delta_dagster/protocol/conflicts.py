@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.data_skipping import keep_mask
 from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA
+from cm_delta_dagster.protocol.known_files import KnownFiles
 from cm_delta_dagster.protocol.path_encoding import file_keys
 from cm_delta_dagster.protocol.predicates import Predicate, to_sql
 from cm_delta_dagster.protocol.schema import StructField, StructType, parse_schema
@@ -64,7 +65,7 @@ class PendingCommit:
     """A transaction that lost a race.
 
     Attributes:
-        files: live files of the version before the winner, and more if there are; columns of ``ADD_SCHEMA``.
+        files: live files of the version before the winner, and more if there are.
         removed: normalised paths of the files that it removes.
         protocol: of the snapshot that it read.
         metadata: what its files were written for: its own new metadata, or that of the snapshot.
@@ -74,7 +75,7 @@ class PendingCommit:
     """
 
     read_set: ReadSet
-    files: pa.Table
+    files: KnownFiles
     removed: frozenset[str]
     protocol: Protocol
     metadata: Metadata
@@ -108,7 +109,7 @@ def check_conflict(pending: PendingCommit, winner: CommitActions, *, location: s
 
 def following(pending: PendingCommit, winner: CommitActions) -> PendingCommit:
     """``pending``, which does not conflict with ``winner``, for the check against the winner after that."""
-    return replace(pending, files=pa.concat_tables([pending.files, winner.adds]))
+    return replace(pending, files=pending.files.plus(winner.adds))
 
 
 def _conflict(kind: ConflictKind, winner: CommitActions, message: str) -> Conflict:
@@ -208,14 +209,14 @@ def _appends(pending: PendingCommit, winner: CommitActions, location: str) -> Co
     """OCC-8, OCC-12. Under WriteSerializable a blind append may be put before or after a reader, whichever suits."""
     if not winner.adds.num_rows or pending.isolation is IsolationLevel.SNAPSHOT:
         return None
-    changing = winner.adds.filter(pc.fill_null(winner.adds.column("dataChange"), True))
-    if not changing.num_rows:
-        return None
     # Whoever removes files has read them, whatever the flag says.
     blind = (
         winner.commit_info is not None and winner.commit_info.is_blind_append is True and not winner.removes.num_rows
     )
     if blind and pending.isolation is IsolationLevel.WRITE_SERIALIZABLE and not pending.metadata_changed:
+        return None
+    changing = winner.adds.filter(pc.fill_null(winner.adds.column("dataChange"), True))
+    if not changing.num_rows:
         return None
     if pending.read_set.whole_table:
         return _conflict(ConflictKind.CONCURRENT_APPEND, winner, "It added files, and the whole table was read.")
@@ -238,10 +239,8 @@ def _deletes_of_read(pending: PendingCommit, winner: CommitActions, location: st
         return None
     # A remove says little of the rows that go: the file, as it was added, does. It need not be a file that was read:
     # a rearrangement may have moved the rows that were. Of a file that is not known nothing can be excluded.
-    gone, known = file_keys(location, suspects.column("path")), file_keys(location, pending.files.column("path"))
-    unknown = not pc.all(pc.is_in(gone, value_set=known)).as_py()
-    removed = pending.files.filter(pc.is_in(known, value_set=gone))
-    predicate = pending.read_set.predicates[0] if unknown else _first_match(pending, removed)
+    removed, all_known = pending.files.find(suspects.column("path"))
+    predicate = _first_match(pending, removed) if all_known else pending.read_set.predicates[0]
     if predicate is None:
         return None
     return _conflict(

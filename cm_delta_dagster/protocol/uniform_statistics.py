@@ -60,8 +60,11 @@ def scan_texts(chunks: Sequence[pa.Array], wanted: Mapping[_Path, pa.DataType]) 
             something else is left.
     """
     parts = _parts(chunks)
-    with ThreadPoolExecutor(max_workers=len(parts)) as pool:
-        scans = list(pool.map(lambda part: _Scan(wanted).read_all(part), parts))
+    if len(parts) == 1:
+        scans = [_Scan(wanted).read_all(parts[0])]
+    else:
+        with ThreadPoolExecutor(max_workers=len(parts)) as pool:
+            scans = list(pool.map(lambda part: _Scan(wanted).read_all(part), parts))
     columns = {
         path: pa.concat_arrays([pa.nulls(0, kind), *(values[number] for scan in scans for values in scan.values)])
         for number, (path, kind) in enumerate(wanted.items())

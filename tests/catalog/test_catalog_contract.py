@@ -10,6 +10,9 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from tests.contracts.catalog_contract import CATALOG_CONTRACT, Bench, Rule
 from tests.contracts.reader_contract import READER_CONTRACT
 from tests.contracts.state_contract import STATE_CONTRACT
+from tests.contracts.turn_contract import TURN_CONTRACT
+
+CONTRACT = (*CATALOG_CONTRACT, *READER_CONTRACT, *STATE_CONTRACT, *TURN_CONTRACT)
 
 
 @dataclass
@@ -20,7 +23,7 @@ class _Connect:
         return SqlCatalog(self.url, warehouse="memory://warehouse", now_ms=clock)
 
 
-@pytest.mark.parametrize("rule", CATALOG_CONTRACT + READER_CONTRACT + STATE_CONTRACT, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", CONTRACT, ids=lambda rule: rule.__name__)
 def test_catalog_keeps_the_contract(rule: Rule, catalog_url: str) -> None:
     """CM-C1 to CM-C15, CM-M4, CM-M5, CM-M7, CM-D1 to CM-D8, CM-W6"""
     rule(Bench(connect=_Connect(catalog_url)))

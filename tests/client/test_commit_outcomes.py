@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -115,7 +116,7 @@ def test_what_the_catalog_does_not_want_is_proposed_once_and_is_no_conflict(
     with pytest.raises(CommitRejectedError, match="needs an owner") as caught:
         transaction.commit()
     assert not isinstance(caught.value, CommitConflictError)
-    assert len(choosy.catalog.proposals) == 1  # type: ignore[attr-defined]
+    assert len(choosy.catalog.proposals) == 1
     assert table.snapshot().version == 0
     assert _start(table, _file("a")).commit().version == 1
     assert table.snapshot().metadata.description is None
@@ -155,7 +156,7 @@ def test_a_proposal_is_ratified_or_rejected_for_good(
         summary=summaries[won.version],
     )
     answer = client.catalog.commit(table.table_id, again)
-    assert (answer.version, answer.repeated) == (won.version, True)  # type: ignore[union-attr]
+    assert (answer.version, answer.repeated) == (won.version, True)
     assert store.read(f"{table.location}/_delta_log/{won.version:020d}.json") == before
     assert table.snapshot().version == committed.version
 
@@ -216,6 +217,63 @@ def test_the_last_attempt_names_every_winner(
     assert all(won.txn_id in str(caught.value) for won in winners)
     assert table.snapshot().num_files == 6
     other.close()
+
+
+class RowOfWriters:
+    """The real catalog; notes who asks for a turn and what is proposed."""
+
+    def __init__(self, catalog: SqlCatalog) -> None:
+        self._catalog = catalog
+        self.calls: list[str] = []
+        self.gives_turns = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def close(self) -> None:
+        """It is the test's."""
+
+    @contextmanager
+    def turn(self, table_id: str, *, seconds: float) -> Iterator[bool]:
+        self.calls.append("turn")
+        yield self.gives_turns
+        self.calls.append("end")
+
+    def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
+        outcome = self._catalog.commit(table_id, proposal)
+        self.calls.append(type(outcome).__name__)
+        return outcome
+
+
+def test_writers_who_have_met_wait_for_their_turn_and_look_before_they_propose(
+    new_table: NewTable, client: DeltaClient, catalog: SqlCatalog, store: MemoryStore
+) -> None:
+    """OCC-15."""
+    table = new_table()
+    row: Any = RowOfWriters(catalog)
+    stores = Stores({"memory": store})
+    settings = ClientSettings(retry_initial_seconds=0.0001)
+    with closing(DeltaClient(row, stores=stores, settings=settings, now_ms=client.now_ms)) as other:
+        mine = other.table("main.test.t")
+        _start(mine, _file("alone")).commit()
+        assert row.calls == ["Ratified"]
+        late, later, last = (_start(mine, _file(name)) for name in ("late", "later", "last"))
+        _start(table, _file("theirs-1")).commit()
+        assert late.commit().retries == 1
+        assert row.calls[1:] == ["VersionTaken", "turn", "Ratified", "end"]
+        _start(table, _file("theirs-2")).commit()
+        assert later.commit().retries == 1
+        assert row.calls[5:] == ["turn", "Ratified", "end"]
+        row.gives_turns = False
+        assert last.commit().retries == 1
+        assert row.calls[8:] == ["turn", "VersionTaken", "end", "turn", "Ratified", "end"]
+    without_turns = replace(settings, turn_seconds=0)
+    with closing(DeltaClient(row, stores=stores, settings=without_turns, now_ms=client.now_ms)) as other:
+        racing = _start(other.table("main.test.t"), _file("racing"))
+        _start(table, _file("theirs-3")).commit()
+        assert racing.commit().retries == 1
+        assert row.calls[14:] == ["VersionTaken", "Ratified"]
+    assert table.snapshot().num_files == 8
 
 
 class MuteCatalog:

@@ -79,7 +79,7 @@ class CatalogWithoutVersionCheck(Forwarding):
             return Ratified(
                 version=proposal.version, latest_version=won.latest_version, published_version=won.published_version
             )
-        return outcome  # type: ignore[no-any-return]
+        return outcome
 
 
 class ForgetfulCatalog(Forwarding):
@@ -155,7 +155,7 @@ class CatalogCallsThatGiveUp(Forwarding):
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         try:
-            return self.real.commit(table_id, proposal)  # type: ignore[no-any-return]
+            return self.real.commit(table_id, proposal)
         except CatalogUnavailableError as error:
             raise CommitRejectedError("No answer, so it did not happen.") from error
 
@@ -165,7 +165,7 @@ class CatalogToldTooMuch(Forwarding):
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         early = replace(proposal, published_version=proposal.version - 1)
-        return self.real.commit(table_id, early)  # type: ignore[no-any-return]
+        return self.real.commit(table_id, early)
 
 
 class CatalogThatMixesUpContents(Forwarding):
@@ -182,7 +182,7 @@ class RegistrationThatGivesUp(Forwarding):
 
     def register_table(self, table_id: str, identifier: TableIdentifier, **told: Any) -> TableEntry:
         try:
-            return self.real.register_table(table_id, identifier, **told)  # type: ignore[no-any-return]
+            return self.real.register_table(table_id, identifier, **told)
         except CatalogUnavailableError as error:
             raise TableAlreadyExistsError("No answer, so somebody else has it.") from error
 
@@ -196,7 +196,7 @@ class StaleClock(Forwarding):
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         early = replace(proposal.summary, in_commit_timestamp=proposal.summary.in_commit_timestamp + self.skew_ms)
-        return self.real.commit(table_id, replace(proposal, summary=early))  # type: ignore[no-any-return]
+        return self.real.commit(table_id, replace(proposal, summary=early))
 
 
 def writer_that_retries_what_may_have_happened(name: str) -> Member:
@@ -238,7 +238,7 @@ def writer_that_takes_unknown_for_success(name: str) -> Member:
                 max(client.now_ms(), snapshot.timestamp_ms + 1),
             )
 
-    settings = ClientSettings(retry_initial_seconds=0, max_resolve_attempts=1, read_threads=1)
+    settings = ClientSettings(retry_initial_seconds=0, turn_seconds=0, max_resolve_attempts=1, read_threads=1)
     return Member(name=name, act=act, settings=settings)
 
 

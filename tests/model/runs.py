@@ -29,9 +29,16 @@ _MAX_PARKED_SECONDS = 60.0  # A claim on a table is renewed, by a thread of its 
 _SECONDS_TO_ANSWER = 300.0
 
 SETTINGS = ClientSettings(
-    retry_initial_seconds=0, max_resolve_attempts=2, read_threads=1, copied_content_bytes=0, publish_delay_seconds=0
+    retry_initial_seconds=0,
+    turn_seconds=0,
+    max_resolve_attempts=2,
+    read_threads=1,
+    copied_content_bytes=0,
+    publish_delay_seconds=0,
 )
-"""No pauses, fewer questions about a lost answer, and calls one after the other; files are all that readers have."""
+"""No pauses and no turns: every interleaving can happen. Fewer questions about a lost answer, and calls one after the other;
+files are all that readers have.
+"""
 
 SHIPPED = replace(SETTINGS, copied_content_bytes=KEPT_CONTENT_BYTES, publish_delay_seconds=1)
 """With copies in the catalog, and with publications and marks that are put off: until the next commit, or for ever."""

@@ -26,6 +26,7 @@ from cm_delta_dagster.protocol.conflicts import (
     check_conflict,
 )
 from cm_delta_dagster.protocol.file_actions import adds_to_table
+from cm_delta_dagster.protocol.known_files import KnownFiles
 from cm_delta_dagster.protocol.path_encoding import file_key
 from cm_delta_dagster.protocol.predicate_text import parse_predicate
 from cm_delta_dagster.protocol.schema import LONG, STRING, StructField, StructType, schema_to_json
@@ -55,7 +56,7 @@ def _pending(*reads: str, removes: Sequence[str] = (), **fields: Any) -> Pending
             predicates=tuple(parse_predicate(text, SCHEMA) for text in reads if text != WHOLE_TABLE),
             whole_table=WHOLE_TABLE in reads,
         ),
-        "files": adds_to_table(list(BASE.values())),
+        "files": KnownFiles.of(_LOCATION, lambda: adds_to_table(list(BASE.values()))),
         "removed": frozenset(file_key(_LOCATION, path) for path in removes),
         "protocol": _PROTOCOL,
         "metadata": _METADATA,

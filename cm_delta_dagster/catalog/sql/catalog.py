@@ -7,6 +7,9 @@ transaction; what the operation does is in ``tables``, ``lifecycle``, ``commits`
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
 
 from cm_delta_dagster.catalog.catalog import (
     Claimed,
@@ -68,6 +71,11 @@ class SqlCatalog:
         self._database = Database(url, if_missing=if_missing)
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
         self._now_ms = now_ms
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the same database for itself, and makes none."""
+        make = partial(SqlCatalog, self._database.url_text, warehouse=self._warehouse, if_missing=IfMissing.REFUSE)
+        return make, ()
 
     def __repr__(self) -> str:
         return f"SqlCatalog({self._database.shown_url!r})"
@@ -169,6 +177,10 @@ class SqlCatalog:
         names.check_proposal(proposal)
         now_ms = self._now_ms()
         return self._database.write(lambda connection: commits.commit(connection, table_id, proposal, now_ms=now_ms))
+
+    def turn(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
+        """A place in the row of the table's writers. Raises nothing."""
+        return self._database.turn(table_id, seconds=seconds)
 
     def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
         """Take note. Raises CommitRejectedError, TableNotFoundError."""

@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from cm_delta_dagster.catalog.sql import migrate
+from cm_delta_dagster.catalog.sql.turns import advisory_turn, file_turn
 from cm_delta_dagster.errors import (
     CatalogError,
     CatalogUnavailableError,
@@ -61,9 +63,18 @@ class Database:
         self._lock = threading.RLock()
         self._engine: sa.Engine | None = None
         self._writer: sa.Engine | None = None
+        self._turns: sa.Engine | None = None
         self._closed = False
         with _REGISTRY_LOCK:
             _OPEN.add(self)
+
+    @property
+    def url_text(self) -> str:
+        """The URL with its secrets, by which another process opens the same database; a relative path is made absolute."""
+        url = self._url
+        if self._is_sqlite and url.database:
+            url = url.set(database=str(Path(url.database).absolute()))
+        return url.render_as_string(hide_password=False)
 
     def read(self, statements: Callable[[sa.Connection], T]) -> T:
         """Run a single statement, without the cost of a transaction around it."""
@@ -73,15 +84,25 @@ class Database:
         """Run in one write transaction; ``statements`` may run again when nothing of its first run was committed."""
         return self._retried(statements, self._write_once)
 
+    def turn(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
+        """A place in the row of those who want to write to a table; see :mod:`~cm_delta_dagster.catalog.sql.turns`."""
+        if self._is_sqlite:
+            return file_turn(str(self._url.database), table_id, seconds=seconds)
+        with self._lock:
+            if self._turns is None:
+                self._turns = _postgresql_engine(self._url, size=1, overflow=4, wait_seconds=seconds)
+            return advisory_turn(self._turns, table_id, seconds=seconds)
+
     def close(self) -> None:
         """Close every connection; later calls fail."""
         with _REGISTRY_LOCK:
             _OPEN.discard(self)
         with self._lock:
             self._closed = True
-            if self._engine is not None:
-                self._engine.dispose()
-            self._engine = self._writer = None
+            for engine in (self._engine, self._turns):
+                if engine is not None:
+                    engine.dispose()
+            self._engine = self._writer = self._turns = None
 
     def _retried(
         self, statements: Callable[[sa.Connection], T], once: Callable[[Callable[[sa.Connection], T]], T]
@@ -197,8 +218,10 @@ class Database:
         self._lock.release()
 
     def _after_fork_in_child(self) -> None:
-        if not self._is_sqlite and self._engine is not None:
-            self._engine.dispose(close=False)
+        if not self._is_sqlite:
+            for engine in (self._engine, self._turns):
+                if engine is not None:
+                    engine.dispose(close=False)
         self._lock.release()
 
 
@@ -294,9 +317,16 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def _postgresql_engine(url: sa.URL) -> sa.Engine:
+def _postgresql_engine(url: sa.URL, *, size: int = 5, overflow: int = 15, wait_seconds: float = 30) -> sa.Engine:
     arguments: dict[str, Any] = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
-    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", pool_size=5, max_overflow=15, connect_args=arguments)
+    engine = sa.create_engine(
+        url,
+        isolation_level="AUTOCOMMIT",
+        pool_size=size,
+        max_overflow=overflow,
+        pool_timeout=wait_seconds,
+        connect_args=arguments,
+    )
 
     @sa.event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:

@@ -1,0 +1,105 @@
+"""Turns: writers of one table who have met wait in a row instead of racing each other. Room: catalog.sql.
+
+Advice and nothing more. Whether a version is ratified is decided by the commit alone, so that a turn that is not had, or is lost
+with a connection, costs time and never data. On PostgreSQL it is an advisory lock of a transaction, first come, first served, which
+also holds behind a connection pooler; beside a SQLite file it is a lock on a file, since whoever shares the one can share the
+other. Both end with their process.
+"""
+
+import hashlib
+import logging
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import sqlalchemy as sa
+
+try:
+    import fcntl
+except ImportError:  # Not on Windows: there are no turns there.
+    fcntl = None  # type: ignore[assignment]
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.002
+_LOCK_FILES = 64
+"""Tables that share one wait for each other needlessly, which is rare, and harmless."""
+
+
+@contextmanager
+def file_turn(database: str, table_id: str, *, seconds: float) -> Iterator[bool]:
+    """Hold the table's turn within the block, if it can be had within ``seconds``; tells whether it is held.
+
+    Args:
+        database: path of the SQLite file; the locks are in a directory beside it.
+    """
+    with ExitStack() as held:
+        yield _had_file(held, Path(f"{database}-turns"), _number(table_id) % _LOCK_FILES, seconds)
+
+
+@contextmanager
+def advisory_turn(engine: sa.Engine, table_id: str, *, seconds: float) -> Iterator[bool]:
+    """The same on PostgreSQL.
+
+    Args:
+        engine: of connections that nobody needs to take a turn's commit: else those who wait could keep the holder waiting.
+    """
+    with ExitStack() as held:
+        yield _had_lock(held, engine, _number(table_id), seconds)
+
+
+def _had_file(held: ExitStack, directory: Path, number: int, seconds: float) -> bool:
+    if fcntl is None:
+        return False
+    try:
+        directory.mkdir(exist_ok=True)
+        descriptor = os.open(directory / f"{number:02d}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        held.callback(os.close, descriptor)  # The lock goes with it.
+        return _had_within(descriptor, seconds)
+    except OSError as error:
+        _log.debug("No turns beside this catalog: %s", error)
+        return False
+
+
+def _had_within(descriptor: int, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(random.uniform(0, _POLL_SECONDS))  # Whoever waits longest has no better eyes than the others.
+        else:
+            return True
+
+
+def _had_lock(held: ExitStack, engine: sa.Engine, number: int, seconds: float) -> bool:
+    try:
+        connection = engine.execution_options(isolation_level="READ COMMITTED").connect()
+    except sa.exc.SQLAlchemyError as error:
+        _log.debug("No connection to wait for a turn with: %s", error)
+        return False
+    held.callback(_end, connection)
+    wait = f"SET LOCAL lock_timeout = {max(1, int(seconds * 1000))}"
+    try:
+        connection.exec_driver_sql(f"{wait}; SELECT pg_advisory_xact_lock({number})")
+    except sa.exc.SQLAlchemyError as error:
+        _log.debug("No turn was had: %s", error)
+        return False
+    return True
+
+
+def _end(connection: sa.Connection) -> None:
+    with suppress(sa.exc.SQLAlchemyError):  # A connection that is gone has given the turn back.
+        connection.rollback()
+    with suppress(sa.exc.SQLAlchemyError):
+        connection.close()
+
+
+def _number(table_id: str) -> int:
+    """A signed 64-bit number, the same in every process."""
+    return int.from_bytes(hashlib.sha256(b"cm-delta-turn:" + table_id.encode()).digest()[:8], "big", signed=True)
