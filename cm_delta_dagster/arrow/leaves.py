@@ -6,11 +6,13 @@ protocol does not know, is refused. Nested types are taken apart in :mod:`~cm_de
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.calendar import LegacyCalendar, modern_dates, modern_moments
+from cm_delta_dagster.protocol.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
 from cm_delta_dagster.protocol.schema import DataType, DecimalType
 
 Conversion = Callable[[pa.Array], pa.Array]
@@ -43,6 +45,10 @@ def leaf_conversion(
         return _to_timestamp(stored, target, calendar, is_int96) if pat.is_timestamp(stored) else None
     if name == "timestamp_ntz":
         return _to_timestamp_ntz(stored, calendar)
+    if name in DAY_TIME_NAMES:
+        return (lambda array: array.view(target)) if stored in (pa.int64(), target) else None
+    if name in YEAR_MONTH_NAMES:
+        return _months if stored == pa.int32() else None
     if not any(is_kind(stored) for is_kind in _TAKEN.get(name, ())):
         return None
     return _same if stored == target else lambda array: array.cast(target)
@@ -74,6 +80,14 @@ _TAKEN: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "string": (_is_text, _is_bytes),
     "binary": (_is_text, _is_bytes),
 }
+
+
+def _months(array: pa.Array) -> pa.Array:
+    """Numbers of months as Arrow's intervals of months, days and nanoseconds."""
+    parts = np.zeros(len(array), dtype=[("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])
+    parts["months"] = array.fill_null(0).to_numpy()
+    validity = array.is_valid().buffers()[1] if array.null_count else None
+    return pa.Array.from_buffers(pa.month_day_nano_interval(), len(array), [validity, pa.py_buffer(parts)])
 
 
 def _same(array: pa.Array) -> pa.Array:

@@ -29,6 +29,7 @@ from cm_delta_dagster.protocol.partition_values import is_partition_type
 from cm_delta_dagster.protocol.schema import (
     StructType,
     check_column_names,
+    check_writable_types,
     data_type_text,
     schema_text,
     schema_to_json,
@@ -278,6 +279,7 @@ def _purge(client: DeltaClient) -> None:
 def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> NewTable:
     """Phase 1; whatever cannot be is refused before."""
     check_column_names(design.schema)
+    check_writable_types(design.schema)
     check_user_properties(design.properties)
     draft = Metadata(
         id=str(uuid.uuid4()),

@@ -34,7 +34,7 @@ from cm_delta_dagster.protocol.checkpoint_statistics import (
 )
 from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, REMOVE_SCHEMA, partition_column, refuse_incomplete
 from cm_delta_dagster.protocol.json_fields import as_text
-from cm_delta_dagster.protocol.partition_values import partition_value_array
+from cm_delta_dagster.protocol.partition_values import partition_value_array, physical_values
 from cm_delta_dagster.protocol.reconciliation import TableState
 from cm_delta_dagster.protocol.schema import parse_schema
 from cm_delta_dagster.protocol.table_features import supports
@@ -308,7 +308,8 @@ def _add_rows(adds: pa.Table, metadata: Metadata, properties: TableProperties) -
     if properties.write_stats_as_struct:
         if partitions:
             columns = [
-                partition_value_array(partition_column(files, physical_name(item)), item.type) for item in partitions
+                physical_values(partition_value_array(partition_column(files, physical_name(item)), item.type))
+                for item in partitions
             ]
             extra["partitionValues_parsed"] = _struct_of_columns(names, columns)
         if has_stats:
@@ -353,7 +354,7 @@ def _as_struct_column(name: str, table: pa.Table) -> pa.Table:
 def _values(table: pa.Table, name: str) -> list[Any]:
     if name not in table.column_names:
         return []
-    return table[name].drop_null().to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
+    return table[name].drop_null().to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]  # pyarrow has no types.
 
 
 _T = typing.TypeVar("_T")

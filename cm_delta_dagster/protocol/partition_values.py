@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidDataError
+from cm_delta_dagster.protocol.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES, interval_text, parse_interval
 from cm_delta_dagster.protocol.schema import (
     BINARY,
     BOOLEAN,
@@ -32,6 +33,7 @@ from cm_delta_dagster.protocol.schema import (
     VOID,
     DataType,
     DecimalType,
+    PrimitiveType,
     data_type_text,
     to_arrow_type,
 )
@@ -52,6 +54,8 @@ _FLOAT_NAMES: Mapping[str, float] = {
     "-inf": -math.inf,
 }
 _UTC = dt.UTC
+_MICROSECOND = dt.timedelta(microseconds=1)
+_YEAR_MONTH, _DAY_TIME = "interval year to month", "interval day to second"
 
 Zone = dt.tzinfo
 
@@ -71,7 +75,7 @@ def serialize_partition_value(value: Any, type: DataType) -> str | None:
 
     Args:
         value: None or a Python value of the column: str, int, bool, float, Decimal, date, bytes; an aware datetime for
-            ``timestamp`` and a naive one for ``timestamp_ntz``.
+            ``timestamp`` and a naive one for ``timestamp_ntz``; for intervals a timedelta, or a ``pa.MonthDayNano`` of months.
         type: type of the column.
 
     Raises:
@@ -173,6 +177,15 @@ def _serialize_timestamp_ntz(value: Any) -> str | None:
     return value.isoformat(sep=" ", timespec="microseconds" if value.microsecond else "seconds")
 
 
+def _serialize_day_time(value: Any) -> str | None:
+    return interval_text(value // _MICROSECOND, _DAY_TIME) if isinstance(value, dt.timedelta) else None
+
+
+def _serialize_year_month(value: Any) -> str | None:
+    only_months = isinstance(value, pa.MonthDayNano) and not value.days and not value.nanoseconds
+    return interval_text(value.months, _YEAR_MONTH) if only_months else None
+
+
 def _serialize_binary(value: Any) -> str | None:
     return bytes(value).decode("latin-1") if isinstance(value, bytes | bytearray | memoryview) else None
 
@@ -190,6 +203,8 @@ _SERIALIZERS: Mapping[DataType, Callable[[Any], str | None]] = {
     TIMESTAMP: _serialize_timestamp,
     TIMESTAMP_NTZ: _serialize_timestamp_ntz,
     BINARY: _serialize_binary,
+    **{PrimitiveType(name): _serialize_day_time for name in DAY_TIME_NAMES},
+    **{PrimitiveType(name): _serialize_year_month for name in YEAR_MONTH_NAMES},
 }
 
 
@@ -234,6 +249,15 @@ def partition_value_array(texts: pa.Array | pa.ChunkedArray, type: DataType, *, 
     return pa.array(values, type=to_arrow_type(type)).take(encoded.indices)
 
 
+def physical_values(values: pa.Array) -> pa.Array:
+    """Partition values as Parquet stores them: intervals as plain numbers of months or microseconds."""
+    if pa.types.is_duration(values.type):
+        return values.view(pa.int64())
+    if pa.types.is_interval(values.type):
+        return pa.array([None if value is None else value.months for value in values.to_pylist()], pa.int32())
+    return values
+
+
 def _no_value(text: str, data_type: DataType) -> CorruptLogError:
     return CorruptLogError(
         f"The partition value {text!r} in the log is no value of type {data_type_text(data_type)}; the entry is "
@@ -250,8 +274,17 @@ def _parse(text: str, data_type: DataType, zone: Zone) -> Any:
     if data_type == TIMESTAMP:
         moment = _parse_moment(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(_UTC)
+    if isinstance(data_type, PrimitiveType) and data_type.name in DAY_TIME_NAMES | YEAR_MONTH_NAMES:
+        return _parse_interval(text, data_type.name)
     parser = _PARSERS.get(data_type)
     return None if parser is None else parser(text)
+
+
+def _parse_interval(text: str, name: str) -> Any:
+    value = parse_interval(text, name)
+    if value is None:
+        return None
+    return pa.MonthDayNano((value, 0, 0)) if name in YEAR_MONTH_NAMES else value * _MICROSECOND
 
 
 def _parse_string(text: str) -> str:

@@ -200,7 +200,7 @@ class _Reader:
                 low = self._comparison(node.this, _Op.GE, node.args["low"])
                 return And((low, self._comparison(node.this, _Op.LE, node.args["high"])))
             case exp.NullSafeNEQ():
-                return Not(self._comparison(node.this, _Op.NULL_SAFE_EQ, node.expression))
+                return _negation(self._comparison(node.this, _Op.NULL_SAFE_EQ, node.expression))
             case exp.StartsWith():
                 return self._starts_with(node.this, self._string(node.expression))
             case exp.Like():
@@ -285,6 +285,8 @@ class _Reader:
         left, right = left.unnest(), right.unnest()
         if not isinstance(left, exp.Column):
             left, right, operator = right, left, _MIRRORED.get(operator, operator)
+        if operator is _Op.NULL_SAFE_EQ and isinstance(right, exp.Null):
+            return IsNull(self._column(left, allow=_ANY_TYPE)[0])
         column, data_type = self._column(left)
         return Comparison(column, operator, self._value(right, data_type))
 

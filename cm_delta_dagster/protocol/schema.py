@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
 
 # The values below may be built by position as well as by keyword: `DecimalType(10, 2)` and `PrimitiveType("long")` are
 # the way every reader of Spark code expects to see them.
@@ -108,7 +109,7 @@ _PRIMITIVES: Mapping[str, PrimitiveType] = {
     item.name: item
     for item in (
         STRING, LONG, INTEGER, SHORT, BYTE, FLOAT, DOUBLE, BOOLEAN, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, VOID,
-        VARIANT,
+        VARIANT, *map(PrimitiveType, sorted(DAY_TIME_NAMES | YEAR_MONTH_NAMES)),
     )
 }  # fmt: skip
 
@@ -131,6 +132,9 @@ _ARROW_TYPES: Mapping[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
+    **dict.fromkeys(DAY_TIME_NAMES, pa.duration("us")),
+    # Arrow has a type of months only together with days and nanoseconds, which stay zero.
+    **dict.fromkeys(YEAR_MONTH_NAMES, pa.month_day_nano_interval()),
 }
 
 # Unsigned integers become the next wider signed type, so that no value changes.
@@ -381,6 +385,21 @@ def check_column_names(schema: StructType) -> None:
                 f"Column {'.'.join(path)!r} has a name that the table cannot store: it is empty or has a space, a "
                 "tab, a line break or one of ,;{}()=. Rename the column before writing."
             )
+
+
+def check_writable_types(schema: StructType) -> None:
+    """Refuse types that this client reads and does not write, at any level.
+
+    Raises:
+        SchemaMismatchError: an interval, naming the column.
+    """
+    for item in schema.fields:
+        for leaf in walk_types(item.type):
+            if isinstance(leaf, PrimitiveType) and leaf.name in DAY_TIME_NAMES | YEAR_MONTH_NAMES:
+                raise SchemaMismatchError(
+                    f"Column {item.name!r} has the type {leaf.name!r}, which this client reads and does not write. Nothing "
+                    "was written. Cast the column, e.g. to a number of months or microseconds, or leave it out."
+                )
 
 
 def check_unique_names(schema: StructType) -> None:

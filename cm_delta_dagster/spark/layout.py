@@ -28,6 +28,10 @@ TRANSACTION_COLUMN = "delta.txn"
 # Spark's listing silently leaves these out, even when they are named explicitly
 # (HadoopFSUtils.shouldFilterOutPathName).
 _HIDDEN_NAME = r"(^|/)(\.[^/]*|_[^/=]*|[^/]*\._COPYING_)$"
+_PATH_WITH_COLON = r"^(?:[^:/]*://[^/]*)?/.*:"
+PATTERN_LETTER = re.compile(r"[{}\[\]*?\\]")
+"""Letters that Spark takes for a pattern in the name of a file."""
+
 _SPECIAL_PATH = r"%|^[A-Za-z][A-Za-z0-9+.\-]*:/|^/|(^|/)\.{0,2}(/|$)"
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/|/")
 
@@ -96,12 +100,13 @@ def group_files(
 
     Raises:
         CorruptLogError: a path or a partition value of the log is damaged.
-        UnsupportedFeatureError: a file has a name that Spark does not list.
+        UnsupportedFeatureError: a file has a name that Spark does not list or cannot open.
     """
     if not files.num_rows:
         return []
     locations = absolute_locations(location, files["path"])
     _check_visible(locations)
+    _check_openable(locations)
     if not partition_fields or files.num_rows == 0:
         return [FileGroup(kind=LayoutKind.LOG_ONLY, files=files, locations=locations)]
     names = [physical_name(field, mapping) for field in partition_fields]
@@ -144,6 +149,23 @@ def _check_visible(locations: pa.Array) -> None:
             f"The data file {name} has a name that Spark takes for hidden and would leave out without a word; nothing "
             "is read. Rewrite the table with a client that names data files without a leading '.' or '_'."
         )
+
+
+def _check_openable(locations: pa.Array) -> None:
+    """Hadoop takes what stands before a colon in a name of one segment for the scheme of a URI.
+
+    It parses such names where it expands patterns, and, on local disks, where it looks for the checksum beside a file.
+    """
+    with_colon = pc.match_substring_regex(locations, _PATH_WITH_COLON)
+    if not pc.any(with_colon).as_py():
+        return
+    for location in locations.filter(with_colon).to_pylist():
+        is_local = location.startswith(("file:", "/"))
+        if PATTERN_LETTER.search(location) or (is_local and ":" in location.rpartition("/")[2]):
+            raise UnsupportedFeatureError(
+                f"The data file {location} has a name with a colon, which Spark's file systems cannot open; nothing is read. "
+                "Read the table without Spark (to_arrow), or let its writer write the file again under another name."
+            )
 
 
 def _agreeing_kinds(

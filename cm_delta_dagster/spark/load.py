@@ -4,7 +4,6 @@ A directory is handed over whole only if its listing proves that nothing else li
 decided elsewhere; this module loads what the files hold.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from cm_delta_dagster.protocol.schema import STRING, StructField, StructType
 from cm_delta_dagster.spark.columns import reader_schema
 from cm_delta_dagster.spark.footers import read_footer
 from cm_delta_dagster.spark.layout import (
+    PATTERN_LETTER,
     TRANSACTION_COLUMN,
     FileGroup,
     LayoutKind,
@@ -29,7 +29,7 @@ from cm_delta_dagster.spark.layout import (
 )
 from cm_delta_dagster.spark.nullability import with_nullability
 from cm_delta_dagster.spark.schema import nullable
-from cm_delta_dagster.spark.session import is_connect
+from cm_delta_dagster.spark.session import file_relation, is_connect
 from cm_delta_dagster.storage.store import Store
 
 _OPTIONS: Mapping[str, str] = {
@@ -42,7 +42,6 @@ _OPTIONS: Mapping[str, str] = {
     "recursiveFileLookup": "false",
     "mergeSchema": "false",
 }
-_PATTERN_LETTER = re.compile(r"[{}\[\]*?\\]")
 _MIN_FILES_FOR_DIRECTORY = 8
 _THREADS = 16
 
@@ -146,13 +145,13 @@ def _as_patterns(names: Iterable[str]) -> list[str]:
 
     Its option ``__globPaths__`` is no way out: with it, each name that looks like a pattern stands for all the names given.
     """
-    return [_PATTERN_LETTER.sub(r"\\\g<0>", name) for name in names]
+    return [PATTERN_LETTER.sub(r"\\\g<0>", name) for name in names]
 
 
 def _listed_bytes(frame: DataFrame) -> int | None:
     """Bytes of all files that Spark has listed for the frame; None where it does not tell."""
     try:
-        return int(frame._jdf.queryExecution().analyzed().relation().location().sizeInBytes())  # type: ignore[operator]
+        return int(file_relation(frame).location().sizeInBytes())
     except (Py4JError, AttributeError, TypeError):
         return None
 

@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.data_skipping import keep_mask
 from cm_delta_dagster.protocol.file_index import FileIndex
+from cm_delta_dagster.protocol.interval_types import YEAR_MONTH_NAMES
 from cm_delta_dagster.protocol.predicates import IsNull, Or, Predicate, quote_column
 from cm_delta_dagster.protocol.schema import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 from cm_delta_dagster.spark.errors import Violation, violation_text
 from cm_delta_dagster.spark.schema import spark_type, to_spark
-from cm_delta_dagster.spark.session import is_connect
+from cm_delta_dagster.spark.session import file_relation, is_connect
 
 # Two different values of each type: were they equal, Spark would see that the check decides nothing and drop it.
 _VALUES: dict[str, tuple[str, str]] = {
@@ -89,13 +90,12 @@ def with_nullability(session: SparkSession, frame: DataFrame, stored: StructType
     if is_connect(session):
         return None
     try:
-        plan = frame._jdf.queryExecution().analyzed()  # type: ignore[operator]
-        relation = plan.relation()
+        relation = file_relation(frame)
         shape = json.loads(relation.dataSchema().json())
         wanted = {item["name"]: item for item in json.loads(to_spark(stored).json())["fields"]}
         shape["fields"] = [wanted.get(item["name"], item) for item in shape["fields"]]
         java_session = session._jsparkSession
-        exact = session._jvm.org.apache.spark.sql.execution.datasources.HadoopFsRelation(  # type: ignore[union-attr]
+        exact = session._jvm.org.apache.spark.sql.execution.datasources.HadoopFsRelation(  # type: ignore[union-attr]  # The JVM is there on classic Spark.
             relation.location(),
             relation.partitionSchema(),
             java_session.parseDataType(json.dumps(shape)),
@@ -112,6 +112,9 @@ def with_nullability(session: SparkSession, frame: DataFrame, stored: StructType
 
 def _constant(data_type: DataType, which: int) -> str:
     match data_type:
+        case PrimitiveType(name) if name.startswith("interval "):
+            unit = "YEAR" if name in YEAR_MONTH_NAMES else "DAY"
+            return f"CAST(INTERVAL '{which}' {unit} AS {name})"
         case PrimitiveType(name):
             return _VALUES[name][which]
         case DecimalType(precision, scale):

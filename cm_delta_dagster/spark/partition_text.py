@@ -11,6 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import UnsupportedFeatureError
+from cm_delta_dagster.protocol.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
 from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION
 from cm_delta_dagster.protocol.schema import BINARY, DataType, DecimalType, PrimitiveType, StructField, data_type_text
 from cm_delta_dagster.spark.errors import Violation, violation_text
@@ -58,6 +59,9 @@ def typed_column(text: Column, data_type: DataType) -> Column:
     """The value of a canonical text."""
     if data_type == PrimitiveType("string"):
         return text
+    if isinstance(data_type, PrimitiveType) and data_type.name in DAY_TIME_NAMES | YEAR_MONTH_NAMES:
+        # The text is of the widest type of its family; a narrowed one takes another text.
+        text = text.cast(f"interval {'year to month' if data_type.name in YEAR_MONTH_NAMES else 'day to second'}")
     return text.cast(sql_type(data_type))
 
 

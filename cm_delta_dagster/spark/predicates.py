@@ -25,7 +25,7 @@ from cm_delta_dagster.protocol.predicates import (
     quote_column,
     to_sql,
 )
-from cm_delta_dagster.protocol.schema import DOUBLE, FLOAT, DataType, StructType
+from cm_delta_dagster.protocol.schema import DOUBLE, FLOAT, DataType, StructType, walk_types
 from cm_delta_dagster.spark.columns import char_width, stored_path
 from cm_delta_dagster.spark.schema import sql_type
 
@@ -89,6 +89,8 @@ def _kept_from_files(predicate: Predicate, schema: StructType, *, negated: bool 
             name = quote_column(column_path(column))
             unchanged = f"nanvl({name}, CAST('NaN' AS {sql_type(floating)}))"
             return Opaque(unchanged + to_sql(predicate).removeprefix(name), frozenset((column,)))
+        case Opaque(sql=sql, columns=columns) if _mentions_floats(columns, schema):
+            return Opaque(f"nanvl(CAST(({sql}) AS DOUBLE), 0D) = 1D", columns)
         case _:
             return predicate
 
@@ -101,6 +103,13 @@ def _floating_type(column: str, schema: StructType) -> DataType | None:
             return None
         found = item.type
     return found if found in (FLOAT, DOUBLE) else None
+
+
+def _mentions_floats(columns: frozenset[str] | None, schema: StructType) -> bool:
+    """Whether a text over these columns, all of the table for None, may compare floating point numbers."""
+    top = None if columns is None else {column_path(column)[0].lower() for column in columns}
+    kinds = (item.type for item in schema.fields if top is None or item.name.lower() in top)
+    return any(found in (FLOAT, DOUBLE) for kind in kinds for found in walk_types(kind))
 
 
 def _is_dangerous(leaf: Comparison | In) -> bool:

@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.schema import (
     PrimitiveType,
     StructField,
     StructType,
+    check_writable_types,
     data_type_text,
     parse_schema,
     schema_to_json,
@@ -38,7 +39,9 @@ def from_spark(schema: T.StructType) -> StructType:
     Raises:
         SchemaMismatchError: a column has a type that Delta does not have, e.g. an interval or a user-defined type.
     """
-    return _from_json(schema.json())
+    found = _from_json(schema.json())
+    check_writable_types(found)
+    return found
 
 
 def schema_of(frame: DataFrame) -> StructType:

@@ -27,6 +27,15 @@ _lock = threading.Lock()
 _held: dict[tuple[str, str], _Held] = {}
 
 
+def file_relation(frame: DataFrame) -> Any:
+    """The JVM's relation of a frame just loaded from files.
+
+    Raises:
+        Py4JError, AttributeError, TypeError: there is none, as on Spark Connect and for other sources.
+    """
+    return frame._jdf.queryExecution().analyzed().relation()  # type: ignore[operator]  # py4j has no types.
+
+
 def check_frame(frame: Any) -> DataFrame:
     """``frame`` if it is a Spark DataFrame, classic or Connect. Raises InvalidArgumentError saying what was given."""
     if isinstance(frame, DataFrame):
@@ -63,7 +72,7 @@ def temporary_settings(session: SparkSession, settings: Mapping[str, str]) -> It
 def _identity(session: SparkSession) -> str:
     """The same text for every Python object that stands for one session."""
     if is_connect(session):
-        return str(session.session_id)  # type: ignore[attr-defined]
+        return str(session.session_id)  # type: ignore[attr-defined]  # Only Connect's sessions have it.
     return str(session._jsparkSession.hashCode())
 
 

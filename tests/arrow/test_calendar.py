@@ -45,7 +45,7 @@ def _rebase_tables(name: str) -> list[dict[str, Any]]:
     for jar in (Path(pyspark.__file__).parent / "jars").glob("spark-*.jar"):
         with zipfile.ZipFile(jar) as archive:
             if name in archive.namelist():
-                return json.loads(archive.read(name))  # type: ignore[no-any-return]
+                return json.loads(archive.read(name))
     raise AssertionError(f"{name} is in no jar of Spark")
 
 

@@ -57,7 +57,7 @@ MOMENT = dt.datetime(2020, 1, 2, 3, 4, 5, 6)
 
 def _answers(predicate: Predicate, schema: StructType, array: pa.Array) -> list[bool | None]:
     answer = row_filter(predicate, schema).answer(lambda name: array, len(array))
-    return answer.to_pylist()  # type: ignore[no-any-return]
+    return answer.to_pylist()
 
 
 @pytest.mark.parametrize(

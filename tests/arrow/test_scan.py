@@ -459,6 +459,10 @@ def test_columns_of_any_type_are_tested_for_null(data_files: DataFiles, mapping:
     data_files.add(pa.table({"id": pa.array([4])}, schema=pa.schema([arrow.field(0)])))
     for text, expected in {
         "s is null": [1, 4],
+        "s <=> null": [1, 4],
+        "l is not distinct from null": [2, 4],
+        "null <=> m": [1, 4],
+        "m is distinct from null": [2, 3],
         "s is not null": [2, 3],
         "s.t is null": [1, 2, 4],
         "l is null": [2, 4],

@@ -244,6 +244,14 @@ def test_open_or_create_refuses_a_table_that_rows_of_the_schema_do_not_fit(
         open_or_create(lake.client, identifier=NAME, schema=schema, partition_columns=partition_columns)
 
 
+def test_a_column_of_a_type_that_is_only_read_is_refused_and_nothing_is_left(lake: Lake) -> None:
+    """UP-INT-1."""
+    schema = StructType((*SCHEMA.fields, StructField("spans", ArrayType(PrimitiveType("interval day to second")))))
+    with pytest.raises(SchemaMismatchError, match=r"'spans' has the type 'interval day to second'.*Cast the column"):
+        create_table(lake.client, identifier=NAME, schema=schema)
+    create_table(lake.client, identifier=NAME, schema=SCHEMA)
+
+
 def test_a_malformed_name_is_refused(lake: Lake) -> None:
     with pytest.raises(InvalidArgumentError, match=r"catalog\.schema\.table"):
         create_table(lake.client, identifier="test.t", schema=SCHEMA)

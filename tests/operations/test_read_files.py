@@ -14,8 +14,10 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     ObjectNotFoundError,
     StorageError,
+    UnsupportedFeatureError,
 )
 from cm_delta_dagster.operations.read import plan_read, read
+from cm_delta_dagster.operations.read_arrow import read_arrow
 from cm_delta_dagster.protocol.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file, encode_inline
 from cm_delta_dagster.protocol.path_encoding import encode_path
@@ -201,12 +203,43 @@ def test_reading_runs_no_job_and_changes_no_setting(spark: SparkSession, tmp_pat
         content = pa.table([[number, -1]], schema=pa.schema([with_id("c1", pa.int64(), 1)]))
         vector = {"deletionVector": descriptor(encode_inline([1]))} if number % 2 else {}
         table.add(f"f{number}.parquet", content, **vector)
-    before = spark.sparkContext._jsc.sc().conf().getAll()  # type: ignore[union-attr]
+    before = spark.sparkContext._jsc.sc().conf().getAll()
     settings = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
     tracker = spark.sparkContext.statusTracker()
     jobs = len(tracker.getJobIdsForGroup(None))
     frame = read(table.open(), spark=spark)
     assert len(tracker.getJobIdsForGroup(None)) == jobs
     assert settings == {row["key"]: row["value"] for row in spark.sql("SET").collect()}
-    assert list(before) == list(spark.sparkContext._jsc.sc().conf().getAll())  # type: ignore[union-attr]
+    assert list(before) == list(spark.sparkContext._jsc.sc().conf().getAll())
     assert frame.where("id >= 0").count() == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("a:b.parquet", "a%3Ab.parquet"), ("a:b.parquet", "a:b.parquet"), ("d/a:b.parquet", "d/a:b.parquet"),
+     ("d:e/f[1].parquet", "d:e/f%5B1%5D.parquet"), ("2020-01-01 00:00.parquet", "2020-01-01%2000%3A00.parquet")],
+)  # fmt: skip
+def test_a_file_whose_colon_spark_cannot_open_is_refused_by_name_and_read_without_spark(
+    spark: SparkSession, tmp_path: Path, name: str, path: str
+) -> None:
+    """PATH-1: encoded or not; Hadoop takes what stands before the colon for a scheme."""
+    table = ForeignTable(tmp_path, field("id", "long"))
+    written = table.add("plain.parquet", numbers(0, 2))
+    target = tmp_path / name
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(written.read_bytes())
+    table.register(path, size=target.stat().st_size)
+    with pytest.raises(UnsupportedFeatureError) as raised:
+        read(table.open(), spark=spark)
+    for part in (str(tmp_path), "version 2", name, "colon", "to_arrow"):
+        assert part in str(raised.value)
+    assert sorted(read_arrow(table.open())["id"].to_pylist()) == [0, 0, 1, 1]
+
+
+def test_a_colon_in_a_directory_and_in_the_place_of_the_table_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """PATH-1: only the name of the file itself is looked at again by Hadoop."""
+    table = ForeignTable(tmp_path / "t:1", field("id", "long"))
+    table.add("at 10:00/f.parquet", numbers(0, 2))
+    table.add("plain.parquet", numbers(2, 3), deletionVector=descriptor(encode_inline([0])))
+    assert rows_of(read(table.open(), spark=spark)) == [(0,), (1,)]
+    assert read_arrow(table.open())["id"].to_pylist() == [0, 1]

@@ -281,7 +281,7 @@ def test_lines_of_many_layouts_are_read_as_if_one_by_one() -> None:
     """LOG-6, DV-1, PART-1: null partitions, vectors, tags, escapes, another order of keys, and no statistics."""
     rows: list[Fields] = []
     for number in range(4 * MIN_ROWS):
-        row = _vectored(number) | {"stats": '{"numRecords":%d}' % number}  # noqa: UP031
+        row = _vectored(number) | {"stats": f'{{"numRecords":{number}}}'}
         row |= {"partitionValues": {"p": None}} if number % 3 == 0 else {}
         row |= {"stats": '{"maxValues":{"a":"\\"x\\""}}'} if number % 5 == 0 else {}
         row |= {"tags": {"t": f"{number}"}} if number % 7 == 0 else {}

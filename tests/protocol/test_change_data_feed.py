@@ -25,7 +25,6 @@ from cm_delta_dagster.protocol.change_data_feed import (
     ChangePart,
     ChangePlan,
     ChangeType,
-    TableDefinition,
     VectorChange,
     change_file_schema,
     change_schema,
@@ -48,6 +47,7 @@ from cm_delta_dagster.protocol.schema import (
     StructType,
     schema_to_json,
 )
+from cm_delta_dagster.protocol.table_definition import TableDefinition
 
 LOCATION = "file:///t"
 PROTOCOL = Protocol(min_reader_version=1, min_writer_version=4)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -207,6 +208,34 @@ def test_parsed_columns_are_there_only_when_asked_for() -> None:
     ]
     assert both["partitionValues_parsed"]["p"].isoformat() == "2020-01-01"
     assert both["stats_parsed"]["maxValues"] == {"id": 9}
+
+
+def test_interval_partition_values_are_stored_as_the_numbers_that_data_files_hold() -> None:
+    """CKPT-9, UP-INT-1: Parquet has no type of months, and a duration is none that other readers know."""
+    fields = [("id", "long"), ("y", "interval year to month"), ("d", "interval day")]
+    texts = {"y": "INTERVAL '1-2' YEAR TO MONTH", "d": "INTERVAL '-1' DAY"}
+    schema = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
+    metadata = Metadata(
+        id="i",
+        schema_string=json.dumps({"type": "struct", "fields": schema}),
+        partition_columns=("y", "d"),
+        configuration={"delta.checkpointPolicy": "v2", **_STRUCT},
+    )
+    adds = [
+        AddFile(
+            path="a", partition_values=texts, size=1, modification_time=1, stats='{"numRecords":1,"nullCount":{"id":0}}'
+        ),
+        AddFile(path="b", partition_values=dict.fromkeys(texts), size=1, modification_time=1),
+    ]
+    state = replay(None, [decode_commit(encode_commit([_V2, metadata, *adds]), version=0)], location=_LOCATION)
+    top = build_checkpoint(state, now_ms=_NOW).top
+    file = pa.BufferOutputStream()
+    pq.write_table(top, file)
+    read = pq.read_table(pa.BufferReader(file.getvalue()))
+    parsed = [row["partitionValues_parsed"] for row in read["add"].to_pylist() if row is not None]
+    assert sorted(parsed, key=repr) == [{"y": 14, "d": -86_400_000_000}, {"y": None, "d": None}]
+    kinds = read.schema.field("add").type.field("partitionValues_parsed").type
+    assert [kinds.field(name).type for name in ("y", "d")] == [pa.int32(), pa.int64()]
 
 
 def test_statistics_are_read_from_the_struct_where_there_is_no_text() -> None:

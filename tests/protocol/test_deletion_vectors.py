@@ -146,14 +146,14 @@ def test_a_descriptor_that_contradicts_its_file_is_an_error(changes: dict[str, i
     """DV-11, DV-12, DV-19."""
     content, _ = encode_file([NORMATIVE])
     with pytest.raises(CorruptLogError):
-        decode_from_file(content, replace(stored(NORMATIVE), **changes))  # type: ignore[arg-type]
+        decode_from_file(content, replace(stored(NORMATIVE), **changes))
 
 
 @pytest.mark.parametrize("changes", [{"size_in_bytes": 40}, {"size_in_bytes": 45}, {"cardinality": 7}, {"offset": 1}])
 def test_an_inline_descriptor_that_contradicts_its_text_is_an_error(changes: dict[str, int]) -> None:
     """DV-10, DV-12."""
     with pytest.raises(CorruptLogError):
-        decode_inline(replace(encode_inline(ROWS), **changes))  # type: ignore[arg-type]
+        decode_inline(replace(encode_inline(ROWS), **changes))
 
 
 @pytest.mark.parametrize(

@@ -127,5 +127,5 @@ def test_replaying_a_compaction_gives_the_state_of_its_commits(steps: list[dict[
     assert _state(plain.files.removes) == _state(through.files.removes)
 
 
-def _state(table) -> list[tuple[str, int | None]]:  # type: ignore[no-untyped-def]
+def _state(table) -> list[tuple[str, int | None]]:
     return sorted((row["path"], row["size"]) for row in table.select(["path", "size"]).to_pylist())

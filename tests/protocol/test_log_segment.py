@@ -183,7 +183,7 @@ def test_the_segment_is_a_value() -> None:
     """LOG-19: a snapshot's files do not change under it."""
     segment = _segment(_commits(0), 0)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        segment.version = 1  # type: ignore[misc]
+        segment.version = 1
 
 
 def _commits(*versions: int) -> list[str]:

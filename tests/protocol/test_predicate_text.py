@@ -53,7 +53,13 @@ SCHEMA = StructType(tuple(StructField(name, kind) for name, kind in COLUMNS.item
         ("i == -1", Comparison("i", Op.EQ, -1)),
         ("1 < i", Comparison("i", Op.GT, 1)),
         ("i <> (2)", Comparison("i", Op.NE, 2)),
-        ("i <=> null", Comparison("i", Op.NULL_SAFE_EQ, None)),
+        ("i <=> null", IsNull("i")),
+        ("null <=> i", IsNull("i")),
+        ("i is not distinct from null", IsNull("i")),
+        ("st <=> null", IsNull("St")),
+        ("m is not distinct from null", IsNull("m")),
+        ("m is distinct from null", IsNotNull("m")),
+        ("not st <=> null", IsNotNull("St")),
         ("i is distinct from 3", Not(Comparison("i", Op.NULL_SAFE_EQ, 3))),
         ("i = '5'", Comparison("i", Op.EQ, 5)),
         ("i > 1.5", Comparison("i", Op.GT, Decimal("1.5"))),
@@ -120,8 +126,8 @@ def test_what_could_mean_something_else_is_left_to_the_engine(text: str) -> None
     assert to_sql(predicate) == text
 
 
-def utc(*parts: int) -> datetime:
-    return datetime(*parts, tzinfo=UTC)  # type: ignore[misc, arg-type]
+def utc(year: int, month: int, day: int) -> datetime:
+    return datetime(year, month, day, tzinfo=UTC)
 
 
 AFTER, BEFORE = Comparison("ts", Op.GE, utc(2019, 12, 30)), Comparison("ts", Op.LE, utc(2020, 1, 3))

@@ -120,4 +120,4 @@ def test_a_value_without_a_literal_is_refused(value: object) -> None:
     ],
 )
 def test_predicates_are_written_as_bracketed_sql(predicate: object, sql: str) -> None:
-    assert to_sql(predicate) == sql  # type: ignore[arg-type]
+    assert to_sql(predicate) == sql

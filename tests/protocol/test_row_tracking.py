@@ -33,13 +33,15 @@ MAPPED = Protocol(
 PLAIN = Protocol(min_reader_version=1, min_writer_version=2)
 NAMES = {MATERIALIZED_ROW_ID: "_row-id-col-1", MATERIALIZED_ROW_COMMIT_VERSION: "_row-commit-version-col-2"}
 
+FIELD = StructField("a", LONG)
 
-def metadata(field: StructField = StructField("a", LONG), **configuration: str) -> Metadata:  # noqa: B008
+
+def metadata(field: StructField = FIELD, **configuration: str) -> Metadata:
     settings = {key.replace("__", "."): value for key, value in configuration.items()}
     return Metadata(id="t", schema_string=schema_to_json(StructType((field,))), configuration=settings)
 
 
-def enabled(field: StructField = StructField("a", LONG), **more: Any) -> Metadata:  # noqa: B008
+def enabled(field: StructField = FIELD, **more: Any) -> Metadata:
     return metadata(field, **{ENABLED: "true", **NAMES, **more})
 
 

@@ -189,7 +189,7 @@ def test_what_a_user_may_set_is_accepted() -> None:
 def test_values_that_are_no_text_are_refused() -> None:
     """META-5."""
     with pytest.raises(InvalidArgumentError, match="strings"):
-        check_user_properties({"a": 1})  # type: ignore[dict-item]
+        check_user_properties({"a": 1})
 
 
 def test_properties_that_only_shape_the_protocol_are_not_stored() -> None:
