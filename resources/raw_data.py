@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 
-class RawData(dg.ConfigurableResource):  # type: ignore[type-arg]
+class RawData(dg.ConfigurableResource):  # type: ignore[type-arg]  # Its parameter is what it gives to assets: itself.
     """Paths of CSV files that Spark can read; the zipped one is unpacked once under ``directory``."""
 
     directory: str = Field(description="Folder that may hold unpacked files.")

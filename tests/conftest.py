@@ -13,6 +13,9 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.storage.fsspec_store import FsspecStore
+from cm_delta_dagster.storage.local_store import LocalStore, place_by_exclusive_rename
+from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores
 
 
@@ -73,3 +76,30 @@ def client(client_catalog_url: str, tmp_path: Path) -> Iterator[DeltaClient]:
     client = DeltaClient(catalog, stores=Stores(), settings=ClientSettings(retry_initial_seconds=0.001))
     yield client
     client.close()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """URL of an S3 server in this process."""
+    server_module = pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs")
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["local", "local-without-links", "s3"])
+def store_and_root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Store, str]:
+    """Each kind of storage that outlives a process, by each of its own primitives, and an empty place there."""
+    match request.param:
+        case "local":
+            return LocalStore(), f"file://{tmp_path}/root"
+        case "local-without-links":
+            return LocalStore(primitives=(place_by_exclusive_rename,)), f"file://{tmp_path}/root"
+    endpoint = request.getfixturevalue("s3_endpoint")
+    store = FsspecStore("s3", options={"endpoint_url": endpoint, "key": "k", "secret": "s"})
+    bucket = f"b-{uuid.uuid4().hex}"
+    store._filesystem.mkdir(bucket)
+    return store, f"s3://{bucket}/root"

@@ -131,7 +131,7 @@ def test_a_table_is_made_with_its_rows_in_one_commit(lake: Connection, spark: Sp
     with pytest.raises(TableAlreadyExistsError):
         lake.create_table_as(NAME, frame)
     with pytest.raises(InvalidArgumentError, match="DataFrame"):
-        lake.create_table_as("main.sales.other", [(1,)])  # type: ignore[arg-type]
+        lake.create_table_as("main.sales.other", [(1,)])
 
 
 def test_writes_by_name_make_the_table_that_they_do_not_find(lake: Connection, spark: SparkSession) -> None:
@@ -183,7 +183,7 @@ def test_a_schema_may_be_ours_pyarrows_or_pysparks(lake: Connection, schema: Any
 
 def test_something_that_is_no_schema_is_refused(lake: Connection) -> None:
     with pytest.raises(InvalidArgumentError, match="schema"):
-        lake.create_table(NAME, "id long")  # type: ignore[arg-type]
+        lake.create_table(NAME, "id long")
 
 
 def test_the_running_session_is_used_when_none_is_given(tmp_path: Path, spark: SparkSession) -> None:

@@ -115,7 +115,7 @@ def test_the_catalogs_tables_answer_arrow_and_spark_alike(spark: SparkSession, t
 def test_names_that_are_no_text_are_refused_before_anything_is_made(tmp_path: Path) -> None:
     with lake_in(tmp_path) as lake:
         with pytest.raises(InvalidArgumentError, match="None is no column name"):
-            lake.create_table("main.sales.orders", pa.schema({"id": pa.int64()}), partition_by=[None])  # type: ignore[list-item]
+            lake.create_table("main.sales.orders", pa.schema({"id": pa.int64()}), partition_by=[None])
         assert lake.tables() == ()
 
 
@@ -123,4 +123,4 @@ def test_names_that_are_no_text_are_refused_before_anything_is_made(tmp_path: Pa
 def test_a_text_is_no_timestamp(text: str) -> None:
     """TT-9: there is no session whose zone a text could be of; whoever has a text has a zone, too, and says so."""
     with pytest.raises(InvalidArgumentError, match="datetime with a time zone"):
-        epoch_milliseconds(text)  # type: ignore[arg-type]
+        epoch_milliseconds(text)

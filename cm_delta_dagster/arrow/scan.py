@@ -255,4 +255,4 @@ def _larger_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Ite
 def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
     if len(batches) < 2:
         return batches
-    return pa.Table.from_batches(batches, schema=schema).combine_chunks().to_batches()  # type: ignore[no-any-return]
+    return pa.Table.from_batches(batches, schema=schema).combine_chunks().to_batches()  # type: ignore[no-any-return]  # pyarrow has no types.

@@ -52,7 +52,7 @@ def examine(table: Table) -> Examination:
 
 def _looked_at(table: Table, findings: list[Finding]) -> bool:
     try:
-        table.snapshot().num_files  # noqa: B018  # The files are reconciled on demand.
+        _ = table.snapshot().num_files  # The files are reconciled on demand.
     except (ProtocolError, TableError, ObjectNotFoundError) as error:
         table.catalog.get_ratified_commits(table.table_id)  # A dropped table is no finding.
         findings.append(

@@ -250,8 +250,10 @@ class _Evaluation:
                 return self._all(True)
             case Opaque() | Not(Opaque()):
                 return self._all(None)
-            case Not(part):
-                column = self.columns.resolve(part.column)  # type: ignore[union-attr]
+            case Not(Comparison() | In() | IsNull() | IsNotNull() | StartsWith() as part):
+                column = self.columns.resolve(part.column)
+            case Not():
+                return self._all(None)
             case _:
                 column = self.columns.resolve(predicate.column)
         if isinstance(column, _PartitionColumn):

@@ -22,7 +22,7 @@ def encode_parquet(table: pa.Table, *, compression: typing.Literal["zstd", "snap
     pq.write_table(
         table, sink, compression=compression, store_schema=False, coerce_timestamps="us", write_page_checksum=True
     )
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types.
 
 
 def decode_parquet(data: bytes, columns: typing.Sequence[str] | None = None) -> pa.Table:

@@ -78,7 +78,7 @@ def test_the_catalogs_copy_of_a_commit_goes_before_the_published_one() -> None:
     managed.log.write(log_files.compaction_file_name(2, 4), lines(add("compacted")))
     table = managed.table(4)
     assert sorted(table.snapshot().files["path"].to_pylist()) == ["f1", "f2", "f4", "from-catalog"]
-    assert next(e for e in history(table) if e.version == 3).commit_info.operation == "CATALOG"  # type: ignore[union-attr]
+    assert next(e for e in history(table) if e.version == 3).commit_info.operation == "CATALOG"
     assert [commit.actions.adds["path"][0].as_py() for commit in table.commits(1, 4)] == [
         *("f1", "f2", "from-catalog", "f4")
     ]
@@ -213,7 +213,7 @@ def test_a_cached_table_is_planned_without_a_listing() -> None:
     store.listed.clear()
     name = managed.stage(4)
     store.write(f"{managed.log.directory}/_staged_commits/{name}", _commit(4))
-    client.catalog = RecordedCatalog(managed.log.location, managed.answer, 4)  # type: ignore[assignment]
+    client.catalog = RecordedCatalog(managed.log.location, managed.answer, 4)
     snapshot = client.table(IDENTIFIER).snapshot()
     assert snapshot.num_files == 4 and not store.listed
     assert contents(snapshot) == contents(managed.table(4).snapshot())
@@ -235,7 +235,7 @@ def test_a_table_dropped_and_made_again_is_never_served_from_memory() -> None:
     """CACHE-3: snapshots are kept by table id."""
     old, new = Managed(3), Managed(1)
     client = DeltaClient(
-        RecordedCatalog(old.log.location, [], 3),  # type: ignore[arg-type]
+        RecordedCatalog(old.log.location, [], 3),
         stores=Stores({"memory": old.log.store}),
     )
     assert client.table(IDENTIFIER).snapshot().num_files == 3

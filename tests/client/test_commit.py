@@ -195,7 +195,7 @@ def flaky(client: DeltaClient, store: MemoryStore, new_table: NewTable) -> tuple
     new_table()
     catalog = FlakyCatalog(client.catalog)
     settings = ClientSettings(retry_initial_seconds=0.0001, max_resolve_attempts=3)
-    other = DeltaClient(catalog, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)  # type: ignore[arg-type]
+    other = DeltaClient(catalog, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
     return catalog, other.table("main.test.t")
 
 

@@ -1,7 +1,6 @@
 """Writers at once in each commit mode, on each file system by its own primitive; the rows are read with Arrow."""
 
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,39 +18,12 @@ from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.operations.read_arrow import read_arrow
 from cm_delta_dagster.protocol.actions import AddFile
 from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
-from cm_delta_dagster.storage.fsspec_store import FsspecStore
-from cm_delta_dagster.storage.local_store import LocalStore, place_by_exclusive_rename
 from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores, scheme_of
 
 NAME = "main.test.t"
 SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
 WRITERS, COMMITS = 4, 3
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    server_module = pytest.importorskip("moto.server")
-    pytest.importorskip("s3fs")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture(params=["local", "local-without-links", "s3"])
-def store_and_root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Store, str]:
-    match request.param:
-        case "local":
-            return LocalStore(), f"file://{tmp_path}/root"
-        case "local-without-links":
-            return LocalStore(primitives=(place_by_exclusive_rename,)), f"file://{tmp_path}/root"
-    endpoint = request.getfixturevalue("s3_endpoint")
-    store = FsspecStore("s3", options={"endpoint_url": endpoint, "key": "k", "secret": "s"})
-    bucket = f"b-{uuid.uuid4().hex}"
-    store._filesystem.mkdir(bucket)
-    return store, f"s3://{bucket}/root"
 
 
 def append(client: DeltaClient, number: int) -> None:

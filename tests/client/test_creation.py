@@ -164,7 +164,7 @@ def overtaken(lake: Lake) -> None:
 
     def overtake(method: str, _: Any) -> None:
         if method == "write_if_absent" and not winners:
-            winners.append(None)  # type: ignore[arg-type]
+            winners.append(None)
             winners.append(lake.new_table(description="winner"))
 
     lake.store.fails = overtake

@@ -85,8 +85,8 @@ def connect(tmp_path: Path, clock: Clock) -> Iterator[Connect]:
         real = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse="memory://lake", now_ms=clock)
         store, catalog = CountingStore(memory), CountingCatalog(real)
         chosen = ClientSettings(retry_initial_seconds=0.0001, max_resolve_attempts=2, **settings)
-        stores: Any = Stores({"memory": store})  # type: ignore[dict-item]
-        client = DeltaClient(catalog, stores=stores, settings=chosen, now_ms=clock)  # type: ignore[arg-type]
+        stores: Any = Stores({"memory": store})
+        client = DeltaClient(catalog, stores=stores, settings=chosen, now_ms=clock)
         opened.append(client)
         return client, store, catalog
 

@@ -411,7 +411,7 @@ def test_another_mode_of_column_mapping_is_an_error(mode: str) -> None:
     log = ForeignLog()
     log.commit(0, protocol(reader=2, writer=5), metadata(delta__columnMapping__mode=mode))
     with pytest.raises(CmDeltaError, match=r"delta\.columnMapping\.mode"):
-        log.table.snapshot().column_mapping  # noqa: B018
+        _ = log.table.snapshot().column_mapping
 
 
 @pytest.mark.parametrize("features", [("vacuumProtocolCheck",), ("vacuumProtocolCheck", "deletionVectors")])

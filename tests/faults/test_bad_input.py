@@ -226,7 +226,7 @@ COLUMNS: list[Case] = [
         "a dictionary for a DataFrame",
         InvalidArgumentError,
         (NAME, "DataFrame", "dict", "spark.createDataFrame"),
-        lambda act: append(act.orders, frame={"id": 1}),  # type: ignore[arg-type]
+        lambda act: append(act.orders, frame={"id": 1}),
     ),
     (
         "an Arrow table for a DataFrame",
@@ -406,7 +406,7 @@ CONDITIONS: list[Case] = [
         "a version as text",
         InvalidArgumentError,
         (NAME, "'1'", "whole number"),
-        lambda act: read(act.orders, spark=act.spark, version="1"),  # type: ignore[arg-type]
+        lambda act: read(act.orders, spark=act.spark, version="1"),
     ),
     (
         "a time before the table",

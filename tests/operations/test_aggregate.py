@@ -21,7 +21,7 @@ def table(tmp_path: Path) -> object:
     return open_path_table(Stores(), str(tmp_path / "t"))
 
 
-def test_the_log_answers_without_data_files(table, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_log_answers_without_data_files(table, tmp_path: Path) -> None:
     """SKIP-6."""
     for file in (tmp_path / "t").rglob("*.parquet"):
         file.unlink()
@@ -35,7 +35,7 @@ def test_the_log_answers_without_data_files(table, tmp_path: Path) -> None:  # t
     assert aggregate(table, version=0).num_rows == 4
 
 
-def test_an_unknown_column_version_or_condition_is_refused(table) -> None:  # type: ignore[no-untyped-def]
+def test_an_unknown_column_version_or_condition_is_refused(table) -> None:
     with pytest.raises(InvalidArgumentError, match="nope"):
         aggregate(table, columns=["nope"])
     with pytest.raises(InvalidArgumentError, match="nope"):

@@ -141,7 +141,7 @@ def overtaking(client: DeltaClient, write: Callable[[Table], Any], **winner: Any
                     original(location, data)
 
             store = table.store
-            table.store = Overtaking()  # type: ignore[assignment]
+            table.store = Overtaking()
         return write(table)
 
     return overtaken

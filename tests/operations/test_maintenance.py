@@ -21,7 +21,7 @@ KIND = MaintenanceKind.DATA_CLEANUP
 
 
 def run_optimize(table: Table) -> object:
-    return optimize(table, spark=None)  # type: ignore[arg-type]  # It is refused before Spark is needed.
+    return optimize(table, spark=None)  # It is refused before Spark is needed.
 
 
 def run_compact_log(table: Table) -> object:

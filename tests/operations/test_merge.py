@@ -272,7 +272,7 @@ def test_merges_of_different_partitions_both_stay(build: Callable[..., TableBuil
     table = Interleaved(
         builder.table, lambda: merge(builder.table, frame=builder.frame((3, "b", 1)), keys=["id"], within="p = 'b'")
     )
-    result = merge(table, frame=builder.frame((2, "a", 1)), keys=["id"], within="p = 'a'")  # type: ignore[arg-type]
+    result = merge(table, frame=builder.frame((2, "a", 1)), keys=["id"], within="p = 'a'")
     assert result.retries == 1
     assert {(2, "a", 1), (3, "b", 1)} <= set(builder.rows())
 
@@ -287,7 +287,7 @@ def test_merges_of_different_partitions_both_stay_if_the_keys_tell_the_partition
         builder.table, lambda: merge(builder.table, frame=builder.frame((1, "b", 1), (2, "b", 1)), keys=["id", "p"])
     )
     source = builder.frame((1, "a", 2), (2, "c", 2))
-    result = merge(table, frame=source, keys=["id", "p"])  # type: ignore[arg-type]
+    result = merge(table, frame=source, keys=["id", "p"])
     assert result.retries == 1
     assert builder.rows() == [(1, "a", 2), (1, "b", 1), (1, "c", 0), (2, "b", 1), (2, "c", 2)]
 
@@ -298,7 +298,7 @@ def test_merges_of_keys_apart_both_stay_without_any_partition(build: Callable[..
     builder.append((1, 0), (2, 0))
     builder.append((101, 0), (102, 0))
     table = Interleaved(builder.table, lambda: merge(builder.table, frame=builder.frame((1, 1), (3, 1)), keys=["id"]))
-    result = merge(table, frame=builder.frame((102, 2), (103, 2)), keys=["id"])  # type: ignore[arg-type]
+    result = merge(table, frame=builder.frame((102, 2), (103, 2)), keys=["id"])
     assert result.retries == 1
     assert builder.rows() == [(1, 1), (2, 0), (3, 1), (101, 0), (102, 2), (103, 2)]
 
@@ -309,7 +309,7 @@ def test_merges_of_one_key_conflict(build: Callable[..., TableBuilder]) -> None:
     builder.append((1, 0))
     table = Interleaved(builder.table, lambda: merge(builder.table, frame=builder.frame((5, 1)), keys=["id"]))
     with pytest.raises(CommitConflictError):
-        merge(table, frame=builder.frame((5, 2)), keys=["id"])  # type: ignore[arg-type]
+        merge(table, frame=builder.frame((5, 2)), keys=["id"])
     assert builder.rows() == [(1, 0), (5, 1)]
 
 

@@ -204,7 +204,7 @@ def test_the_same_batch_committed_meanwhile_is_recognised(build: Callable[..., T
     builder = build("id long")
     batch = Idempotency(app_id="job", version=1)
     table = Interleaved(builder.table, lambda: append(builder.table, frame=builder.frame((1,)), idempotency=batch))
-    result = append(table, frame=builder.frame((1,)), idempotency=batch)  # type: ignore[arg-type]
+    result = append(table, frame=builder.frame((1,)), idempotency=batch)
     assert (result.outcome, result.version) == (WriteOutcome.ALREADY_COMMITTED, 1)
     assert builder.rows() == [(1,)]
     assert data_files(builder) == 1
@@ -214,7 +214,7 @@ def test_two_appends_at_once_both_stay(build: Callable[..., TableBuilder]) -> No
     """OCC-12."""
     builder = build("id long")
     table = Interleaved(builder.table, lambda: builder.append((1,)))
-    assert append(table, frame=builder.frame((2,))).version == 2  # type: ignore[arg-type]
+    assert append(table, frame=builder.frame((2,))).version == 2
     assert builder.rows() == [(1,), (2,)]
 
 
@@ -223,7 +223,7 @@ def test_overwrites_of_different_partitions_both_stay(build: Callable[..., Table
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (2, "b"))
     table = Interleaved(builder.table, lambda: overwrite(builder.table, frame=builder.frame((8, "b")), where="p = 'b'"))
-    result = overwrite(table, frame=builder.frame((9, "a")), where="p = 'a'")  # type: ignore[arg-type]
+    result = overwrite(table, frame=builder.frame((9, "a")), where="p = 'a'")
     assert (builder.rows(), result.retries) == ([(8, "b"), (9, "a")], 1)
 
 
@@ -233,7 +233,7 @@ def test_overwrites_of_one_partition_conflict_and_leave_no_files(build: Callable
     builder.append((1, "a"))
     table = Interleaved(builder.table, lambda: overwrite(builder.table, frame=builder.frame((8, "a")), where="p = 'a'"))
     with pytest.raises(CommitConflictError):
-        overwrite(table, frame=builder.frame((9, "a")), where="p = 'a'")  # type: ignore[arg-type]
+        overwrite(table, frame=builder.frame((9, "a")), where="p = 'a'")
     assert builder.rows() == [(8, "a")]
     assert data_files(builder) == 2
 

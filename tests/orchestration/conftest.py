@@ -16,7 +16,7 @@ from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, Catalog
 from .log_tables import resource_at
 
 
-class RunningSpark(dg.ConfigurableResource):  # type: ignore[type-arg]
+class RunningSpark(dg.ConfigurableResource):
     """The session of the test run; any object with ``spark_session`` will do."""
 
     @property

@@ -13,12 +13,12 @@ from cm_delta_dagster.storage.local_store import LocalStore, local_path
 
 
 def _race(location: str, number: int, barrier: object, answers: object) -> None:
-    barrier.wait()  # type: ignore[attr-defined]
+    barrier.wait()
     try:
         LocalStore().write_if_absent(location, str(number).encode() * 5000)
-        answers.put(number)  # type: ignore[attr-defined]
+        answers.put(number)
     except ObjectAlreadyExistsError:
-        answers.put(None)  # type: ignore[attr-defined]
+        answers.put(None)
 
 
 def _write_with_a_file_size_limit(location: str, answers: object) -> None:
@@ -26,9 +26,9 @@ def _write_with_a_file_size_limit(location: str, answers: object) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     try:
         LocalStore().write_if_absent(location, b"x" * 5000)
-        answers.put("written")  # type: ignore[attr-defined]
+        answers.put("written")
     except StorageError as error:
-        answers.put(str(error))  # type: ignore[attr-defined]
+        answers.put(str(error))
 
 
 def test_exactly_one_of_many_processes_creates_the_object(tmp_path: Path) -> None:

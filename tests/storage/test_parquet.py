@@ -29,7 +29,7 @@ _TABLE = pa.table(
 @pytest.mark.parametrize("compression", ["zstd", "snappy"])
 def test_a_table_survives_both_ways(compression: str) -> None:
     """CKPT-7, UP-TP-1."""
-    data = encode_parquet(_TABLE, compression=compression)  # type: ignore[arg-type]
+    data = encode_parquet(_TABLE, compression=compression)
     assert decode_parquet(data).equals(_TABLE)
     assert pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(0).compression == compression.upper()
 
@@ -60,7 +60,7 @@ def test_int96_timestamps_far_from_today_are_read() -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: b"PAR1" + data[200:]])
-def test_damaged_bytes_are_a_corrupt_log(damage) -> None:  # type: ignore[no-untyped-def]
+def test_damaged_bytes_are_a_corrupt_log(damage) -> None:
     """CKPT-17."""
     data = damage(encode_parquet(_TABLE))
     with pytest.raises(CorruptLogError):
