@@ -1,5 +1,6 @@
 """Connections, migrations and errors of the SQL catalog."""
 
+import pickle
 import subprocess
 import sys
 import threading
@@ -72,6 +73,28 @@ def test_a_database_of_a_newer_release_is_refused_unchanged(catalog_url: str) ->
     execute(catalog_url, f"UPDATE {VERSION_TABLE} SET version_num = '{HEAD}'")
     with SqlCatalog(catalog_url) as catalog:
         assert catalog.list_tables() == ()
+
+
+def test_a_catalog_sent_to_another_process_opens_the_same_database_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STREAM-5: wherever that process runs, and without making a catalog of its own."""
+    monkeypatch.chdir(tmp_path)
+    here = SqlCatalog("sqlite:///catalog.db", warehouse="/w")
+    sent = pickle.dumps(here)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pickle.loads(sent) as early, pytest.raises(CatalogError):
+        early.list_tables()
+    monkeypatch.chdir(tmp_path)
+    with here:
+        here.create_staging_table(NAME)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pickle.loads(sent) as there:
+        assert [table.identifier for table in there.inactive_tables()] == [NAME]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    secret = "postgresql+psycopg://user:hidden@host/db"
+    assert Database(secret).url_text == secret
 
 
 def test_making_a_client_touches_no_database(tmp_path: Path) -> None:

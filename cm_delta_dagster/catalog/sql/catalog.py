@@ -1,7 +1,7 @@
 """``SqlCatalog``: the catalog seam over one SQL database.
 
 Room: catalog.sql. Headings "Catalog-managed tables", "Maintenance operations". This module puts each operation into its
-transaction; what the operation does is in ``tables``, ``lifecycle``, ``commits``, ``definitions``,
+transaction; what the operation does is in ``tables``, ``lifecycle``, ``commits``, ``at_once``, ``definitions``,
 ``policies``, ``maintenance``, ``pins`` and ``feed``.
 """
 
@@ -33,7 +33,18 @@ from cm_delta_dagster.catalog.catalog import (
     VersionTaken,
 )
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
-from cm_delta_dagster.catalog.sql import accepted, commits, feed, lifecycle, maintenance, names, pins, policies, tables
+from cm_delta_dagster.catalog.sql import (
+    accepted,
+    at_once,
+    commits,
+    feed,
+    lifecycle,
+    maintenance,
+    names,
+    pins,
+    policies,
+    tables,
+)
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
@@ -176,6 +187,12 @@ class SqlCatalog:
         """Ratify. Raises CommitRejectedError, TableNotFoundError; CatalogUnavailableError if the outcome is unknown."""
         names.check_proposal(proposal)
         now_ms = self._now_ms()
+        if self._database.commits_at_once:
+            ratified = self._database.read(
+                lambda connection: at_once.commit(connection, table_id, proposal, now_ms=now_ms)
+            )
+            if ratified is not None:
+                return ratified
         return self._database.write(lambda connection: commits.commit(connection, table_id, proposal, now_ms=now_ms))
 
     def turn(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:

@@ -203,9 +203,30 @@ def _ratify(
         in_commit_timestamp=proposal.summary.in_commit_timestamp,
         changed_by_commit=True,
     )
-    moved = published > head.published_version and head.published_version + 1 < content_from
-    if moved or content_from != head.content_from:
-        connection.execute(_FORGET, {"of_table": table_id, "published": published})
+    forget(
+        connection,
+        table_id,
+        published=(head.published_version, published),
+        content_from=(head.content_from, content_from),
+    )
+
+
+def forget(
+    connection: sa.Connection, table_id: str, *, published: tuple[int, int], content_from: tuple[int, int]
+) -> None:
+    """Drop the contents that neither a reader nor a publisher needs any more, if there can be any.
+
+    Args:
+        published, content_from: before and after a commit.
+    """
+    moved = published[1] > published[0] and published[0] + 1 < content_from[1]
+    if moved or content_from[1] - content_from[0] > 1:  # By one only where nothing was kept before.
+        connection.execute(_FORGET, {"of_table": table_id, "published": published[1]})
+
+
+def is_kept(proposal: CommitProposal) -> bool:
+    """Whether the content of a commit is served beyond its publication."""
+    return proposal.content is not None and len(proposal.content) <= KEPT_CONTENT_BYTES
 
 
 def _content_from(proposal: CommitProposal, before: int) -> int:
@@ -214,10 +235,18 @@ def _content_from(proposal: CommitProposal, before: int) -> int:
     A commit without content, or with a large one, ends the row of those that are kept: so it has no gaps, and a table never
     keeps more than ``KEPT_COMMITS + _SLIDES_BY`` times ``KEPT_CONTENT_BYTES``.
     """
-    if proposal.content is None or len(proposal.content) > KEPT_CONTENT_BYTES:
+    if not is_kept(proposal):
         return proposal.version + 1
     oldest = proposal.version - KEPT_COMMITS + 1
     return oldest if oldest - before >= _SLIDES_BY else before
+
+
+def next_content_from(
+    before: sa.ColumnElement[int], version: sa.ColumnElement[int], kept: sa.ColumnElement[bool]
+) -> sa.ColumnElement[int]:
+    """The same in SQL."""
+    oldest = version - (KEPT_COMMITS - 1)
+    return sa.case((sa.not_(kept), version + 1), (oldest - before >= _SLIDES_BY, oldest), else_=before)
 
 
 def insert_commit(
@@ -244,27 +273,29 @@ def insert_commit(
         },
     )
     position = connection.execute(_NEXT_POSITION).scalar_one()
-    connection.execute(
-        _INSERT,
-        {
-            "table_id": table_id,
-            "version": proposal.version,
-            "position": position,
-            "mode": proposal.mode.value,
-            "file_name": proposal.file_name,
-            "file_size": proposal.file_size,
-            "file_modification_time": proposal.file_modification_time,
-            "txn_id": summary.txn_id,
-            "in_commit_timestamp": summary.in_commit_timestamp,
-            "operation": summary.operation,
-            "data_change": summary.data_change,
-            "data_version": data_version,
-            "ratified_ms": now_ms,
-            "metrics": json.dumps(dict(summary.metrics)),
-            "tags": json.dumps(dict(summary.tags)),
-            "content": proposal.content,
-        },
-    )
+    values = values_of(table_id, proposal, now_ms=now_ms)
+    connection.execute(_INSERT, values | {"position": position, "data_version": data_version})
+
+
+def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int) -> dict[str, Any]:
+    """The row of a commit, but for what only the database knows: ``position`` and ``data_version``."""
+    summary = proposal.summary
+    return {
+        "table_id": table_id,
+        "version": proposal.version,
+        "mode": proposal.mode.value,
+        "file_name": proposal.file_name,
+        "file_size": proposal.file_size,
+        "file_modification_time": proposal.file_modification_time,
+        "txn_id": summary.txn_id,
+        "in_commit_timestamp": summary.in_commit_timestamp,
+        "operation": summary.operation,
+        "data_change": summary.data_change,
+        "ratified_ms": now_ms,
+        "metrics": json.dumps(dict(summary.metrics)),
+        "tags": json.dumps(dict(summary.tags)),
+        "content": proposal.content,
+    }
 
 
 def insert_initial_commit(

@@ -76,8 +76,16 @@ class Database:
             url = url.set(database=str(Path(url.database).absolute()))
         return url.render_as_string(hide_password=False)
 
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether one statement of this database can read and write several tables."""
+        return not self._is_sqlite
+
     def read(self, statements: Callable[[sa.Connection], T]) -> T:
-        """Run a single statement, without the cost of a transaction around it."""
+        """Run statements that stand for themselves, without the cost of a transaction; again if a connection was lost.
+
+        So one that writes has to be without effect when it is run a second time.
+        """
         return self._retried(statements, self._read_once)
 
     def write(self, statements: Callable[[sa.Connection], T]) -> T:
