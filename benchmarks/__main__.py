@@ -46,6 +46,7 @@ HEADINGS = (
     "Spark jobs", "bytes a file",
 )  # fmt: skip
 REFERENCE = "ours"
+ENGINES = ["spark", "ours", "ours-postgres", "ours-postgres-far", "delta-spark", "deltalake"]
 
 
 class Worker:
@@ -108,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the bulk append and of the scans")
     parser.add_argument("--files", type=int, default=1_000_000, help="files of the snapshots; a tenth for the cold one")
-    parser.add_argument("--engines", nargs="*", default=["spark", "ours", "ours-postgres", "delta-spark", "deltalake"])
+    parser.add_argument("--engines", nargs="*", default=ENGINES)
     parser.add_argument("--tasks", nargs="*", default=list(REPETITIONS), choices=list(REPETITIONS))
     parser.add_argument("--repetitions", type=int, help="of each task; by default as many as it takes to be sure")
     parser.add_argument(

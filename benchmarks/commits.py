@@ -19,13 +19,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.distance import from_afar
 from benchmarks.shared import Shared
 from cm_delta_dagster import connect
 from cm_delta_dagster.protocol.actions import AddFile
 from cm_delta_dagster.storage.local_store import local_path
 
 CROWD = 8
-COMMITS_EACH = 10
+COMMITS_EACH = 20
 APPENDERS, ROWS_EACH = 4, 25
 MODES = ("staged", "inline", "put_if_absent")
 SCHEMA = pa.schema([("id", pa.int64()), ("label", pa.string())])
@@ -208,14 +209,24 @@ class Postgres:
 
     def prepare(self, home: Path, shared: Shared) -> None:
         self._stack = ExitStack()
-        self._bench = CommitBench(home, self._stack.enter_context(postgres_server()))
+        self._bench = CommitBench(home, self._reached(self._stack.enter_context(postgres_server())))
         self._stack.callback(self._bench.close)
+
+    def _reached(self, url: str) -> str:
+        return url
 
     def tasks(self) -> dict[str, Callable[[], dict[str, Any] | None]]:
         return self._bench.tasks()
 
     def close(self) -> None:
         self._stack.close()
+
+
+class DistantPostgres(Postgres):
+    """The same with the server somewhere else, as a shared catalog is: what counts is how often one has to ask."""
+
+    def _reached(self, url: str) -> str:
+        return self._stack.enter_context(from_afar(url))
 
 
 def _file(path: str, *, size: int = 1000) -> AddFile:

@@ -345,6 +345,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {
     "spark": PlainSpark,
     "ours": Ours,
     "ours-postgres": commits.Postgres,
+    "ours-postgres-far": commits.DistantPostgres,
     "delta-spark": DeltaSpark,
     "deltalake": Deltalake,
 }

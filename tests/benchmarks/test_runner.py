@@ -49,6 +49,15 @@ def test_the_runner_commits_beside_deltalake_and_every_commit_is_there(tmp_path:
     assert all(float(row[3]) > 0 for row in rows)
 
 
+@pytest.mark.postgres
+def test_the_runner_commits_to_a_server_near_and_far(tmp_path: Path) -> None:
+    """CM-C1, CM-C15: the way to the server is longer than any commit without it."""
+    rows = _run(tmp_path / "home", ("commit_staged", "refresh_cached"), ("ours-postgres", "ours-postgres-far"))
+    walls = {(row[0], row[1]): float(row[3]) for row in rows}
+    assert len(walls) == 4
+    assert all(walls[task, "ours-postgres-far"] > 0.01 for task in ("commit_staged", "refresh_cached"))
+
+
 @pytest.mark.slow
 def test_the_runner_scans_the_same_files_with_plain_spark_and_with_ours(tmp_path: Path) -> None:
     """SKIP-1, DV-1."""
