@@ -3,9 +3,11 @@
 A small table of files is joined, by broadcast, with the rows of the files. Every row must find its file there; one that
 does not stops the query, because it would be returned undeleted or without its values. The key of the join is a number,
 which Spark finds much faster than a text: the size of the file, or a hash of its location where sizes do not tell files
-apart. Neither is trusted: each row's location is compared with the one of the file that was found.
+apart. Neither is trusted: each row's location is compared with the one of the file that was found. Only where Spark is known
+to have listed exactly these files with these sizes is that saved.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
@@ -28,7 +30,8 @@ BASE_ROW_ID_COLUMN = "__cm_delta_base_row_id"
 COMMIT_VERSION_COLUMN = "__cm_delta_commit_version"
 _KEY_COLUMN = "__cm_delta_key"
 _LOCATION_COLUMN = "__cm_delta_location"
-_MAX_REPEATED_SIZES = 8
+_FOUND_COLUMN = "__cm_delta_found"
+_MAX_NAMED = 8
 
 _UNMATCHED = (
     "What the log has for the data file {} was not found while its rows were read: the file was replaced in the meantime, "
@@ -82,6 +85,7 @@ def join_file_values(
     values: Mapping[str, pa.Array],
     *,
     sizes: pa.Array | None = None,
+    are_listed: bool = False,
 ) -> DataFrame:
     """``frame``, which has :data:`FILE_COLUMN`, with a column for each of ``values`` (one value a file).
 
@@ -89,17 +93,43 @@ def join_file_values(
 
     Args:
         sizes: of each file as Spark has listed it, for a frame that has :data:`SIZE_COLUMN`; makes the join faster.
+        are_listed: it is proven that Spark has listed the files with these ``sizes``, and no others.
     """
-    spelled = pa.array([spark_file_path(location) for location in locations.to_pylist()], pa.string())
-    key = _file_key(sizes)
-    known_sizes = {} if sizes is None else {SIZE_COLUMN: sizes}
-    table = session.createDataFrame(pa.table({_LOCATION_COLUMN: spelled, **known_sizes, **values}))
-    table = table.selectExpr(_LOCATION_COLUMN, *values, f"{key.format(_LOCATION_COLUMN)} AS {_KEY_COLUMN}")
-    same_file = F.expr(f"{key.format(FILE_COLUMN)} = {_KEY_COLUMN}")
-    return frame.join(F.broadcast(table), same_file, "left")
+    spelled = [spark_file_path(location) for location in locations.to_pylist()]
+    columns = {_LOCATION_COLUMN: pa.array(spelled, pa.string()), **values}
+    exact = _exact_keys(sizes.to_pylist(), spelled) if sizes is not None and are_listed else None
+    if exact is not None:
+        key, keys = exact
+        table = session.createDataFrame(pa.table({**columns, _KEY_COLUMN: keys}))
+        found = f"{_KEY_COLUMN} IS NOT NULL"
+    else:
+        key = _hashed_key(sizes)
+        known_sizes = {} if sizes is None else {SIZE_COLUMN: sizes}
+        table = session.createDataFrame(pa.table({**columns, **known_sizes}))
+        table = table.selectExpr(*columns, f"{key.format(_LOCATION_COLUMN)} AS {_KEY_COLUMN}")
+        found = f"{FILE_COLUMN} = {_LOCATION_COLUMN}"
+    same_key = F.expr(f"{key.format(FILE_COLUMN)} = {_KEY_COLUMN}")
+    return frame.join(F.broadcast(table), same_key, "left").withColumn(_FOUND_COLUMN, F.expr(found))
 
 
-def _file_key(sizes: pa.Array | None) -> str:
+def _exact_keys(sizes: Sequence[int], spelled: Sequence[str]) -> tuple[str, pa.Array] | None:
+    """SQL text of a key that no two of these files share, and the keys: the size, or less than 0 for sizes that occur again.
+
+    None if they occur too often, or if a location cannot be written into SQL as it is.
+    """
+    counts = Counter(sizes)
+    again = {path: -number for number, path in enumerate(spelled, 1) if counts[sizes[number - 1]] > 1}
+    if not again:
+        return SIZE_COLUMN, pa.array(sizes, pa.int64())
+    if len(again) > _MAX_NAMED or any(letter in path for path in again for letter in "'\\{}"):
+        return None
+    cases = " ".join(f"WHEN '{path}' THEN {number}L" for path, number in again.items())
+    shared = ", ".join(str(size) for size, count in counts.items() if count > 1)
+    key = f"CASE WHEN {SIZE_COLUMN} IN ({shared}) THEN CASE {FILE_COLUMN} {cases} END ELSE {SIZE_COLUMN} END"
+    return key, pa.array([again.get(path, size) for path, size in zip(spelled, sizes, strict=True)], pa.int64())
+
+
+def _hashed_key(sizes: pa.Array | None) -> str:
     """SQL text of a number for the file whose location stands at ``{}``, as good as always another for another file."""
     of_location = "xxhash64({})"
     if sizes is None:
@@ -108,7 +138,7 @@ def _file_key(sizes: pa.Array | None) -> str:
     repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1)).to_pylist()
     if not repeated:
         return SIZE_COLUMN
-    if len(repeated) > _MAX_REPEATED_SIZES:
+    if len(repeated) > _MAX_NAMED:
         return of_location
     return f"CASE WHEN {SIZE_COLUMN} IN ({', '.join(map(str, repeated))}) THEN {of_location} ELSE {SIZE_COLUMN} END"
 
@@ -121,7 +151,7 @@ def known(value: str, sql_type: str) -> str:
     before, _, after = _UNMATCHED.partition("{}")
     text = f"concat('{violation_prefix(Violation.ENGINE)}{before}', {FILE_COLUMN}, '{after}{VIOLATION_SUFFIX}')"
     error = f"CAST(raise_error({text}) AS {sql_type})"
-    return f"CASE WHEN {FILE_COLUMN} = {_LOCATION_COLUMN} THEN {value} ELSE {error} END"
+    return f"CASE WHEN {_FOUND_COLUMN} THEN {value} ELSE {error} END"
 
 
 def is_deleted() -> str:

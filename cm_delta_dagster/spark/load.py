@@ -4,6 +4,7 @@ A directory is handed over whole only if its listing proves that nothing else li
 decided elsewhere; this module loads what the files hold.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -42,6 +43,9 @@ _OPTIONS: Mapping[str, str] = {
     "recursiveFileLookup": "false",
     "mergeSchema": "false",
 }
+_LISTED_FILE = re.compile(r"^\w+\{path=(.*); isDirectory=false; length=(\d+); replication=", re.MULTILINE)
+"""What Hadoop's ``FileStatus`` prints of itself."""
+_MAX_COMPARED = 2000
 _MIN_FILES_FOR_DIRECTORY = 8
 _THREADS = 16
 
@@ -154,6 +158,22 @@ def _listed_bytes(frame: DataFrame) -> int | None:
         return int(file_relation(frame).location().sizeInBytes())
     except (Py4JError, AttributeError, TypeError):
         return None
+
+
+def lists_exactly(frame: DataFrame, locations: pa.Array, sizes: pa.Array) -> bool:
+    """Whether Spark is known to have listed these files for the frame, each with its size, and no other file.
+
+    False where it cannot be told in little time: on Spark Connect, or of very many files.
+    """
+    if len(locations) > _MAX_COMPARED:
+        return False
+    try:
+        text = str(file_relation(frame).location().allFiles().mkString("\n"))
+    except (Py4JError, AttributeError, TypeError):
+        return False
+    listed = sorted((normalise_location(path), int(size)) for path, size in _LISTED_FILE.findall(text))
+    names = [normalise_location(location) for location in locations.to_pylist()]
+    return listed == sorted(zip(names, sizes.to_pylist(), strict=True))
 
 
 def _sizes(files: pa.Table) -> pa.ChunkedArray:

@@ -60,7 +60,7 @@ from cm_delta_dagster.spark.layout import (
     distinct_values,
     group_files,
 )
-from cm_delta_dagster.spark.load import Loaded, Loader
+from cm_delta_dagster.spark.load import Loaded, Loader, lists_exactly
 from cm_delta_dagster.spark.nullability import guarded, proven
 from cm_delta_dagster.spark.partition_text import typed_column
 from cm_delta_dagster.spark.predicates import on_stored_columns
@@ -347,7 +347,8 @@ def _finished(
         file_size(frame).alias(SIZE_COLUMN),
         row_index(frame).alias(POSITION_COLUMN),
     )
-    joined = join_file_values(source.session, placed, locations, values, sizes=loaded.sizes)
+    are_listed = loaded.sizes is not None and lists_exactly(loaded.frame, locations, loaded.sizes)
+    joined = join_file_values(source.session, placed, locations, values, sizes=loaded.sizes, are_listed=are_listed)
     kept = joined.where(f"{is_deleted()} = 0") if WORDS_COLUMN in values else joined
     outputs = [_output(item, texts, held.get(item.name)) for item in source.schema.fields]
     tracked = [] if source.row_tracking is None else _row_ids(source.row_tracking)

@@ -20,7 +20,7 @@ from cm_delta_dagster.protocol.file_actions import adds_to_table
 from cm_delta_dagster.protocol.path_encoding import decode_path, encode_path, file_key
 from cm_delta_dagster.protocol.schema import StructType
 from cm_delta_dagster.protocol.statistics import leaf_columns
-from cm_delta_dagster.spark.load import Loader
+from cm_delta_dagster.spark.load import Loader, lists_exactly
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark
 from cm_delta_dagster.spark.write import write_files
@@ -374,6 +374,29 @@ def test_deleted_rows_are_found_where_the_log_is_wrong_about_sizes(spark: SparkS
     exchanged = [swapped[0], replace(swapped[1], size=one.size)]
     with pytest.raises(Exception, match=r"1\.parquet|2\.parquet"):
         files.rows(exchanged)
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [("plain", True), ("it's", True), ("a b+%20=c\u00e4", True), ("length=1; isDirectory=false", True)],
+)
+def test_spark_is_believed_about_files_only_if_it_has_listed_exactly_these(
+    spark: SparkSession, tmp_path: Path, name: str, seen: bool
+) -> None:
+    """DV-4, PATH-3: as many bytes are no proof that they are the same files."""
+    files = Files(spark, tmp_path / name, "id long")
+    paths = []
+    for number in (1, 2, 3):
+        files.place(f"{name}-{number}.parquet", pa.table({"id": [number] * 10**number}))
+        paths.append(files.root / f"{name}-{number}.parquet")
+    frame = spark.read.parquet(*[str(path) for path in paths])
+    locations = pa.array([path.as_uri() if name == "plain" else f"file://{path}" for path in paths])
+    sizes = pa.array([path.stat().st_size for path in paths])
+    assert lists_exactly(frame, locations, sizes) is seen
+    assert not lists_exactly(frame, locations, sizes.take(pa.array([1, 0, 2])))
+    assert not lists_exactly(frame, locations.slice(1), sizes.slice(1))
+    assert not lists_exactly(spark.read.parquet(str(paths[0])), locations, sizes)
+    assert not lists_exactly(spark.range(3), locations, sizes)
 
 
 def test_a_deletion_vector_for_more_rows_than_a_file_can_have_is_refused(spark: SparkSession, tmp_path: Path) -> None:
