@@ -43,11 +43,13 @@ if typing.TYPE_CHECKING:
         StructType,
     )
     from cm_delta_dagster.protocol.schema_evolution import SchemaMode
+    from cm_delta_dagster.protocol.streaming import ChangeHandling
     from cm_delta_dagster.storage.stores import Stores
     from cm_delta_dagster.table_reads import PathDeltaTable
 
 __all__ = [
     "ArrayType",
+    "ChangeHandling",
     "ClientSettings",
     "CmDeltaError",
     "CommitConflictError",
@@ -92,6 +94,7 @@ _ERRORS = "cm_delta_dagster.errors"
 _SCHEMA = "cm_delta_dagster.protocol.schema"
 _HOMES = {
     "ArrayType": _SCHEMA,
+    "ChangeHandling": "cm_delta_dagster.protocol.streaming",
     "ClientSettings": "cm_delta_dagster.client.settings",
     "CommitContext": "cm_delta_dagster.client.context",
     "Connection": "cm_delta_dagster.connection",

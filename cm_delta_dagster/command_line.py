@@ -31,7 +31,7 @@ _PAGE = 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
-class _Kind(click.ParamType):  # type: ignore[type-arg]
+class _Kind(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent click only.
     """A kind of maintenance, typed in any case and shown as the policy shows it."""
 
     name = "kind"

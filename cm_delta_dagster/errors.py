@@ -12,7 +12,8 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── SchemaMismatchError
     │   ├── InvalidArgumentError
     │   ├── InvalidDataError
-    │   └── PartitionMismatchError
+    │   ├── PartitionMismatchError
+    │   └── StreamSourceChangedError
     ├── ProtocolError
     │   ├── CorruptLogError
     │   ├── IllegalCommitError
@@ -86,6 +87,10 @@ class InvalidDataError(TableError):
 
 class PartitionMismatchError(TableError):
     """Rows lie outside the partitions or the predicate that the write declared."""
+
+
+class StreamSourceChangedError(TableError):
+    """A stream met a commit that does more than add rows, and was not told what to do then."""
 
 
 class ProtocolError(CmDeltaError):

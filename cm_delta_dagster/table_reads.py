@@ -22,9 +22,13 @@ from cm_delta_dagster.operations.read import ReadPlan, plan_read, read
 from cm_delta_dagster.operations.read_arrow import read_arrow, read_batches
 from cm_delta_dagster.operations.read_changes import read_changes
 from cm_delta_dagster.operations.read_changes_arrow import read_change_batches, read_changes_arrow
+from cm_delta_dagster.operations.stream import stream
+from cm_delta_dagster.operations.stream_arrow import TableStream, stream_arrow
 from cm_delta_dagster.protocol.aggregates import MetadataAggregates
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import StructType
+from cm_delta_dagster.protocol.stream_offset import StreamOffset
+from cm_delta_dagster.protocol.streaming import DEFAULT_MAX_FILES, ChangeHandling
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -238,6 +242,80 @@ class TableReads(typing.Generic[TableT]):
             start_timestamp_ms=epoch_milliseconds(start_timestamp),
             end_version=end_version,
             end_timestamp_ms=epoch_milliseconds(end_timestamp),
+            columns=columns,
+            where=where,
+        )
+
+    def stream(
+        self,
+        *,
+        starting_version: int | str | None = None,
+        starting_timestamp: datetime | int | None = None,
+        max_files: int | None = DEFAULT_MAX_FILES,
+        max_bytes: int | None = None,
+        changes: ChangeHandling | str = ChangeHandling.FAIL,
+        fail_on_data_loss: bool = True,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+    ) -> DataFrame:
+        """The rows of the table, and those that are added to it later, as a DataFrame of Spark Structured Streaming.
+
+        Args:
+            starting_version: emit what this version and later ones added, or ``"latest"`` for what is added from now on.
+            starting_timestamp: the same for the first version made at or after that time.
+            max_files, max_bytes: bounds of one batch; the latter is soft.
+            changes: what to do at a commit that deletes or rewrites rows.
+            fail_on_data_loss: False goes on with the oldest commit there is where those that come next were cleaned up.
+            columns, where: as of :meth:`to_arrow`.
+
+        Raises:
+            InvalidArgumentError: arguments that mean nothing, or a table that Spark's processes cannot open.
+            VersionNotFoundError: the place to start at does not exist.
+        """
+        return stream(
+            self.table,
+            spark=self._connection.spark,
+            starting_version=starting_version,
+            starting_timestamp_ms=epoch_milliseconds(starting_timestamp),
+            max_files=max_files,
+            max_bytes=max_bytes,
+            changes=changes,
+            fail_on_data_loss=fail_on_data_loss,
+            columns=columns,
+            where=where,
+        )
+
+    def stream_arrow(
+        self,
+        offset: StreamOffset | str | None = None,
+        *,
+        starting_version: int | str | None = None,
+        starting_timestamp: datetime | int | None = None,
+        max_files: int | None = DEFAULT_MAX_FILES,
+        max_bytes: int | None = None,
+        changes: ChangeHandling | str = ChangeHandling.FAIL,
+        fail_on_data_loss: bool = True,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+    ) -> TableStream:
+        """:meth:`stream` for a consumer without Spark, which keeps the offset of the last batch and gives it back.
+
+        Args:
+            offset: where the consumer had come to, as a value or as its JSON; None to begin.
+
+        Raises:
+            StreamSourceChangedError, SchemaMismatchError: also while the stream is read: a commit does more than add rows, or
+                columns.
+        """
+        return stream_arrow(
+            self.table,
+            offset=offset,
+            starting_version=starting_version,
+            starting_timestamp_ms=epoch_milliseconds(starting_timestamp),
+            max_files=max_files,
+            max_bytes=max_bytes,
+            changes=changes,
+            fail_on_data_loss=fail_on_data_loss,
             columns=columns,
             where=where,
         )

@@ -1,6 +1,7 @@
 """One Spark session per run, and a client over a real catalog and real files."""
 
 import os
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def spark() -> Iterator[SparkSession]:
     """A local session; tests must leave its settings as they found them."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="spark-warehouse") as warehouse:
         session = (
             SparkSession.builder.master("local[2]")

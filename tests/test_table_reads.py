@@ -12,6 +12,7 @@ from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.errors import (
     CatalogManagedAccessError,
     InvalidArgumentError,
+    StreamSourceChangedError,
     TableNotFoundError,
     VersionNotFoundError,
 )
@@ -82,6 +83,24 @@ def test_changes_are_read_by_version_and_by_time(tmp_path: Path) -> None:
             assert {value for batch in batches for value in batch["_commit_version"].to_pylist()} == {2}
         with pytest.raises(InvalidArgumentError, match="time zone"):
             table.changes_arrow(start_timestamp=dt.datetime(2024, 1, 1))
+
+
+def test_a_consumer_without_spark_keeps_its_own_offset(tmp_path: Path) -> None:
+    """STREAM-1, STREAM-3."""
+    path = foreign_table(tmp_path)
+    with lake_in(tmp_path) as lake:
+        table = lake.path_table(path)
+        (first,) = table.stream_arrow(columns=["id"])
+        assert first.to_arrow().num_rows == 3
+        write_deltalake(path, pa.table({"id": pa.array([5], pa.int64()), "region": ["eu"]}), mode="append")
+        (second,) = table.stream_arrow(first.offset.to_json())
+        assert second.to_arrow().to_pylist() == [{"id": 5, "region": "eu"}]
+        newest = table.history(limit=1)[0].timestamp_ms
+        assert newest is not None
+        since = dt.datetime.fromtimestamp(newest / 1000, dt.UTC)
+        assert [batch.to_arrow()["id"].to_pylist() for batch in table.stream_arrow(starting_timestamp=since)] == [[5]]
+        with pytest.raises(StreamSourceChangedError, match="Version 2"):
+            list(table.stream_arrow(starting_version=0))
 
 
 def test_what_cannot_be_opened_by_path_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,11 @@ timestamp is read from the first line of the commit; else the modification time 
 """
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from cm_delta_dagster.catalog.catalog import RatifiedCommit
 from cm_delta_dagster.client.log_reader import decode_source, published_source, ratified_source, read_source
@@ -19,6 +20,8 @@ from cm_delta_dagster.protocol.commit_timestamps import InCommitTimestampPeriod,
 from cm_delta_dagster.protocol.log_files import CommitFile, parse_log_file
 from cm_delta_dagster.protocol.log_segment import InlineCommit, PublishedCommit, RatifiedSource
 from cm_delta_dagster.storage.store import ObjectStatus, Store
+
+_Read = TypeVar("_Read")
 
 _FIRST_LINE_BYTES = 16 * 1024
 _WINDOW = 16
@@ -111,22 +114,43 @@ class CommitLog:
             VersionNotFoundError: ``end`` is above the latest version, or ``start`` below the oldest commit.
             CorruptLogError: a commit is missing or cannot be understood.
         """
+        return self._each(self._load_one, start, end)
+
+    def actions(self, start: int, end: int) -> Iterator[CommitActions]:
+        """:meth:`load` without the times of the commits, for which neither ``period`` nor, mostly, a listing is needed."""
+        if self.only_kept and start <= end and not self._is_kept(start):
+            raise VersionNotFoundError(
+                f"The commit of version {start} of {self.identifier} is not there any more, whatever a file of that name says. The "
+                f"oldest commit from which on all are there is that of version {self.first}."
+            )
+        return self._each(self._decode, start, end)
+
+    def _is_kept(self, version: int) -> bool:
+        """Whether cleanup, which goes in ascending order (CLEAN-11), has not come to ``version``."""
+        if version == 0 or version in self._ratified or version - 1 in self._ratified:
+            return True
+        try:
+            self.store.stat(published_source(self.location, version - 1).location)
+        except ObjectNotFoundError:
+            return version >= self.first
+        return True
+
+    def _each(self, read: Callable[[int], _Read], start: int, end: int) -> Iterator[_Read]:
         if end > self.latest or start < 0:
             raise VersionNotFoundError(
                 f"{self.identifier} has no versions {start} to {end}: its versions are {max(0, self.first)} to "
                 f"{self.latest}."
             )
-        return self._load(start, end)
+        return self._in_windows(read, start, end)
 
-    def _load(self, start: int, end: int) -> Iterator[LoadedCommit]:
+    def _in_windows(self, read: Callable[[int], _Read], start: int, end: int) -> Iterator[_Read]:
         with ThreadPoolExecutor(max_workers=min(self.threads, _WINDOW)) as pool:
             for low in range(start, end + 1, _WINDOW):
-                yield from pool.map(self._load_one, range(low, min(low + _WINDOW, end + 1)))
+                yield from pool.map(read, range(low, min(low + _WINDOW, end + 1)))
 
-    def _load_one(self, version: int) -> LoadedCommit:
-        source = self.source(version)
+    def _decode(self, version: int) -> CommitActions:
         try:
-            actions = decode_source(self.store, source)
+            return decode_source(self.store, self.source(version))
         except ObjectNotFoundError as error:
             if version < self.first:
                 raise VersionNotFoundError(
@@ -134,6 +158,9 @@ class CommitLog:
                     f"commit from which on all are there is that of version {self.first}."
                 ) from error
             raise self._missing(version) from error
+
+    def _load_one(self, version: int) -> LoadedCommit:
+        actions = self._decode(version)
         if self.period is not None and self.period.covers(version):
             info = actions.commit_info
             time = self._own_time(version, None if info is None else info.in_commit_timestamp)

@@ -126,7 +126,10 @@ class TableCommitter:
     def _turn(self, base: Snapshot) -> AbstractContextManager[bool]:
         """Of writers who race each other, all but one work in vain, and the one who has just won is the fastest again."""
         seconds = self._settings.turn_seconds
-        if seconds <= 0 or time.monotonic() >= self._takes_turns_until:
+        switching = (
+            base.commit_policy.kind is CommitPolicyKind.SWITCHING
+        )  # All writers wait for that, and not in a row.
+        if seconds <= 0 or switching or time.monotonic() >= self._takes_turns_until:
             return nullcontext(False)
         return self._catalog.turn(base.table_id, seconds=seconds)
 
@@ -237,12 +240,19 @@ class TableCommitter:
 
     def _catch_up(self, transaction: Transaction, base: Snapshot) -> tuple[Snapshot, tuple[CommitActions, ...]]:
         """What others have committed during a pause: a proposal that does not know of it would be made in vain."""
-        start = base.version + 1
+        start, table_id = base.version + 1, base.table_id
         try:
-            known = self._catalog.get_ratified_commits(base.table_id, start=start, kept_from=start)
-        except CatalogUnavailableError:
+            known = (
+                self._catalog.get_ratified_commits(table_id, start=start, kept_from=start)
+                if base.commit_policy.through_catalog
+                else ratified_commits(
+                    self._catalog, self._store, table_id=table_id, location=base.location, kept_from=start
+                )
+            )
+        except (CatalogUnavailableError, StorageError):
             return base, ()  # The proposal meets the same, and knows what to do about it.
-        if not known.commit_policy.through_catalog or known.latest_version < start:
+        otherwise = base.commit_policy.through_catalog and not known.commit_policy.through_catalog
+        if otherwise or known.latest_version < start:
             return base, ()
         self._met_others()
         winners = replace(known, commits=(*known.kept, *known.commits), kept=())

@@ -6,6 +6,7 @@ only fetched. Guarantee: the state of exactly the asked version, or an error; ne
 
 import logging
 import os
+import threading
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -152,7 +153,7 @@ def _decoded(data: bytes, source: CommitSource) -> CommitActions:
 
 def read_commits(store: Store, sources: Sequence[CommitSource], *, threads: int) -> tuple[CommitActions, ...]:
     """Fetch and parse commits, in the order given. Raises ObjectNotFoundError naming the missing file."""
-    if len(sources) <= 2 or all(_is_small_and_here(source) for source in sources):
+    if len(sources) <= 2 or all(_is_small_and_here(source) for source in sources) or _interpreter_ends():
         return tuple(decode_source(store, source) for source in sources)
     # Many may wait for the store at once. To have as many parse large commits would only cost memory, which each thread keeps.
     with (
@@ -167,6 +168,11 @@ def read_commits(store: Store, sources: Sequence[CommitSource], *, threads: int)
             return parsers.submit(_decoded, data, source).result()
 
         return tuple(readers.map(read_one, sources))
+
+
+def _interpreter_ends() -> bool:
+    """What is read or written in an exit handler has no pool of threads to use."""
+    return not threading.main_thread().is_alive()
 
 
 def _is_small_and_here(source: CommitSource) -> bool:
@@ -408,7 +414,7 @@ def _read_checkpoint(store: Store, source: CheckpointSource, *, location: str, t
 
 def _read_checkpoint_files(store: Store, locations: Sequence[str], *, threads: int) -> list[CheckpointContent]:
     """Parts or sidecars, in their order; several at a time, as most of the time goes into waiting for a store."""
-    if len(locations) < 2:
+    if len(locations) < 2 or _interpreter_ends():
         return [read_checkpoint_file(store, location) for location in locations]
     with ThreadPoolExecutor(max_workers=min(threads, len(locations))) as pool:
         return list(pool.map(lambda location: read_checkpoint_file(store, location), locations))

@@ -25,6 +25,7 @@ from cm_delta_dagster.errors import (
     VersionNotFoundError,
 )
 from cm_delta_dagster.protocol import log_files, log_segment
+from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.actions import Protocol
 from cm_delta_dagster.protocol.commit_timestamps import in_commit_timestamp_period
 from cm_delta_dagster.protocol.metadata_check import check_metadata
@@ -110,6 +111,25 @@ class PathTable:
     def commits(self, start: int, end: int) -> Iterator[LoadedCommit]:
         """See :meth:`ReadableTable.commits`."""
         return self.commit_log().load(start, end)
+
+    def latest_version(self) -> int:
+        """See :meth:`ReadableTable.latest_version`."""
+        return self._latest_version()
+
+    def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
+        """See :meth:`ReadableTable.commit_actions`. Raises CatalogManagedAccessError at the commit that makes it one (CM-R8)."""
+        log = CommitLog(
+            identifier=self.identifier,
+            location=self.location,
+            store=self.store,
+            latest=self._latest_version(),
+            period=None,
+            threads=self._threads,
+        )
+        for commit in log.actions(start, end):
+            if commit.protocol is not None:
+                self._refuse_catalog_managed(commit.protocol)
+            yield commit
 
     def version_range(self) -> tuple[int, int]:
         """The oldest version that can be rebuilt (TT-5), and the latest."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from cm_delta_dagster.client.commit_log import CommitLog, LoadedCommit
 from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.storage.store import Store
 
 __all__ = ["LoadedCommit", "ReadableTable"]
@@ -47,6 +48,14 @@ class ReadableTable(typing.Protocol):
             VersionNotFoundError: the range lies outside of the commits that are still there.
             CorruptLogError: a commit in between is missing or unreadable.
         """
+        ...
+
+    def latest_version(self) -> int:
+        """The latest version; no state is built for it."""
+        ...
+
+    def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
+        """:meth:`commits` without their times, for which no snapshot is needed. Raises as that does."""
         ...
 
     def version_range(self) -> tuple[int, int]:

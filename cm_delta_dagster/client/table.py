@@ -23,6 +23,7 @@ from cm_delta_dagster.errors import (
     VersionNotFoundError,
 )
 from cm_delta_dagster.protocol import log_files, log_segment
+from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.commit_timestamps import in_commit_timestamp_period
 from cm_delta_dagster.protocol.metadata_check import check_metadata
 from cm_delta_dagster.protocol.table_features import check_readable, is_catalog_managed
@@ -30,6 +31,14 @@ from cm_delta_dagster.storage.store import Store
 
 if typing.TYPE_CHECKING:
     from cm_delta_dagster.catalog.catalog import Catalog
+
+
+class _HasVersion(typing.Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+_Versioned = typing.TypeVar("_Versioned", bound=_HasVersion)
 
 
 class Services(typing.Protocol):
@@ -128,9 +137,34 @@ class Table:
             VersionNotFoundError: the range lies outside of the commits that are still there.
             CorruptLogError: a commit in between is missing or unreadable.
         """
+        return self._asking_twice(lambda first: self.commit_log().load(first, end), start, end)
+
+    def latest_version(self) -> int:
+        """The catalog's latest version."""
+        return self.catalog_answer().latest_version
+
+    def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
+        """See :meth:`ReadableTable.commit_actions`; never beyond the catalog's latest version (CM-R9)."""
+        return self._asking_twice(lambda first: self._commit_tail().actions(first, end), start, end)
+
+    def _commit_tail(self) -> CommitLog:
+        """:meth:`commit_log` without what it takes to tell times."""
+        ratified = self.catalog_answer()
+        return CommitLog(
+            identifier=self.identifier,
+            location=self.location,
+            store=self.store,
+            latest=ratified.latest_version,
+            period=None,
+            ratified=ratified.commits,
+            only_kept=True,
+            threads=self.services.settings.read_threads,
+        )
+
+    def _asking_twice(self, load: Callable[[int], Iterator[_Versioned]], start: int, end: int) -> Iterator[_Versioned]:
         done = start - 1
         try:
-            for commit in self.commit_log().load(start, end):
+            for commit in load(start):
                 yield commit
                 done = commit.version
         except CorruptLogError as error:
@@ -138,7 +172,7 @@ class Table:
                 raise
         if done < end:
             # A commit may have been published and its staged file cleaned since the answer: ask once more (CM-R10).
-            yield from self.commit_log().load(done + 1, end)
+            yield from load(done + 1)
 
     def version_range(self) -> tuple[int, int]:
         """The oldest version that can be rebuilt (TT-5), and the catalog's latest."""

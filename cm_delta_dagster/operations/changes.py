@@ -18,7 +18,6 @@ from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.protocol.change_data_feed import (
     CHANGE_COLUMNS,
     ChangePart,
-    TableDefinition,
     VectorChange,
     change_schema,
     plan_changes,
@@ -41,6 +40,7 @@ from cm_delta_dagster.protocol.predicates import (
 from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID
 from cm_delta_dagster.protocol.schema import StructField, StructType
 from cm_delta_dagster.protocol.statistics import num_records
+from cm_delta_dagster.protocol.table_definition import TableDefinition
 from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors
 from cm_delta_dagster.storage.parquet import count_rows
 from cm_delta_dagster.storage.store import Store

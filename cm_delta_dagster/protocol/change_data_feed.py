@@ -17,29 +17,13 @@ from pyroaring import BitMap64
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.protocol.action_json import CommitActions
-from cm_delta_dagster.protocol.actions import AddCdcFile, CommitInfo, DeletionVectorDescriptor, Metadata, Protocol
-from cm_delta_dagster.protocol.column_mapping import (
-    COLUMN_ID,
-    PHYSICAL_NAME,
-    ColumnMappingMode,
-    column_mapping_mode,
-    physical_schema,
-)
+from cm_delta_dagster.protocol.actions import AddCdcFile, CommitInfo, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.column_mapping import COLUMN_ID, PHYSICAL_NAME, ColumnMappingMode
 from cm_delta_dagster.protocol.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, DELETION_VECTOR_TYPE
 from cm_delta_dagster.protocol.path_encoding import file_keys
-from cm_delta_dagster.protocol.schema import (
-    LONG,
-    STRING,
-    TIMESTAMP,
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-    parse_schema,
-    walk_fields,
-)
+from cm_delta_dagster.protocol.schema import LONG, STRING, TIMESTAMP, StructField, StructType
+from cm_delta_dagster.protocol.table_definition import TableDefinition, incompatibility
 from cm_delta_dagster.protocol.table_features import check_readable, is_active
 
 FEATURE = "changeDataFeed"
@@ -69,31 +53,6 @@ class Commit(typing.Protocol):
     def actions(self) -> CommitActions: ...
     @property
     def timestamp_ms(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableDefinition:
-    """Protocol and metadata that hold at ``version``."""
-
-    version: int
-    protocol: Protocol
-    metadata: Metadata
-
-    @property
-    def mapping(self) -> ColumnMappingMode:
-        return column_mapping_mode(self.protocol, self.metadata)
-
-    @property
-    def schema(self) -> StructType:
-        return parse_schema(self.metadata.schema_string)
-
-    def after(self, commit: Commit) -> "TableDefinition":
-        """The definition with what ``commit`` says of it."""
-        return TableDefinition(
-            version=commit.version,
-            protocol=commit.actions.protocol or self.protocol,
-            metadata=commit.actions.metadata or self.metadata,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +114,7 @@ def plan_changes(
     parts: list[ChangePart | VectorChange] = []
     definitions = [start]
     for commit in commits:
-        current = start if commit.version == start.version else definitions[-1].after(commit)
+        current = start if commit.version == start.version else definitions[-1].after(commit.actions)
         if current is start or commit.actions.metadata is not None or commit.actions.protocol is not None:
             _check_recorded(current, table)
             check_readable(current.protocol, f"{table} at version {current.version}", metadata=current.metadata)
@@ -361,76 +320,12 @@ def _check_reserved_names(definition: TableDefinition, table: str) -> None:
 
 
 def _check_compatible(older: TableDefinition, newer: TableDefinition, table: str) -> None:
-    reason = _incompatibility(older, newer)
+    reason = incompatibility(older, newer)
     if reason is not None:
         raise SchemaMismatchError(
             f"The changes of {table} from version {older.version} on cannot be read by the schema of version "
             f"{newer.version}: {reason}. Choose a range of versions between two changes of the schema."
         )
-
-
-def _incompatibility(older: TableDefinition, newer: TableDefinition) -> str | None:
-    if older.metadata is newer.metadata and older.protocol is newer.protocol:
-        return None
-    if older.mapping is not ColumnMappingMode.NONE or newer.mapping is not ColumnMappingMode.NONE:
-        reason = _mapping_incompatibility(older, newer)
-        if reason is not None:
-            return reason
-    if older.metadata.partition_columns != newer.metadata.partition_columns:
-        return "the table was partitioned by other columns"
-    return _struct_incompatibility(older.schema, newer.schema, "")
-
-
-def _mapping_incompatibility(older: TableDefinition, newer: TableDefinition) -> str | None:
-    if older.mapping is not newer.mapping and older.mapping is not ColumnMappingMode.NONE:
-        return f"the column mapping mode changed from {older.mapping} to {newer.mapping}"
-    # Column mapping that comes into use on a table takes the columns' names as their physical names.
-    before, after = _names_by_physical_path(older), _names_by_physical_path(newer)
-    for path, name in before.items():
-        if path not in after:
-            return f"the column {name!r} was dropped"
-        if after[path] != name:
-            return f"the column {name!r} was renamed to {after[path]!r}"
-    return None
-
-
-def _names_by_physical_path(definition: TableDefinition) -> dict[tuple[str, ...], str]:
-    schema = definition.schema
-    physical = physical_schema(schema, definition.mapping)
-    pairs = zip(walk_fields(physical), walk_fields(schema), strict=True)
-    return {path: field.name for (path, _), (_, field) in pairs}
-
-
-def _struct_incompatibility(older: StructType, newer: StructType, where: str) -> str | None:
-    for field in older.fields:
-        name = f"{where}{field.name}"
-        found = newer.field(field.name)
-        if found is None:
-            return f"the column {name!r} is missing in it"
-        if found.name != field.name:
-            return f"the column {name!r} is spelled {found.name!r} in it"
-        if field.nullable and not found.nullable:
-            return f"the column {name!r} became NOT NULL"
-        reason = _type_incompatibility(field.type, found.type, name)
-        if reason is not None:
-            return reason
-    return None
-
-
-def _type_incompatibility(older: DataType, newer: DataType, name: str) -> str | None:
-    match older, newer:
-        case StructType(), StructType():
-            return _struct_incompatibility(older, newer, f"{name}.")
-        case ArrayType(), ArrayType():
-            if older.contains_null and not newer.contains_null:
-                return f"the elements of {name!r} became NOT NULL"
-            return _type_incompatibility(older.element_type, newer.element_type, f"{name}.element")
-        case MapType(), MapType():
-            if older.value_contains_null and not newer.value_contains_null:
-                return f"the values of {name!r} became NOT NULL"
-            key = _type_incompatibility(older.key_type, newer.key_type, f"{name}.key")
-            return key or _type_incompatibility(older.value_type, newer.value_type, f"{name}.value")
-    return None if older == newer else f"the type of {name!r} changed"
 
 
 def without_empty(parts: Iterable[ChangePart]) -> tuple[ChangePart, ...]:

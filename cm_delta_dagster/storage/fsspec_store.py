@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import fsspec
@@ -54,6 +55,7 @@ class FsspecStore:
                 f"{', '.join(sorted(OBJECT_STORE_SCHEMES))}, or register a store for the scheme."
             )
         self._scheme = scheme
+        self._options = dict(options or {})
         try:
             self._filesystem = fsspec.filesystem(
                 scheme, **{**(options or {}), "use_listings_cache": False, "skip_instance_cache": True}
@@ -64,6 +66,10 @@ class FsspecStore:
             ) from error
         self._lock = threading.Lock()
         self._proven_buckets: set[str] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens its own file system."""
+        return partial(FsspecStore, self._scheme, options=self._options), ()
 
     def list_from(self, directory: str, *, start: str = "") -> list[ObjectStatus]:
         """Objects directly in ``directory`` whose name is >= ``start``, in order of name."""

@@ -2,6 +2,7 @@
 
 ``{"sql": [...]}`` runs the statements and answers with the rows of the last one, as an Arrow stream in base64.
 ``{"validate": path, "versions": [...]}`` has delta-spark compare its own state of each version with the checksum file.
+``{"stream": path, "options": {...}, "checkpoint": directory}`` streams a table until nothing is left.
 ``{"race": path, "winner": {...}, "losers": [...]}`` runs transactions against each other, see ``delta_transactions``.
 """
 
@@ -65,6 +66,28 @@ def validate(session: Any, path: str, versions: list[int]) -> dict[str, Any]:
     return {"outcome": outcome}
 
 
+def stream(session: Any, path: str, options: dict[str, str], checkpoint: str) -> dict[str, Any]:
+    """Ids of each batch, the offset after it, and why the query ended, if not for want of rows."""
+    batches: list[list[int]] = []
+
+    def collect(frame: Any, number: int) -> None:
+        batches.append(sorted(row.id for row in frame.collect()))
+
+    frame = session.readStream.format("delta").options(**options).load(path)
+    writer = frame.writeStream.foreachBatch(collect).option("checkpointLocation", checkpoint)
+    error = None
+    try:
+        writer.trigger(availableNow=True).start().awaitTermination(120)
+    except Exception as found:
+        error = str(found)[:1000]
+    names = sorted((name for name in os.listdir(f"{checkpoint}/offsets") if name.isdigit()), key=int)
+    offsets = []
+    for name in names:
+        with open(f"{checkpoint}/offsets/{name}") as file:
+            offsets.append(file.read().splitlines()[-1])
+    return {"batches": batches, "offsets": offsets, "stopped_by": error}
+
+
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -74,6 +97,8 @@ def main() -> None:
         try:
             if "sql" in request:
                 answer = run(session, request["sql"])
+            elif "stream" in request:
+                answer = stream(session, request["stream"], request["options"], request["checkpoint"])
             elif "race" in request:
                 answer = {"outcomes": race(session, request["race"], request["winner"], request["losers"])}
             else:

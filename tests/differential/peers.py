@@ -95,6 +95,10 @@ class DeltaSpark:
         outcome = self._ask({"validate": str(location), "versions": list(versions)})["outcome"]
         return {int(version): said for version, said in outcome.items()}
 
+    def stream(self, location: Path, options: dict[str, str], checkpoint: Path) -> dict[str, Any]:
+        """Ids of each batch, the offset after it, and the error that ended the query; until nothing is left."""
+        return self._ask({"stream": str(location), "options": options, "checkpoint": str(checkpoint)})
+
     def race(self, location: Path, winner: dict[str, Any], losers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """What becomes of each loser after the winner; see ``delta_transactions``."""
         outcomes: list[dict[str, Any]] = self._ask({"race": str(location), "winner": winner, "losers": list(losers)})[

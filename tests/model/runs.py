@@ -66,7 +66,9 @@ class InlineWork:
         except Exception:  # As the real one: the commit stands whatever happens here.
             return
 
-    def soon(self, of: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float) -> None:
+    def soon(
+        self, of: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float, tries: int = 1
+    ) -> None:
         self.submit(what, work)
 
     def hurry(self, of: str | None = None) -> None:

@@ -1,5 +1,7 @@
 """Which store serves which location."""
 
+import pickle
+
 import pytest
 
 from cm_delta_dagster.errors import StoreNotSupportedError
@@ -29,3 +31,15 @@ def test_a_given_store_takes_the_place_of_the_built_in_one() -> None:
 def test_a_location_that_nobody_serves_is_refused(location: str) -> None:
     with pytest.raises(StoreNotSupportedError):
         Stores().store_for(location)
+
+
+def test_a_store_is_sent_to_another_process_with_its_options() -> None:
+    """STREAM-5: which opens a file system of its own; memory cannot be sent."""
+    pytest.importorskip("s3fs")
+    store = Stores(storage_options={"s3": {"key": "k", "secret": "s"}}).store_for("s3://bucket/x")
+    there = pickle.loads(pickle.dumps(store))
+    assert there is not store
+    assert (there._filesystem.key, there._filesystem.secret) == ("k", "s")
+    assert isinstance(pickle.loads(pickle.dumps(LocalStore())), LocalStore)
+    with pytest.raises(TypeError):
+        pickle.dumps(MemoryStore())

@@ -1,0 +1,124 @@
+"""Reading a table as a stream of Spark Structured Streaming (section STREAM). Room: operations.
+
+The source is that of :mod:`~cm_delta_dagster.operations.stream_source`. One is registered for each call, since it carries the
+table's definition at that moment, by which Spark has analysed the DataFrame.
+"""
+
+import datetime as dt
+import re
+import uuid
+import zoneinfo
+from collections.abc import Sequence
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster.client.readable import ReadableTable
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import as_predicate, names_table
+from cm_delta_dagster.operations.stream_source import CatalogHandle, PathHandle, StreamSpec, TableSource
+from cm_delta_dagster.operations.streams import StreamOptions, change_handling, stream_columns
+from cm_delta_dagster.protocol.predicates import Predicate
+from cm_delta_dagster.protocol.schema import TIMESTAMP
+from cm_delta_dagster.protocol.streaming import DEFAULT_MAX_FILES, ChangeHandling
+from cm_delta_dagster.protocol.table_definition import TableDefinition
+
+
+@names_table
+def stream(
+    table: ReadableTable,
+    *,
+    spark: SparkSession,
+    starting_version: int | str | None = None,
+    starting_timestamp_ms: int | None = None,
+    max_files: int | None = DEFAULT_MAX_FILES,
+    max_bytes: int | None = None,
+    changes: ChangeHandling | str = ChangeHandling.FAIL,
+    fail_on_data_loss: bool = True,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+) -> DataFrame:
+    """A streaming DataFrame of the rows in the table and of those that are added to it (STREAM-1).
+
+    The arguments are those of :func:`~cm_delta_dagster.operations.stream_arrow.stream_arrow`; where the query has a checkpoint,
+    it goes on from there. New columns of the table stop the query; started again, it has them.
+
+    Raises:
+        InvalidArgumentError: arguments that mean nothing, or a table that other processes cannot open.
+        VersionNotFoundError: the place to start at does not exist.
+    """
+    options = StreamOptions(
+        starting_version=starting_version,
+        starting_timestamp_ms=starting_timestamp_ms,
+        max_files=max_files,
+        max_bytes=max_bytes,
+        changes=change_handling(changes),
+        fail_on_data_loss=fail_on_data_loss,
+    )
+    spec = stream_spec(table, options, spark=spark, columns=columns, where=where)
+    # Each needs a name of its own; what comes before is shown in the progress of a query.
+    name = f"cm_delta_{re.sub(r'[^A-Za-z0-9]+', '_', str(table.identifier))}_{uuid.uuid4().hex[:12]}"
+    spark.dataSource.register(type("CmDelta", (TableSource,), {"spec": spec, "format_name": name}))
+    return spark.readStream.format(name).load()
+
+
+def stream_spec(
+    table: ReadableTable,
+    options: StreamOptions,
+    *,
+    spark: SparkSession,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+) -> StreamSpec:
+    """What the source of a stream has to be told. Raises InvalidArgumentError as :func:`stream`."""
+    snapshot = table.snapshot()
+    reading = TableDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)
+    spec = StreamSpec(
+        handle=_handle(table),
+        options=options,
+        reading=reading,
+        columns=stream_columns(reading.schema, columns),
+        where=as_predicate(where, reading.schema),
+        zone=_zone(spark, reading),
+    )
+    _check_portable(spec)
+    return spec
+
+
+def _handle(table: ReadableTable) -> CatalogHandle | PathHandle:
+    if not isinstance(table, Table):
+        return PathHandle(table=table)
+    return CatalogHandle(
+        catalog=table.catalog,
+        settings=table.services.settings,
+        store=table.store,
+        identifier=table.identifier,
+        table_id=table.table_id,
+        location=table.location,
+    )
+
+
+def _zone(spark: SparkSession, reading: TableDefinition) -> dt.tzinfo:
+    """The session's time zone, in which Spark would read partition values that are moments without one."""
+    partitions = (reading.schema.field(name) for name in reading.metadata.partition_columns)
+    if all(item is None or item.type != TIMESTAMP for item in partitions):
+        return dt.UTC
+    name = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"The session's time zone is {name!r}, which Python does not know; partition values that are timestamps could not be "
+            "read. Set spark.sql.session.timeZone to the name of a region, such as Europe/Berlin."
+        ) from error
+
+
+def _check_portable(spec: StreamSpec) -> None:
+    try:
+        cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]
+    except Exception as error:  # Whatever an object of somebody else raises that cannot be sent.
+        raise InvalidArgumentError(
+            f"The table cannot be streamed by Spark, whose processes have to open it for themselves ({error}): that takes a "
+            "catalog in a database and tables on storage outside of this process. Read it with stream_arrow instead."
+        ) from error
