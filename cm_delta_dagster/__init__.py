@@ -10,8 +10,9 @@ import typing
 from cm_delta_dagster.version import __version__
 
 if typing.TYPE_CHECKING:
-    from cm_delta_dagster.catalog.catalog import MaintenanceDecision, MaintenanceKind, MaintenanceRule, TableIdentifier
+    from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
     from cm_delta_dagster.catalog.sql import SqlCatalog
+    from cm_delta_dagster.catalog.tables import TableIdentifier
     from cm_delta_dagster.client.client import DeltaClient
     from cm_delta_dagster.client.context import CommitContext, Idempotency, IdempotencyRule
     from cm_delta_dagster.client.settings import ClientSettings
@@ -103,9 +104,9 @@ _HOMES = {
     "DeltaTable": "cm_delta_dagster.delta_table",
     "Idempotency": "cm_delta_dagster.client.context",
     "IdempotencyRule": "cm_delta_dagster.client.context",
-    "MaintenanceDecision": "cm_delta_dagster.catalog.catalog",
-    "MaintenanceKind": "cm_delta_dagster.catalog.catalog",
-    "MaintenanceRule": "cm_delta_dagster.catalog.catalog",
+    "MaintenanceDecision": "cm_delta_dagster.catalog.maintenance",
+    "MaintenanceKind": "cm_delta_dagster.catalog.maintenance",
+    "MaintenanceRule": "cm_delta_dagster.catalog.maintenance",
     "MapType": _SCHEMA,
     "MergeMode": "cm_delta_dagster.operations.merge",
     "PrimitiveType": _SCHEMA,
@@ -117,7 +118,7 @@ _HOMES = {
     "Stores": "cm_delta_dagster.storage.stores",
     "StructField": _SCHEMA,
     "StructType": _SCHEMA,
-    "TableIdentifier": "cm_delta_dagster.catalog.catalog",
+    "TableIdentifier": "cm_delta_dagster.catalog.tables",
     "WriteOutcome": "cm_delta_dagster.operations.row_commit",
     "WriteResult": "cm_delta_dagster.operations.row_commit",
     "connect": "cm_delta_dagster.connection",

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 
 import click
 
-from cm_delta_dagster.catalog.catalog import FeedEntry, MaintenanceKind, MaintenanceRule, TableIdentifier
+from cm_delta_dagster.catalog.catalog import FeedEntry
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy

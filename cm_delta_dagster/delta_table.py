@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from pyspark.sql import DataFrame
 
-from cm_delta_dagster.catalog.catalog import MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempotency
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError

@@ -1,322 +1,47 @@
 """The catalog seam: names, ratification and maintenance policy (protocol "Catalog-managed tables").
 
-A catalog knows versions, file names, summaries and policies; never the meaning of a data file. Values here are what every
-implementation answers with; ``catalog.sql`` is the implementation over SQLAlchemy. The guarantees of :class:`Catalog` are
-proven for every implementation by ``tests/contracts/catalog_contract.py``.
+A catalog knows versions, file names, summaries and policies; never the meaning of a data file. What it is told and answers is in
+``tables``, ``ratification``, ``maintenance`` and, for its feed, here; ``catalog.sql`` is the implementation over SQLAlchemy. The
+guarantees of :class:`Catalog` are proven for every implementation by ``tests/contracts``.
 """
 
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TypeAlias
+from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.commit_policy import (
-    STAGED_POLICY,
-    CommitMode,
     CommitPolicy,
     CommitPolicyRule,
     PolicyChange,
 )
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.catalog.maintenance import (
+    Claimed,
+    HeldByAnother,
+    MaintenanceDecision,
+    MaintenanceKind,
+    MaintenanceRule,
+)
+from cm_delta_dagster.catalog.ratification import (
+    CommitOutcome,
+    CommitProposal,
+    CommitSummary,
+    InitialCommit,
+    Ratified,
+    RatifiedCommit,
+    RatifiedCommits,
+    VersionTaken,
+)
+from cm_delta_dagster.catalog.tables import (
+    InactiveTable,
+    StagingTable,
+    TableEntry,
+    TableIdentifier,
+)
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.schema import StructType, parse_schema
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TableIdentifier:
-    """A three-level name. ``str()`` gives ``catalog.schema.table``."""
-
-    catalog: str
-    schema: str
-    table: str
-
-    def __str__(self) -> str:
-        return f"{self.catalog}.{self.schema}.{self.table}"
-
-    @classmethod
-    def parse(cls, text: str) -> "TableIdentifier":
-        """``catalog.schema.table``. Raises InvalidArgumentError for another number of parts or an empty one."""
-        parts = text.split(".")
-        if len(parts) != 3 or not all(part.strip() == part and part for part in parts):
-            raise InvalidArgumentError(
-                f"{text!r} is not a table name: write it as catalog.schema.table, three non-empty parts without dots."
-            )
-        return cls(*parts)
-
 
 PIN_LIFETIME_MS = 30 * 24 * 60 * 60 * 1000
 """For so long a pinned version is kept, much longer than any run takes."""
-
-KEPT_CONTENT_BYTES = 16 * 1024
-"""Size of the largest commit whose content a catalog goes on serving when it is published."""
-
-KEPT_COMMITS = 64
-"""So many of a table's newest commits are served with their content when they are published, if all of them are small."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitSummary:
-    """What a writer tells the catalog about a commit, for the commit feed; the catalog does not interpret it.
-
-    Attributes:
-        txn_id: unique id of the transaction (CINFO-2).
-        in_commit_timestamp: epoch milliseconds (ICT-4).
-        operation: name as in commitInfo, e.g. ``WRITE``.
-        data_change: True if any file action of the commit changes data, or if the metadata of a table changed; False for
-            maintenance and for the creation of an empty table.
-        metrics: operation metrics as in commitInfo.
-        tags: provenance as in commitInfo, e.g. ``dagster/run_id``, ``dagster/asset_key``, ``dagster/partition_key``.
-    """
-
-    txn_id: str
-    in_commit_timestamp: int
-    operation: str
-    data_change: bool
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitProposal:
-    """A commit offered for ``version``.
-
-    Attributes:
-        file_name: staged: the bare name inside the table's ``_delta_log/_staged_commits``. Inline: a name of the same form
-            that no file has; it tells proposals apart. Put-if-absent: the bare name of the published file.
-        file_modification_time: epoch milliseconds; of a commit without a file its commit time.
-        content: the whole commit. Inline it is the commit (CM-6); of another mode it is a copy that saves readers the file,
-            only for commits of at most ``KEPT_CONTENT_BYTES``.
-        metadata, protocol: those of the table after this commit. Given if the commit carries the one or the other; then the
-            one that it does not carry is given too, unless the proposer does not know it (CM-C13).
-        published_version: how far ``_delta_log`` reaches, told with the commit instead of by a call of its own. Older than
-            what the catalog knows is no error; it has to be below ``version``.
-    """
-
-    version: int
-    file_name: str
-    file_size: int
-    file_modification_time: int
-    summary: CommitSummary
-    mode: CommitMode = CommitMode.STAGED
-    content: bytes | None = None
-    metadata: Metadata | None = None
-    protocol: Protocol | None = None
-    published_version: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitialCommit:
-    """What is told of version 0 when its table is registered; its file is published from the start.
-
-    ``content`` as of :class:`CommitProposal`.
-    """
-
-    file_size: int
-    file_modification_time: int
-    metadata: Metadata
-    protocol: Protocol
-    content: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatifiedCommit:
-    """One ratified commit as the catalog keeps it.
-
-    ``content`` holds the whole commit: of INLINE mode until it is published the only copy there is (CM-6), else one that
-    saves the look into ``file_name``, where it is served at all.
-    """
-
-    version: int
-    file_name: str
-    file_size: int
-    file_modification_time: int
-    txn_id: str
-    in_commit_timestamp: int
-    content: bytes | None = None
-    mode: CommitMode = CommitMode.STAGED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatifiedCommits:
-    """Answer of ``get_ratified_commits``.
-
-    Invariants: ``commits`` is ascending and contiguous; ``latest_version`` is the table's, whatever range was asked for
-    (CM-C10); every version in ``(published_version, latest_version]`` that lies in the range is among ``commits``.
-    ``latest_data_version`` is the newest version that changed data, ``commit_policy`` what writers have to keep to now.
-    ``kept`` are published commits that are served with their content: ascending, contiguous, up to ``published_version``
-    or the end of the range; empty unless they were asked for.
-    """
-
-    latest_version: int
-    published_version: int
-    latest_data_version: int
-    commits: tuple[RatifiedCommit, ...]
-    commit_policy: CommitPolicy = STAGED_POLICY
-    kept: tuple[RatifiedCommit, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratified:
-    """The proposal is now version ``version`` of the table (or was already: ``repeated``)."""
-
-    version: int
-    latest_version: int
-    published_version: int
-    repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionTaken:
-    """Another commit has the proposed version. ``winners`` holds the commits from the proposed version on, published or
-    not, with all the content that the catalog has (CM-C11)."""
-
-    proposed_version: int
-    winners: RatifiedCommits
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitPolicyChanged:
-    """Nothing was ratified: the table's policy does not let proposals through the catalog now. Look again and retry."""
-
-    policy: CommitPolicy
-
-
-CommitOutcome: TypeAlias = Ratified | VersionTaken | CommitPolicyChanged
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagingTable:
-    """Phase 1 of a creation: a reserved id and location, no name yet. ``location`` has no trailing slash."""
-
-    table_id: str
-    location: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableDefinition:
-    """Metadata and protocol of a table at its latest version, as its commits said them: those of log replay (CM-C13).
-
-    Attributes:
-        version: they hold from this version on; the commit that set them, where the catalog has seen it.
-        in_commit_timestamp: of that version, epoch milliseconds.
-    """
-
-    metadata: Metadata
-    protocol: Protocol
-    version: int
-    in_commit_timestamp: int
-
-    @property
-    def columns(self) -> StructType:
-        return parse_schema(self.metadata.schema_string)
-
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        return self.metadata.partition_columns
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Table properties as the log has them."""
-        return self.metadata.configuration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableEntry:
-    """A registered table and, from the same catalog call, its ratified commits (CM-R1) and its definition.
-
-    Attributes:
-        etag: another text whenever name, metadata or protocol change, and only then.
-        definition: of ``ratified.latest_version``; None where the catalog was never told all of it.
-    """
-
-    identifier: TableIdentifier
-    table_id: str
-    location: str
-    ratified: RatifiedCommits
-    created_ms: int
-    etag: str = ""
-    definition: TableDefinition | None = None
-
-
-class InactiveState(StrEnum):
-    """Why a table that the catalog knows has no name.
-
-    STAGING: reserved and not registered. DROPPED: its name was taken away. PURGING: its files are being deleted, or
-    were partly deleted by a run that died; nothing brings it back.
-    """
-
-    STAGING = "staging"
-    DROPPED = "dropped"
-    PURGING = "purging"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InactiveTable:
-    """A table that no name resolves to. ``identifier`` is the name that it had or was to have.
-
-    ``since_ms`` is when it was dropped, or reserved if it never was ``registered``; epoch milliseconds.
-    """
-
-    identifier: TableIdentifier
-    table_id: str
-    location: str
-    state: InactiveState
-    since_ms: int
-    registered: bool
-
-    @property
-    def purge_kind(self) -> "MaintenanceKind":
-        """What the policy must allow before the files may be deleted: nobody has ever seen those of a creation."""
-        return MaintenanceKind.TABLE_PURGE if self.registered else MaintenanceKind.CREATION_PURGE
-
-
-class MaintenanceKind(StrEnum):
-    """What a client may want to do to a table beside committing. The last four are allowed unless denied.
-
-    CHECKPOINT, LOG_COMPACTION and VERSION_CHECKSUM are exempt by the protocol. CREATION_PURGE is about reservations that
-    never became a table: no version of anything was ever in them.
-    """
-
-    DATA_REORGANIZATION = "DATA_REORGANIZATION"
-    DATA_CLEANUP = "DATA_CLEANUP"
-    METADATA_CLEANUP = "METADATA_CLEANUP"
-    TABLE_PURGE = "TABLE_PURGE"
-    CHECKPOINT = "CHECKPOINT"
-    LOG_COMPACTION = "LOG_COMPACTION"
-    VERSION_CHECKSUM = "VERSION_CHECKSUM"
-    CREATION_PURGE = "CREATION_PURGE"
-
-    @property
-    def allowed_by_default(self) -> bool:
-        """Protocol default: of what is done to tables only the exempt kinds need no permission (CM-M4)."""
-        return self in (
-            MaintenanceKind.CHECKPOINT,
-            MaintenanceKind.LOG_COMPACTION,
-            MaintenanceKind.VERSION_CHECKSUM,
-            MaintenanceKind.CREATION_PURGE,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceRule:
-    """One line of policy. ``scope`` is ``catalog``, ``catalog.schema`` or ``catalog.schema.table``; the longest one decides."""
-
-    scope: str
-    kind: MaintenanceKind
-    allowed: bool
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceDecision:
-    """The catalog's answer for one table and kind. ``decided_by`` is the scope of the rule, or ``default``."""
-
-    kind: MaintenanceKind
-    allowed: bool
-    reason: str
-    decided_by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,22 +71,6 @@ class FeedPage:
     catalog_id: str
     latest_position: int
     entries: tuple[FeedEntry, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
-    """The caller holds the table for maintenance until ``expires_ms``."""
-
-    expires_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldByAnother:
-    """Another maintenance run holds the table."""
-
-    owner: str
-    kind: MaintenanceKind
-    expires_ms: int
 
 
 class Catalog(typing.Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from cm_delta_dagster.catalog.catalog import RatifiedCommit
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.log_reader import decode_source, published_source, ratified_source, read_source
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, VersionNotFoundError
 from cm_delta_dagster.protocol import action_json, log_files, log_segment

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from cm_delta_dagster.catalog.catalog import (
-    Catalog,
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind
+from cm_delta_dagster.catalog.ratification import (
     CommitOutcome,
     CommitPolicyChanged,
     CommitProposal,
@@ -23,7 +24,6 @@ from cm_delta_dagster.catalog.catalog import (
     RatifiedCommits,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind
 from cm_delta_dagster.client.after_commit import AfterCommit
 from cm_delta_dagster.client.log_reader import commit_sources, published_source, read_commits
 from cm_delta_dagster.client.publisher import publish_commits

@@ -10,7 +10,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cm_delta_dagster.catalog.catalog import CommitSummary, InitialCommit, StagingTable, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
+from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.client.committer import advance, feed_tags
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshot import Snapshot

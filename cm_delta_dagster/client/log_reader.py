@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from cm_delta_dagster.catalog.catalog import RatifiedCommit
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.protocol import action_json, checkpoints, last_checkpoint, log_files
 from cm_delta_dagster.protocol.action_json import CommitActions

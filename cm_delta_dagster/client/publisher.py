@@ -7,7 +7,8 @@ the table's path (CM-P1). Staged files stay; metadata cleanup removes them (CM-P
 
 from collections.abc import Mapping
 
-from cm_delta_dagster.catalog.catalog import Catalog, RatifiedCommits
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.client.log_reader import published_source, ratified_source, read_source
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError
 from cm_delta_dagster.storage.store import Store

@@ -14,8 +14,9 @@ cleanup deletes.
 
 import logging
 
-from cm_delta_dagster.catalog.catalog import (
-    Catalog,
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.ratification import (
     CommitOutcome,
     CommitProposal,
     CommitSummary,
@@ -23,7 +24,6 @@ from cm_delta_dagster.catalog.catalog import (
     RatifiedCommits,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.client.log_reader import published_source
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import KEPT_CONTENT_BYTES
+from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES
 
 _DOUBLINGS = 40
 """After so many no setting is reached any more, and no float is exceeded."""

@@ -4,8 +4,10 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from cm_delta_dagster.catalog.catalog import MaintenanceDecision, MaintenanceKind, RatifiedCommits, TableIdentifier
 from cm_delta_dagster.catalog.commit_policy import BARRIER_OPERATION
+from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.catalog.ratification import RatifiedCommits
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.after_commit import AfterCommit, BackgroundWork
 from cm_delta_dagster.client.commit_log import CommitLog, LoadedCommit
 from cm_delta_dagster.client.committer import TableCommitter, advance, changes_data

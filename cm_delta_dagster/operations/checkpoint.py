@@ -6,7 +6,7 @@ because only a published version may be checkpointed (CM-M1).
 
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.checkpointer import write_checkpoint
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.maintenance import require_permission

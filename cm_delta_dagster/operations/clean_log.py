@@ -7,7 +7,7 @@ the oldest is read to the end before anything is deleted, and files go in ascend
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.log_reader import read_checkpoint_file
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError

@@ -6,7 +6,7 @@ copies or losers; those of later versions may still be ratified and are never to
 
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance import maintenance_claim, require_permission

@@ -7,8 +7,8 @@ checksums say. Nothing is changed here.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import RatifiedCommit, RatifiedCommits
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
 from cm_delta_dagster.client.log_reader import read_checkpoint_file, read_checksum
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError

@@ -7,7 +7,6 @@ wait, and whoever chooses again after a crash completes them.
 import uuid
 from dataclasses import replace
 
-from cm_delta_dagster.catalog.catalog import RatifiedCommit, RatifiedCommits
 from cm_delta_dagster.catalog.commit_policy import (
     CommitMode,
     CommitPolicy,
@@ -15,6 +14,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
+from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (

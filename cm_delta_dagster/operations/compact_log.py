@@ -6,7 +6,7 @@ A compaction is a shortcut for readers; the commits it covers stay. What it cont
 
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.log_reader import commit_sources, read_commits
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (

@@ -8,7 +8,7 @@ protocol makes optional. Data files are never touched.
 import contextlib
 from dataclasses import dataclass, replace
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.checkpointer import write_checksum
 from cm_delta_dagster.client.log_reader import published_source
 from cm_delta_dagster.client.table import Table

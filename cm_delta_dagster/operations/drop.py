@@ -3,7 +3,7 @@
 Physical deletion is later business, of ``operations.purge``, and is not done here (CM-D7).
 """
 
-from cm_delta_dagster.catalog.catalog import TableIdentifier
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 
 

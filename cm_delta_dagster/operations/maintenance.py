@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cm_delta_dagster.catalog.catalog import HeldByAnother, MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import HeldByAnother, MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogError,

@@ -14,7 +14,8 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import InactiveState, InactiveTable, MaintenanceDecision
+from cm_delta_dagster.catalog.maintenance import MaintenanceDecision
+from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import (
     CmDeltaError,

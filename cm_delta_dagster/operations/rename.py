@@ -1,6 +1,6 @@
 """RENAME TABLE: another name for the same table. Room: operations. No commit is made and no file is touched."""
 
-from cm_delta_dagster.catalog.catalog import TableIdentifier
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 

@@ -22,7 +22,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cm_delta_dagster.arrow.scan import scan_batches
-from cm_delta_dagster.catalog.catalog import Catalog, TableIdentifier
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.client.settings import ClientSettings

@@ -2,7 +2,7 @@
 
 import datetime
 
-from cm_delta_dagster.catalog.catalog import InactiveState, InactiveTable, TableIdentifier
+from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError

@@ -13,7 +13,8 @@ from enum import StrEnum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind, RatifiedCommits
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.client.log_reader import commit_sources, read_commits
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table

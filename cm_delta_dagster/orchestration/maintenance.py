@@ -15,7 +15,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind, TableIdentifier
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.context import CommitContext
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (

@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from cm_delta_dagster.catalog.catalog import Catalog, FeedPage, TableIdentifier
+from cm_delta_dagster.catalog.catalog import Catalog, FeedPage
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 from cm_delta_dagster.orchestration.changed_partitions import WatchedAsset
 from cm_delta_dagster.orchestration.feed_cursor import FeedCursor, WatchedCommit

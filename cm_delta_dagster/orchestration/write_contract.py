@@ -16,7 +16,7 @@ from typing import Any
 
 import dagster as dg
 
-from cm_delta_dagster.catalog.catalog import TableIdentifier
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.merge import MergeMode
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode

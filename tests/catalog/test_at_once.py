@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import Ratified, VersionTaken
+from cm_delta_dagster.catalog.ratification import Ratified, VersionTaken
 from cm_delta_dagster.catalog.sql import SqlCatalog, at_once
 from cm_delta_dagster.protocol.actions import Protocol
 from tests.contracts.catalog_contract import create, inline, proposal

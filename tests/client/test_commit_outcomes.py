@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import CommitOutcome, CommitProposal, CommitSummary, Ratified, VersionTaken
+from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, CommitSummary, Ratified, VersionTaken
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings

@@ -18,23 +18,18 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import (
-    Catalog,
-    Claimed,
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyRule, PolicyChange
+from cm_delta_dagster.catalog.maintenance import Claimed, HeldByAnother, MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.ratification import (
     CommitOutcome,
     CommitPolicyChanged,
     CommitProposal,
     CommitSummary,
-    HeldByAnother,
-    InactiveState,
-    MaintenanceKind,
-    MaintenanceRule,
     Ratified,
-    TableEntry,
-    TableIdentifier,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyRule, PolicyChange
+from cm_delta_dagster.catalog.tables import InactiveState, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import (
     CommitRejectedError,
     InvalidArgumentError,

@@ -10,18 +10,18 @@ from dataclasses import replace
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import (
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.ratification import (
     KEPT_COMMITS,
     KEPT_CONTENT_BYTES,
-    Catalog,
     CommitProposal,
     InitialCommit,
     Ratified,
     RatifiedCommits,
-    TableEntry,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.protocol import action_json
 from cm_delta_dagster.protocol.actions import Metadata, Protocol

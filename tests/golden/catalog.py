@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from cm_delta_dagster.catalog.catalog import RatifiedCommit, RatifiedCommits, TableEntry, TableIdentifier
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
+from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.errors import CatalogError, TableNotFoundError
 
 IDENTIFIER = TableIdentifier("main", "golden", "t")

@@ -5,8 +5,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table

@@ -12,18 +12,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import (
-    Catalog,
-    CommitOutcome,
-    CommitProposal,
-    Ratified,
-    RatifiedCommits,
-    TableEntry,
-    TableIdentifier,
-    VersionTaken,
-)
+from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, PolicyChange
+from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, Ratified, RatifiedCommits, VersionTaken
 from cm_delta_dagster.catalog.sql.schema import TABLES
+from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table

@@ -4,8 +4,9 @@ import re
 import typing
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import CommitPolicyChanged, Ratified, RatifiedCommits, TableEntry, VersionTaken
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind, PolicyChange
+from cm_delta_dagster.catalog.ratification import CommitPolicyChanged, Ratified, RatifiedCommits, VersionTaken
+from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.errors import CommitStateUnknownError, TableAlreadyExistsError
 from tests.model.calls import CATALOG, Answer, Call
 from tests.model.reference import Model, TableModel, Violation, parse, require

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cm_delta_dagster.catalog.catalog import KEPT_CONTENT_BYTES
+from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import CatalogUnavailableError, CmDeltaError

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind, RatifiedCommit
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, StorageError
 from cm_delta_dagster.operations.checkpoint import checkpoint

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import TableIdentifier
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.context import CommitContext
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,

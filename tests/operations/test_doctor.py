@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogUnavailableError, CmDeltaError, TableNotFoundError
 from cm_delta_dagster.operations.checkpoint import checkpoint

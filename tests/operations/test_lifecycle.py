@@ -4,14 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import (
-    CommitSummary,
-    InactiveState,
-    MaintenanceKind,
-    StagingTable,
-    TableIdentifier,
-)
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import CommitSummary
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.tables import InactiveState, StagingTable, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (

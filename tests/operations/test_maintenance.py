@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import Claimed, MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance import Claimed, MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogUnavailableError, MaintenanceInProgressError, MaintenanceNotPermittedError
 from cm_delta_dagster.operations.checkpoint import checkpoint

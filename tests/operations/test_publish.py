@@ -2,7 +2,7 @@
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, StorageError
 from cm_delta_dagster.operations.publish import publish

@@ -1,6 +1,7 @@
 """Files that no table has are found, and whatever a table has is not among them."""
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind, TableIdentifier
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.operations.purge import plan_purge, purge
 from cm_delta_dagster.operations.unclaimed import UnclaimedFiles, unclaimed_files

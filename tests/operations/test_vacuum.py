@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     InvalidArgumentError,

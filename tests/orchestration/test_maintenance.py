@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 from dagster import AssetKey
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance import maintenance_claim
 from cm_delta_dagster.orchestration import (

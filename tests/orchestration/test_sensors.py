@@ -6,7 +6,8 @@ import dagster as dg
 import pytest
 from dagster import AssetKey
 
-from cm_delta_dagster.catalog.catalog import CommitProposal, CommitSummary, Ratified, TableIdentifier
+from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary, Ratified
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.creation import CREATE_TABLE_AS
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.drop import drop_table

@@ -5,7 +5,7 @@ Room: catalog.sql. Functions over an open connection.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import RatifiedCommit
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.catalog.sql.commits import COMMIT_COLUMNS, ratified_commit, unknown_table
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, TABLES
 

@@ -7,8 +7,8 @@ first answer was lost, the statement finds its version taken and has no effect.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import CommitProposal, Ratified
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified
 from cm_delta_dagster.catalog.sql import commits
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, FEED_COUNTER, TABLES
 

@@ -11,28 +11,25 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from cm_delta_dagster.catalog.catalog import (
+from cm_delta_dagster.catalog.catalog import FeedEntry, FeedPage
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
+from cm_delta_dagster.catalog.maintenance import (
     Claimed,
-    CommitOutcome,
-    CommitProposal,
-    CommitSummary,
-    FeedEntry,
-    FeedPage,
     HeldByAnother,
-    InactiveTable,
-    InitialCommit,
     MaintenanceDecision,
     MaintenanceKind,
     MaintenanceRule,
+)
+from cm_delta_dagster.catalog.ratification import (
+    CommitOutcome,
+    CommitProposal,
+    CommitSummary,
+    InitialCommit,
     Ratified,
     RatifiedCommit,
     RatifiedCommits,
-    StagingTable,
-    TableEntry,
-    TableIdentifier,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
 from cm_delta_dagster.catalog.sql import (
     accepted,
     at_once,
@@ -46,6 +43,7 @@ from cm_delta_dagster.catalog.sql import (
     tables,
 )
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
+from cm_delta_dagster.catalog.tables import InactiveTable, StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
 

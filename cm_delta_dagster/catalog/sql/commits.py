@@ -10,7 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import (
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.ratification import (
     KEPT_COMMITS,
     KEPT_CONTENT_BYTES,
     CommitOutcome,
@@ -23,7 +24,6 @@ from cm_delta_dagster.catalog.catalog import (
     RatifiedCommits,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.sql import definitions
 from cm_delta_dagster.catalog.sql.policies import EFFECTIVE_POLICY
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, FEED_COUNTER, TABLES

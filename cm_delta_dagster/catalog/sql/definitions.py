@@ -8,8 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import TableDefinition
 from cm_delta_dagster.catalog.sql.schema import DEFINITIONS, TABLES
+from cm_delta_dagster.catalog.tables import TableDefinition
 from cm_delta_dagster.protocol import action_json
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import CommitSummary, FeedEntry, FeedPage, TableIdentifier
+from cm_delta_dagster.catalog.catalog import FeedEntry, FeedPage
+from cm_delta_dagster.catalog.ratification import CommitSummary
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IDENTITY, TABLES
+from cm_delta_dagster.catalog.tables import TableIdentifier
 
 _NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
 _FEED: sa.Select[Any] = (

@@ -7,7 +7,6 @@ the first file goes, and there is no way back.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import InactiveState, InactiveTable, TableEntry, TableIdentifier
 from cm_delta_dagster.catalog.sql import definitions, maintenance, tables
 from cm_delta_dagster.catalog.sql.commits import unknown_table
 from cm_delta_dagster.catalog.sql.schema import (
@@ -22,6 +21,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     TABLES,
     VERSION_PINS,
 )
+from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, PurgeRefusedError, TableNotFoundError
 
 _NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)

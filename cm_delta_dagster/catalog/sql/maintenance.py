@@ -6,16 +6,16 @@ writers.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import (
+from cm_delta_dagster.catalog.maintenance import (
     Claimed,
     HeldByAnother,
     MaintenanceDecision,
     MaintenanceKind,
     MaintenanceRule,
-    TableIdentifier,
 )
 from cm_delta_dagster.catalog.sql.commits import unknown_table
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, MAINTENANCE_CLAIMS, MAINTENANCE_RULES, TABLES
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _RULES = sa.select(MAINTENANCE_RULES)

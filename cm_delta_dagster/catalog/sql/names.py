@@ -7,8 +7,9 @@ import os
 import re
 import unicodedata
 
-from cm_delta_dagster.catalog.catalog import CommitProposal, TableIdentifier
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.ratification import CommitProposal
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError, InvalidArgumentError
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.action_json import decode_commit, decode_commit_info, encode_action

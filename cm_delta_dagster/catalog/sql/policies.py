@@ -6,7 +6,6 @@ their published file do not pass the catalog, so that a table goes into and out 
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import TableIdentifier
 from cm_delta_dagster.catalog.commit_policy import (
     BARRIER_OPERATION,
     CommitPolicy,
@@ -15,6 +14,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     PolicyChange,
 )
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMIT_POLICIES, COMMITS, TABLES
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 
 _PUT_IF_ABSENT = CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT)

@@ -10,8 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import CommitSummary, InitialCommit, StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.sql import commits, definitions, policies
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -22,6 +22,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     STAGING,
     TABLES,
 )
+from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
 
