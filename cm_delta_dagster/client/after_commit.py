@@ -3,8 +3,9 @@
 Nothing here can fail the write, which is durable already: every failure is logged with its reason and mended by the next
 writer or by a maintenance run. A staged commit is published before the writer goes on, since readers by path expect it. What
 nobody waits for is done a moment later, together for all commits until then: the publication of inline commits, and the word
-to the catalog of how far ``_delta_log`` reaches, which the next commit brings along if it is faster. Checksums and checkpoints
-are made by one background thread.
+to the catalog of how far ``_delta_log`` reaches, which the next commit brings along if it is faster. What of it fails is tried
+again with growing pauses, for some minutes, in which nobody is kept from ending. Checksums and checkpoints are made by one
+background thread.
 """
 
 import functools
@@ -14,10 +15,14 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
-from cm_delta_dagster.catalog.catalog import Catalog, MaintenanceKind, Ratified, TableIdentifier
+from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import Ratified
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.checkpointer import write_checkpoint, write_checksum
 from cm_delta_dagster.client.log_reader import read_checksum
 from cm_delta_dagster.client.publisher import publish_commits, publish_one
@@ -33,6 +38,25 @@ _log = logging.getLogger(__name__)
 _CHECKSUM_DELAYS = 4
 """Checksums wait so many times longer than publications, for which readers may be waiting."""
 
+_PUBLICATION_TRIES = 20
+_LONGEST_PAUSE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PutOff:
+    """Work that waits, how long it waits before its next try, and how many of them there are at most."""
+
+    what: str
+    work: Callable[[], None]
+    seconds: float
+    tries: int
+    failed: int = 0
+
+    def again(self) -> "_PutOff":
+        """The same after a try in vain."""
+        pause = min(_LONGEST_PAUSE_SECONDS, 2 * self.seconds)
+        return replace(self, seconds=pause, tries=self.tries - 1, failed=self.failed + 1)
+
 
 class BackgroundWork:
     """One thread for work that nobody waits for, work that is put off, and a way to wait for all of it.
@@ -41,13 +65,14 @@ class BackgroundWork:
     """
 
     def __init__(self) -> None:
+        self._closed = False
         self.begin_anew()
         _LIVING.add(self)
 
     def begin_anew(self) -> None:
         """Without threads, locks and work of before, which after a fork nobody here would ever end."""
-        self._delayed: dict[tuple[str, Hashable], Callable[[], None]] = {}
-        self._timers: dict[threading.Timer, tuple[str, Hashable]] = {}
+        self._delayed: dict[tuple[str, Hashable], _PutOff] = {}
+        self._timers: dict[threading.Thread, tuple[str, Hashable]] = {}
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cm-delta-after-commit")
         self._pending: set[Future[None]] = set()
         self._lock = threading.Lock()
@@ -63,27 +88,36 @@ class BackgroundWork:
         else:
             future.add_done_callback(self._forget)
 
-    def soon(self, of: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float) -> None:
+    def soon(
+        self, of: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float, tries: int = 1
+    ) -> None:
         """Run ``work`` once within ``seconds`` for all calls of one ``key`` until then; a failure is logged as above.
 
         Args:
             of: what it belongs to, for :meth:`hurry`.
+            tries: how often it is run at most until it succeeds, with pauses that double from ``seconds`` up to half a
+                minute. A process that ends does not wait for such a pause, nor does it come back to the work.
         """
+        if not threading.main_thread().is_alive():  # The interpreter is about to end: nothing happens later any more.
+            _guarded(what, work)
+            return
         own = (of, key)
         with self._lock:
-            if own in self._delayed:
+            waiting = self._delayed.get(own)
+            if waiting is not None and not waiting.failed:
                 return
-            timer = threading.Timer(seconds, self._run_delayed, (own,))
-            timer.start()  # Where no thread can be had, nothing is left behind that would wait for it.
-            self._delayed[own] = lambda: _guarded(what, work)
-            self._timers[timer] = own
+            before = [timer for timer, its in self._timers.items() if its == own and timer.daemon]
+            self._put_off(own, _PutOff(what=what, work=work, seconds=seconds, tries=tries))
+            for timer in before:  # It waits for a next try, which is due sooner now.
+                _cancel(timer)
+                del self._timers[timer]
 
     def hurry(self, of: str | None = None) -> None:
-        """Do at once what was put off for ``of``, or for anything, and return when it is done."""
+        """Do at once what was put off for ``of``, or for anything, and return when it is done or has failed."""
         with self._lock:
             found = {timer: own for timer, own in self._timers.items() if of is None or own[0] == of}
         for timer, own in found.items():
-            timer.cancel()
+            _cancel(timer)
             self._run_delayed(own)
         for timer in found:
             timer.join()
@@ -91,14 +125,50 @@ class BackgroundWork:
             for timer in found:
                 self._timers.pop(timer, None)
 
+    def _put_off(self, own: tuple[str, Hashable], put_off: _PutOff) -> None:
+        """Under the lock. What has failed once keeps no process alive while it waits, what was not tried yet does."""
+        run = self._run_in_time if put_off.failed else self._run_delayed
+        timer = threading.Timer(put_off.seconds, run, (own,))
+        timer.daemon = put_off.failed > 0
+        timer.start()  # Where no thread can be had, nothing is left behind that would wait for it.
+        self._delayed[own] = put_off
+        self._timers[timer] = own
+
+    def _run_in_time(self, own: tuple[str, Hashable]) -> None:
+        """Of a thread that the interpreter does not wait for: the work is done by one that it does wait for."""
+        with self._lock:
+            self._timers.pop(threading.current_thread(), None)
+            if own in self._delayed and threading.main_thread().is_alive():
+                worker = threading.Thread(target=self._run_delayed, args=(own,), name="cm-delta-again", daemon=False)
+                try:
+                    worker.start()
+                except RuntimeError:  # Whoever commits next sees to it.
+                    del self._delayed[own]
+                else:
+                    self._timers[worker] = own
+
     def _run_delayed(self, own: tuple[str, Hashable]) -> None:
         with self._lock:
-            work = self._delayed.pop(own, None)
-        if work is not None:
-            work()
+            put_off = self._delayed.pop(own, None)
+        if put_off is not None:
+            self._try(own, put_off)
         with self._lock:
-            for timer in [timer for timer in self._timers if timer is threading.current_thread()]:
-                del self._timers[timer]
+            self._timers.pop(threading.current_thread(), None)
+
+    def _try(self, own: tuple[str, Hashable], put_off: _PutOff) -> None:
+        try:
+            put_off.work()
+        except Exception:  # As of everything here.
+            again = put_off.again()
+            with self._lock:
+                goes_on = again.tries > 0 and not self._closed
+                if goes_on and own not in self._delayed:
+                    with suppress(RuntimeError):  # No thread to wait in: whoever commits next sees to it.
+                        self._put_off(own, again)
+            if goes_on and put_off.failed:  # Said once already.
+                _log.info("%s failed again; the next try is in %.1f s", put_off.what, again.seconds, exc_info=True)
+            else:
+                _log_failure(put_off.what)
 
     def _forget(self, future: Future[None]) -> None:
         with self._lock:
@@ -112,15 +182,27 @@ class BackgroundWork:
         wait(pending)
 
     def close(self) -> None:
+        """As :meth:`wait`, and what fails now is not tried again."""
+        with self._lock:
+            self._closed = True
         self.wait()
         self._executor.shutdown(wait=True)
+
+
+def _cancel(thread: threading.Thread) -> None:
+    if isinstance(thread, threading.Timer):
+        thread.cancel()
 
 
 def _guarded(what: str, work: Callable[[], None]) -> None:
     try:
         work()
     except Exception:  # The commit stands whatever happens here; the reason goes to the log.
-        _log.warning("%s failed; the commit is not affected", what, exc_info=True)
+        _log_failure(what)
+
+
+def _log_failure(what: str) -> None:
+    _log.warning("%s failed; the commit is not affected", what, exc_info=True)
 
 
 class AfterCommit:
@@ -143,9 +225,9 @@ class AfterCommit:
         self._remember = remember
         self._delay_seconds = delay_seconds
         self.begin_anew()
-        # Under the lock: versions up to which _delta_log reaches, and up to which the catalog was told; inline commits
-        # of this handle that are not published, and where they belong.
-        self._published, self._told = -1, -1
+        # Under the lock: versions up to which _delta_log reaches, up to which the catalog was told, and up to which
+        # publication was tried in vain; inline commits of this handle that are not published, and where they belong.
+        self._published, self._told, self._failed = -1, -1, -1
         self._unpublished: dict[int, bytes] = {}
         self._unsummed: list[tuple[Snapshot, CommitActions]] = []
         self._table: tuple[str, str] = ("", "")
@@ -171,6 +253,7 @@ class AfterCommit:
         except Exception:  # Publication is repeated by whoever comes next; the commit itself is ratified (CM-P4).
             _log.warning("Publishing version %d of %s failed", snapshot.version, snapshot.identifier, exc_info=True)
             published = outcome.published_version
+            self._publish_later(snapshot)
         current = replace(snapshot, published_version=max(min(published, snapshot.version), snapshot.published_version))
         self._remember(current)
         try:
@@ -190,7 +273,7 @@ class AfterCommit:
     def settle(self) -> None:
         """Publish what this handle has put off and tell the catalog; a failure is logged and left to whoever comes next."""
         with self._lock:
-            waiting = bool(self._unpublished) or self._published > self._told
+            waiting = bool(self._unpublished) or self._failed > self._published or self._published > self._told
         if waiting:
             _guarded("Publication of what was put off", self._settle)
 
@@ -278,16 +361,29 @@ class AfterCommit:
             for done in [known for known in self._unpublished if known <= version]:
                 del self._unpublished[done]
 
+    def _publish_later(self, snapshot: Snapshot) -> None:
+        """What could not be published at once, unless each commit is to wait for that."""
+        if self._delay_seconds <= 0:
+            return
+        with self._lock:
+            self._failed = max(self._failed, snapshot.version)
+        try:
+            self._settle_soon(snapshot)
+        except Exception:  # No thread to wait in: whoever commits next sees to it.
+            _log.warning("Version %d of %s is left to others", snapshot.version, snapshot.identifier, exc_info=True)
+
     def _settle_soon(self, snapshot: Snapshot) -> None:
         what = f"Publication of {snapshot.identifier} up to version {snapshot.version}"
-        self._background.soon(snapshot.table_id, id(self), what, self._settle, seconds=self._delay_seconds)
+        delay = self._delay_seconds
+        self._background.soon(snapshot.table_id, id(self), what, self._settle, seconds=delay, tries=_PUBLICATION_TRIES)
 
     def _settle(self) -> None:
         with self._settling:
             with self._lock:
                 (table_id, location), contents = self._table, dict(self._unpublished)
+                waiting = bool(contents) or self._failed > self._published
             try:
-                if contents:
+                if waiting:
                     self._publish_pending(table_id, location, contents)
                 self._tell()
             except TableNotFoundError:  # Dropped meanwhile; it is published by whoever brings it back and writes to it.

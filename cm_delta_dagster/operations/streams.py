@@ -126,23 +126,27 @@ def open_stream(
     latest = table.snapshot()
     if offset is None:
         offset = _first_offset(table, options, latest)
+    elif not isinstance(offset, StreamOffset):
+        raise InvalidArgumentError(
+            f"The offset is {offset!r}; give the offset of a batch, or its JSON text. A version to begin at is starting_version."
+        )
     elif offset.table_id != latest.metadata.id:
         raise InvalidArgumentError(
             f"The offset is one of the table with id {offset.table_id}, and {table.identifier} has the id "
             f"{latest.metadata.id}: it is another table, or was replaced. Start a new stream."
         )
     _check_not_ahead(table, offset, latest.version)
+    initial = None
     try:
-        at = latest if offset.version >= latest.version else table.snapshot(version=offset.version)
+        if offset.is_initial:
+            at = latest if offset.version >= latest.version else table.snapshot(version=offset.version)
+            current, initial = _definition(at), initial_files(at.files)
+        else:
+            current = _definition(latest) if offset.version >= latest.version else _definition_at(table, offset.version)
     except VersionNotFoundError as error:
-        offset = _after_loss(table, options, offset, error)
-        at = table.snapshot(version=offset.version)
-    return StreamState(
-        offset=offset,
-        reading=reading or _definition(latest),
-        current=_definition(at),
-        initial=initial_files(at.files) if offset.is_initial else None,
-    )
+        current = _after_loss(table, options, offset, error)
+        offset = replace(offset, version=current.version, index=BEFORE_FIRST)
+    return StreamState(offset=offset, reading=reading or _definition(latest), current=current, initial=initial)
 
 
 def next_batch(
@@ -164,12 +168,15 @@ def next_batch(
         As :func:`~cm_delta_dagster.protocol.streaming.plan_batch`; and VersionNotFoundError where commits that come next were
         cleaned up, CorruptLogError where the log is damaged.
     """
+    latest = table.latest_version() if bound is None else bound
+    _check_not_ahead(table, state.offset, latest)
     try:
-        plan = _plan(table, state, options, room=room, bound=bound, until=until)
+        plan = _plan(table, state, options, room=room, latest=latest, until=until)
     except VersionNotFoundError as error:
-        offset = _after_loss(table, options, state.offset, error)
-        state = replace(state, offset=offset, current=_definition(table.snapshot(version=offset.version)), initial=None)
-        plan = _plan(table, state, options, room=room, bound=bound, until=until)
+        current = _after_loss(table, options, state.offset, error)
+        offset = replace(state.offset, version=current.version, index=BEFORE_FIRST)
+        state = replace(state, offset=offset, current=current, initial=None)
+        plan = _plan(table, state, options, room=room, latest=latest, until=until)
     return plan, StreamState(
         offset=plan.end,
         reading=plan.reading,
@@ -184,12 +191,10 @@ def _plan(
     options: StreamOptions,
     *,
     room: Room,
-    bound: int | None,
+    latest: int,
     until: StreamOffset | None,
 ) -> StreamPlan:
     start = state.offset
-    latest = table.latest_version() if bound is None else bound
-    _check_not_ahead(table, start, latest)
     first = start.version + 1 if start.is_initial else start.version
     commits: Iterable[CommitActions] = table.commit_actions(first, latest) if first <= latest else ()
     return plan_batch(
@@ -231,10 +236,10 @@ def _check_not_ahead(table: ReadableTable, offset: StreamOffset, latest: int) ->
 
 def _after_loss(
     table: ReadableTable, options: StreamOptions, offset: StreamOffset, error: VersionNotFoundError
-) -> StreamOffset:
-    """Where a stream goes on whose next commits are gone, if it may."""
-    log = table.commit_log()
-    oldest = max(log.first, log.earliest_readable)
+) -> TableDefinition:
+    """What holds where a stream goes on whose next commits are gone, if it may."""
+    current = _oldest_definition(table)
+    oldest = current.version
     if options.fail_on_data_loss or offset.is_initial or oldest <= offset.version:
         what = "initial snapshot" if offset.is_initial else "next commit"
         raise VersionNotFoundError(
@@ -242,7 +247,34 @@ def _after_loss(
             f"{error} Rows that were added and are not read yet may be lost. Start a new stream, or let this one go on at version "
             f"{oldest} with fail_on_data_loss=False."
         ) from error
-    return replace(offset, version=oldest, index=BEFORE_FIRST)
+    return current
+
+
+def _oldest_definition(table: ReadableTable) -> TableDefinition:
+    """What holds at the oldest commit from which on a stream can go on."""
+    log = table.commit_log()
+    try:
+        return _definition_at(table, log.first)
+    except VersionNotFoundError:
+        return _definition_at(table, max(log.first, log.earliest_readable))
+
+
+def _definition_at(table: ReadableTable, version: int) -> TableDefinition:
+    """What holds at ``version``, also where only its commit is left. Raises VersionNotFoundError."""
+    try:
+        return _definition(table.snapshot(version=version))
+    except VersionNotFoundError:
+        # Clean-up by other writers takes commits up to any version, so that the next ones stay whose table cannot be rebuilt.
+        log = table.commit_log()
+        rebuilt = log.earliest_readable
+        if not log.first <= version < rebuilt or _is_redefined(table, version + 1, rebuilt):
+            raise
+        return replace(_definition(table.snapshot(version=rebuilt)), version=version)
+
+
+def _is_redefined(table: ReadableTable, first: int, last: int) -> bool:
+    commits = table.commit_actions(first, last)
+    return any(commit.metadata is not None or commit.protocol is not None for commit in commits)
 
 
 def _definition(snapshot: Snapshot) -> TableDefinition:

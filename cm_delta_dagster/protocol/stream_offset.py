@@ -67,7 +67,7 @@ def parse_offset(content: str) -> StreamOffset:
     """
     try:
         fields = json.loads(content)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise _invalid(content, f"it is no JSON ({error})") from error
     if not isinstance(fields, dict):
         raise _invalid(content, "it is no JSON object")

@@ -1,13 +1,28 @@
-"""Work that is put off until after a commit: where threads cannot be had, and in processes that fork."""
+"""Work that is put off until after a commit: where it fails, where threads cannot be had, in processes that fork or end."""
 
+import itertools
+import logging
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.after_commit import BackgroundWork
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import CatalogUnavailableError
+from cm_delta_dagster.operations.commit_mode import set_commit_policy
+from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.storage.stores import Stores
+from tests.operations.lake import Lake, broken_storage
+
+ROOT = Path(__file__).parents[2]
+FIRST_FILE = f"_delta_log/{1:020d}.json"
 
 _FORKING = """
 import os, signal, sys, threading
@@ -44,12 +59,15 @@ client.close()
 """
 
 
+def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
 @pytest.mark.parametrize("mode", ["staged", "inline"])
 def test_a_forked_child_commits_and_closes_without_the_threads_of_its_parent(tmp_path: Path, mode: str) -> None:
     """CM-C15, CM-P4"""
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", _FORKING, str(tmp_path), mode]
-    run = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    run = python(_FORKING, str(tmp_path), mode)
     assert run.returncode == 0, run.stderr
     names = sorted(path.name for path in tmp_path.glob("lake/*/*/*/_delta_log/*.json"))
     assert names == [f"{version:020d}.json" for version in range(4)]
@@ -67,3 +85,240 @@ def test_work_that_no_thread_could_be_had_for_does_not_stand_in_the_way_of_later
     work.soon("table", 1, "publication", lambda: done.append("second"), seconds=1000)
     work.close()
     assert done == ["second"]
+
+
+# Tries again
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(tmp_path)
+    yield lake
+    lake.client.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what happens by itself, for as long as a busy machine may need."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def tries(lake: Lake) -> int:
+    return sum(
+        method == "write_if_absent" and str(location).endswith(FIRST_FILE) for method, location in lake.store.calls
+    )
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline"])
+def test_a_publication_that_failed_is_tried_again_without_another_commit(lake: Lake, mode: str) -> None:
+    """CM-P2, CM-P4"""
+    table = lake.new_table()
+    set_commit_policy(table, CommitPolicy.parse(mode))
+    lake.store.fails = broken_storage("write_if_absent", FIRST_FILE)
+    assert lake.append(table).version == 1
+    until(lambda: tries(lake) >= 4)
+    assert FIRST_FILE not in lake.files(table)
+    lake.store.fails = lambda method, location: None
+    until(lambda: lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 1)
+    assert FIRST_FILE in lake.files(table)
+    assert lake.append(table).version == 2
+    assert doctor(table).healthy
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline"])
+def test_the_mark_is_told_again_to_a_catalog_that_was_away(lake: Lake, mode: str) -> None:
+    """CM-P4"""
+    table = lake.new_table()
+    set_commit_policy(table, CommitPolicy.parse(mode))
+    away = CatalogUnavailableError("Nobody answers.")
+    lake.catalog.fails = lambda method, _: away if method == "set_published_version" else None
+    assert lake.append(table).version == 1
+    until(lambda: sum(method == "set_published_version" for method, _ in lake.catalog.calls) >= 3)
+    assert lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 0
+    lake.catalog.fails = lambda method, _: None
+    until(lambda: lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 1)
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline"])
+def test_a_close_tries_once_and_leaves_the_rest_to_whoever_comes_next(
+    lake: Lake, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CM-P4, CM-P5"""
+    table = lake.new_table()
+    set_commit_policy(table, CommitPolicy.parse(mode))
+    lake.store.fails = broken_storage("write_if_absent", FIRST_FILE)
+    lake.append(table)
+    until(lambda: tries(lake) >= 4)
+    caplog.clear()
+    tried = tries(lake)
+    begun = time.monotonic()
+    lake.client.background.close()
+    assert time.monotonic() - begun < 20
+    # One of its own, and one that may have been under way.
+    assert tried < tries(lake) <= tried + 2
+    assert "Publication of main.test.t up to version 1 failed" in caplog.text
+    tried = tries(lake)
+    time.sleep(1)
+    assert tries(lake) == tried
+    lake.store.fails = lambda method, location: None
+    other = lake.reopened()
+    assert lake.append(other.table("main.test.t")).version == 2
+    other.wait_for_background()
+    assert lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 2
+
+
+class Failing:
+    """Work that fails until told otherwise."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+        self.fails = True
+
+    def __call__(self) -> None:
+        self.at.append(time.monotonic())
+        if self.fails:
+            raise ConnectionError("Nobody answers.")
+
+
+def test_the_pauses_between_tries_grow_and_the_tries_end(caplog: pytest.LogCaptureFixture) -> None:
+    """CM-P4: only the first failure and the last are said aloud."""
+    caplog.set_level(logging.INFO, "cm_delta_dagster")
+    background, work = BackgroundWork(), Failing()
+    background.soon("table", 1, "publication", work, seconds=0.02, tries=5)
+    until(lambda: len(work.at) == 5)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(work.at)]
+    assert all(pause >= least for pause, least in zip(pauses, (0.04, 0.08, 0.16, 0.32), strict=True))
+    time.sleep(1)
+    background.close()
+    assert len(work.at) == 5
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["WARNING", "INFO", "INFO", "INFO", "WARNING"]
+
+
+def test_who_asks_what_is_published_does_not_wait_for_a_pause() -> None:
+    """CM-P4, CM-M5"""
+    background, work = BackgroundWork(), Failing()
+    background.soon("table", 1, "publication", work, seconds=1000, tries=5)
+    background.hurry("table")
+    work.fails = False
+    background.hurry("another table")
+    assert len(work.at) == 1
+    background.hurry("table")
+    background.hurry("table")
+    assert len(work.at) == 2
+    background.close()
+
+
+def test_the_next_commit_does_not_wait_for_a_pause_either() -> None:
+    """CM-P4"""
+    background, work = BackgroundWork(), Failing()
+    background.soon("table", 1, "publication", work, seconds=1000, tries=5)
+    background.hurry()
+    work.fails = False
+    background.soon("table", 1, "publication", work, seconds=0.01, tries=5)
+    until(lambda: len(work.at) == 2)
+    background.close()
+    assert len(work.at) == 2
+
+
+_WAITING = """
+import sys
+from cm_delta_dagster.client.after_commit import BackgroundWork
+
+def fails():
+    print("tried", flush=True)
+    raise ConnectionError("Nobody answers.")
+
+work = BackgroundWork()
+work.soon("table", 1, "publication", fails, seconds=1000, tries=20)
+work.hurry()
+"""
+
+
+def test_a_pause_does_not_keep_a_process_from_ending() -> None:
+    """CM-P4: the next try is due in half a minute."""
+    begun = time.monotonic()
+    run = python(_WAITING)
+    assert (run.returncode, run.stdout) == (0, "tried\n")
+    assert time.monotonic() - begun < 25
+
+
+# Processes that end
+
+
+_ENDING = """
+import atexit, sys
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.operations.commit_mode import set_commit_policy
+from cm_delta_dagster.operations.create import create_table
+from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.storage.stores import Stores
+from tests.client.conftest import SCHEMA
+
+root, mode, when = sys.argv[1:]
+
+def new_client():
+    catalog = SqlCatalog(f"sqlite:///{root}/catalog.db", warehouse=f"{root}/lake")
+    return DeltaClient(catalog, stores=Stores(), settings=ClientSettings(copied_content_bytes=0))
+
+client = new_client()
+table = create_table(client, identifier="main.test.t", schema=SCHEMA)
+set_commit_policy(table, CommitPolicy.parse(mode))
+
+def begin(table, path):
+    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    transaction.add_files([AddFile(path=path, partition_values={}, size=1, modification_time=1)])
+    return transaction
+
+def end_of(path, transaction):
+    print(path, transaction.commit().version, flush=True)
+
+def several(tag, table):
+    for number in range(6):
+        path = f"{tag}-{number}.parquet"
+        end_of(path, begin(table, path))
+
+def end():
+    end_of("late.parquet", late)  # After winners, which it has to read.
+    several("end", table)
+    cold = new_client()  # With a log to read.
+    several("cold", cold.table("main.test.t"))
+    if when == "atexit and closed":
+        client.close()
+        cold.close()
+
+several("run", table)
+late = begin(table, "late.parquet")
+other = new_client()
+several("other", other.table("main.test.t"))
+other.close()
+if when != "unclosed":
+    atexit.register(end)
+"""
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline", "put_if_absent"])
+@pytest.mark.parametrize("when", ["unclosed", "atexit", "atexit and closed"])
+def test_a_process_that_ends_leaves_everything_acknowledged_and_says_nothing(
+    tmp_path: Path, mode: str, when: str
+) -> None:
+    """CM-C1, CM-C16, CM-P4: nobody closes the client, or what is written is written while the process ends."""
+    run = python(_ENDING, str(tmp_path), mode, when)
+    assert (run.returncode, run.stderr) == (0, "")
+    acknowledged = dict(line.split() for line in run.stdout.splitlines())
+    assert len(acknowledged) == (12 if when == "unclosed" else 25)
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/lake")
+    client = DeltaClient(catalog, stores=Stores())
+    table = client.table("main.test.t")
+    snapshot = table.snapshot()
+    assert sorted(snapshot.files["path"].to_pylist()) == sorted(acknowledged)
+    assert snapshot.version == max(map(int, acknowledged.values())) == snapshot.published_version
+    log = {path.name for path in tmp_path.glob("lake/*/*/*/_delta_log/*")}
+    assert {f"{version:020d}.{kind}" for version in range(snapshot.version + 1) for kind in ("json", "crc")} <= log
+    client.close()

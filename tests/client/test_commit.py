@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import Catalog, CommitOutcome, CommitProposal
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.committer import CHANGED_PARTITIONS_TAG
 from cm_delta_dagster.client.settings import ClientSettings

@@ -3,14 +3,15 @@
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import TableIdentifier
 from cm_delta_dagster.catalog.commit_policy import BARRIER_OPERATION, CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
@@ -412,6 +413,61 @@ def test_a_switch_that_crashed_lets_writers_wait_until_anybody_completes_it(
     choose(another(client, store), policy)
     assert append(writer) == 3 and writer.snapshot().num_files == 2
     willful.fail = ""
+
+
+class LongRow:
+    """Passes calls on. Whoever waits for their turn gets it, and others have committed meanwhile."""
+
+    def __init__(self, catalog: Any) -> None:
+        self._catalog = catalog
+        self.turns = 0
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    @contextmanager
+    def turn(self, table_id: str, *, seconds: float) -> Iterator[bool]:
+        self.turns += 1
+        self.meanwhile()
+        yield True
+
+
+@pytest.mark.parametrize("policy", ["staged", "inline", "put_if_absent"])
+def test_whoever_has_the_turn_commits_in_it_whatever_others_did_before(
+    table: Table, client: DeltaClient, store: MemoryStore, policy: str
+) -> None:
+    """OCC-15: however long the row is, one turn is enough."""
+    choose(table, policy)
+    row = LongRow(client.catalog)
+    writer = another(client, store, row)
+    append(writer)
+    append(table)
+    row.meanwhile = lambda: append(table)
+    version = append(writer)
+    assert (row.turns, version) == (1, table.snapshot().version)
+    assert table.snapshot().num_files == 4
+
+
+def test_nobody_waits_for_a_switch_in_turns(
+    table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore
+) -> None:
+    """OCC-15, CM-C6: the pauses that let a switch come to its end would be left out."""
+    choose(table, "put_if_absent")
+    row = LongRow(client.catalog)
+    writer = another(client, store, row)
+    append(writer)
+    append(table)
+    waiting = writer.start_transaction(writer.snapshot(), operation="WRITE")
+    willful.fail = "before"
+    with pytest.raises(CommitStateUnknownError):
+        choose(table, "inline")
+    with pytest.raises(CommitRetriesExceededError, match="being switched"):
+        waiting.commit()
+    assert row.turns == 1
+    willful.fail = ""
+    choose(table, "inline")
+    assert append(writer) == 4
 
 
 def test_a_switch_into_put_if_absent_publishes_first_and_completes_after_a_crash(

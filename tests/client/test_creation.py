@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import FeedEntry, TableIdentifier
+from cm_delta_dagster.catalog.catalog import FeedEntry
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.committer import CHANGED_PARTITIONS_TAG
 from cm_delta_dagster.client.context import CommitContext

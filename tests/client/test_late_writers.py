@@ -1,15 +1,18 @@
 """Writers that wake up long after they asked: what they create under an old version's name means nothing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import KEPT_COMMITS, KEPT_CONTENT_BYTES
 from cm_delta_dagster.client.history import iterate_history
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CommitConflictError,
@@ -20,6 +23,7 @@ from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.clean_log import clean_log
 from cm_delta_dagster.operations.commit_mode import set_commit_policy
 from cm_delta_dagster.operations.doctor import Problem, doctor
+from cm_delta_dagster.protocol.actions import AddFile
 from cm_delta_dagster.storage.stores import Stores
 from tests.operations.lake import Lake
 
@@ -126,19 +130,72 @@ def test_a_file_that_follows_the_latest_version_counts_although_the_catalog_cann
     assert lake.reopened().table("main.test.t").snapshot().files["path"].to_pylist() == ["file.parquet"]
 
 
-@pytest.mark.parametrize("mode", ["staged"])
-def test_a_proposal_from_before_a_cleanup_is_a_conflict_that_says_so(lake: Lake, mode: str) -> None:
-    """OCC-9, CLEAN-10: where the catalog has no content of those commits any more, as of small inline ones it has."""
-    table = put_if_absent_table(lake)
+def late_writers(lake: Lake, mode: str, copies: str, *, commits: int) -> tuple[Transaction, Transaction]:
+    """A blind append, and an append by one who has read everything: from before ``commits`` others and log cleanup."""
+    lake.allow(MaintenanceKind.METADATA_CLEANUP)
+    copied = KEPT_CONTENT_BYTES if copies == "with copies" else 0
+    lake.client.settings = replace(lake.client.settings, copied_content_bytes=copied)
+    table = lake.new_table(properties={"delta.isolationLevel": "Serializable"})
     set_commit_policy(table, CommitPolicy.parse(mode))
-    stale = table.start_transaction(table.snapshot(), operation="WRITE")
+    snapshot = table.snapshot()
+    assert snapshot.version == 0
+    blind = table.start_transaction(snapshot, operation="WRITE")
+    reading = table.start_transaction(snapshot, operation="WRITE")
+    reading.read_whole_table()
+    for transaction, name in ((blind, "blind.parquet"), (reading, "reading.parquet")):
+        lake.put(table, name)
+        transaction.add_files([late_file(name)])
     lake.clock.pass_days(1)
-    version = table.snapshot().version
-    for number in range(3):
-        lake.append(table, f"file-{number}.parquet")
+    for number in range(commits):
+        lake.append(table, f"file-{number:03d}.parquet")
     checkpoint(table)
     lake.clock.pass_days(40)
     lake.append(table, "last.parquet")
-    clean_log(table)
-    with pytest.raises(CommitConflictError, match=f"version {version + 1} after it is so old"):
-        stale.commit()
+    assert clean_log(table).oldest_version == commits
+    assert FIRST_FILE not in lake.files(table)
+    assert not [path for path in lake.files(table) if f"_staged_commits/{1:020d}." in path]
+    return blind, reading
+
+
+def late_file(name: str) -> AddFile:
+    return AddFile(path=name, partition_values={"day": "2026-01-01"}, size=100, modification_time=1)
+
+
+def test_a_late_proposal_whose_winners_nobody_has_any_more_is_a_conflict_that_says_so(lake: Lake) -> None:
+    """OCC-9, CLEAN-10: staged without copies, they were in the log alone."""
+    for transaction in late_writers(lake, "staged", "without copies", commits=3):
+        with pytest.raises(CommitConflictError, match="version 1 after it is so old") as caught:
+            transaction.commit()
+        assert caught.value.winning_version == 1
+    assert lake.client.table("main.test.t").snapshot().version == 4
+
+
+@pytest.mark.parametrize(
+    ("mode", "copies"), [("inline", "without copies"), ("inline", "with copies"), ("staged", "with copies")]
+)
+def test_a_late_proposal_is_rebased_on_winners_that_only_the_catalog_has(lake: Lake, mode: str, copies: str) -> None:
+    """OCC-9, CM-C13, CLEAN-10: small inline commits are kept whatever the settings, staged ones by their copies."""
+    blind, reading = late_writers(lake, mode, copies, commits=3)
+    with pytest.raises(CommitConflictError, match="version 1") as caught:
+        reading.commit()
+    assert caught.value.winning_version == 1 and "so old" not in str(caught.value)
+    committed = blind.commit()
+    assert (committed.version, committed.retries) == (5, 1)
+    fresh = lake.reopened()
+    snapshot = fresh.table("main.test.t").snapshot()
+    names = [*(f"file-{number:03d}.parquet" for number in range(3)), "last.parquet", "blind.parquet"]
+    assert (snapshot.version, sorted(snapshot.files["path"].to_pylist())) == (5, sorted(names))
+    assert committed.snapshot.files["path"].to_pylist() == snapshot.files["path"].to_pylist()
+    lake.client.wait_for_background()
+    assert doctor(fresh.table("main.test.t")).healthy
+
+
+@pytest.mark.parametrize(("mode", "copies"), [("inline", "without copies"), ("staged", "with copies")])
+def test_a_proposal_so_late_that_the_catalog_has_let_its_winners_go_is_a_conflict(
+    lake: Lake, mode: str, copies: str
+) -> None:
+    """OCC-9, CLEAN-10: rather than a rebase on those winners that are still there."""
+    for transaction in late_writers(lake, mode, copies, commits=KEPT_COMMITS + 20):
+        with pytest.raises(CommitConflictError, match="version 1 after it is so old"):
+            transaction.commit()
+    assert lake.client.table("main.test.t").snapshot().version == KEPT_COMMITS + 21

@@ -7,6 +7,7 @@ journals of all processes are compared with the table, and the doctor looks at i
 """
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import random
@@ -16,15 +17,15 @@ import time
 import typing
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.client.history import iterate_history
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -119,7 +120,28 @@ def server_of(catalog: str, directory: Path) -> Iterator[Server]:
         server.cleanup()
 
 
-def run(*, seconds: float, catalog: str, writers: int, directory: Path, seed: int, mode: str = "staged") -> Outcome:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length:
+    """How long a run goes on.
+
+    Attributes:
+        seconds: at least so long.
+        counts: beyond that, until each of these has happened so often, since how much happens in a time is up to the machine.
+        limit: but never longer, in seconds.
+    """
+
+    seconds: float
+    counts: Mapping[str, int] = field(default_factory=dict)
+    limit: float = 0.0
+
+    def reached(self, seconds: float, outcome: Outcome, place: Place) -> bool:
+        if seconds < self.seconds or seconds >= self.limit:
+            return seconds >= self.seconds
+        told = Counter(words[0] for words in notes(place))
+        return all(max(outcome.counts[name], told[name]) >= number for name, number in self.counts.items())
+
+
+def run(*, length: Length, catalog: str, writers: int, directory: Path, seed: int, mode: str = "staged") -> Outcome:
     """One run and its judgement; ``mode`` is how commits are made, as ``cm-delta`` spells it."""
     journals = directory / "journals"
     journals.mkdir(parents=True)
@@ -132,13 +154,13 @@ def run(*, seconds: float, catalog: str, writers: int, directory: Path, seed: in
         set_commit_policy(create_table(client, identifier=TABLE, schema=schema), CommitPolicy.parse(mode))
         client.close()
         outcome = Outcome()
-        _rage(place, server, outcome, seconds=seconds, writers=writers, chance=random.Random(seed))
+        _rage(place, server, outcome, length=length, writers=writers, chance=random.Random(seed))
         _judge(place, outcome)
     return outcome
 
 
 def _rage(
-    place: Place, server: Server, outcome: Outcome, *, seconds: float, writers: int, chance: random.Random
+    place: Place, server: Server, outcome: Outcome, *, length: Length, writers: int, chance: random.Random
 ) -> None:
     # Forked from a process that has everything imported and no thread yet: a start costs milliseconds.
     context = multiprocessing.get_context("forkserver")
@@ -162,7 +184,7 @@ def _rage(
             (begun + _RESTART_EVERY_S, _RESTART_EVERY_S, "restarts", server.restart),
         ]
     try:
-        while time.monotonic() < begun + seconds:
+        while not length.reached(time.monotonic() - begun, outcome, place):
             time.sleep(chance.uniform(0.02, 0.5))
             for index, (at, period, name, act) in enumerate(due):
                 if time.monotonic() >= at:
@@ -187,10 +209,14 @@ def _end(process: multiprocessing.process.BaseProcess, outcome: Outcome) -> None
 
 def _judge(place: Place, outcome: Outcome) -> None:
     """Compare what the processes were told with what the table holds."""
+    ended_ms = time.time_ns() // 1_000_000
     told: dict[str, list[list[str]]] = {}
     for words in notes(place):
         told.setdefault(words[0], []).append(words)
     outcome.counts.update({name: len(lines) for name, lines in told.items()})
+    outcome.counts.update(f"refused by {words[2]}" for words in told.get("refused", []))
+    outcome.counts.update(f"{words[2]} of a {words[1]}" for words in told.get("error", []))
+    outcome.counts.update(_patience(told.get("ack", []), ended_ms))
     acknowledged = {words[1]: int(words[2]) for words in told.get("ack", [])}
     definite = {words[1] for words in told.get("refused", [])}
     tried = {words[1] for words in told.get("try", [])}
@@ -226,6 +252,14 @@ def _judge(place: Place, outcome: Outcome) -> None:
     outcome.check(f"each of {len(told.get('read', []))} reads saw every row acknowledged before it, once", losses)
     crashes = [" ".join(words) for words in told.get("crash", [])]
     outcome.check("no process ended by an error of another tree than the package's", crashes)
+
+
+def _patience(acknowledged: list[list[str]], ended_ms: int) -> dict[str, int]:
+    """How long the slowest commit took, and how long nobody's was acknowledged, until the end."""
+    times = sorted([*(int(words[3]) for words in acknowledged), ended_ms])
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    slowest = max((int(words[5]) for words in acknowledged), default=0)
+    return {"slowest commit (ms)": slowest, "longest time without a commit (ms)": max(pauses, default=0)}
 
 
 def _gone(table: Table, snapshot: Snapshot) -> list[str]:
@@ -287,7 +321,7 @@ def main() -> int:
     print(f"seed {arguments.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="chaos") as directory:
         outcome = run(
-            seconds=arguments.minutes * 60,
+            length=Length(seconds=arguments.minutes * 60),
             catalog=arguments.catalog,
             writers=arguments.writers,
             directory=Path(directory),

@@ -120,14 +120,16 @@ def _write(client: DeltaClient, place: Place, journal: Journal, tag: str) -> Non
         file = _put(table, path, row_ids(path))
         transaction = table.start_transaction(table.snapshot(), operation="WRITE")
         transaction.add_files([file])
+        begun = time.monotonic()
         committed = transaction.commit()
+        took_ms = int((time.monotonic() - begun) * 1000)
     except CommitStateUnknownError:
         journal.note("unknown", path)
     except CmDeltaError as error:
         journal.note("refused", path, type(error).__name__)
         time.sleep(0.02)
     else:
-        journal.note("ack", path, committed.version, committed.in_commit_timestamp, committed.retries)
+        journal.note("ack", path, committed.version, committed.in_commit_timestamp, committed.retries, took_ms)
 
 
 def _read(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import MaintenanceKind, MaintenanceRule, TableIdentifier
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError, TableNotFoundError

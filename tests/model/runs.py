@@ -43,6 +43,9 @@ files are all that readers have.
 SHIPPED = replace(SETTINGS, copied_content_bytes=KEPT_CONTENT_BYTES, publish_delay_seconds=1)
 """With copies in the catalog, and with publications and marks that are put off: until the next commit, or for ever."""
 
+LOOKING = replace(SETTINGS, retry_initial_seconds=1e-9, retry_max_seconds=1e-9)
+"""With pauses that nobody notices: after one a writer looks what others have done before it proposes, as it does in its turn."""
+
 
 @dataclass(frozen=True)
 class Ended:

@@ -40,7 +40,7 @@ from tests.model.casts import (
 )
 from tests.model.explorer import Cast, Counts, Explorer
 from tests.model.observation import Chosen, Cleaned, Created, Read, Wrote
-from tests.model.runs import SETTINGS, SHIPPED
+from tests.model.runs import LOOKING, SETTINGS, SHIPPED
 
 Tell = Callable[[str], None]
 EACH_MODE = pytest.mark.parametrize("mode", MODES)
@@ -181,6 +181,14 @@ def test_a_writer_that_creates_its_file_after_cleanup_was_at_its_version_has_los
     assert versions_of(explorer, "a") == {1, 2, 3}
     unknown = {CommitStateUnknownError} if losses else set()
     assert errors_of(explorer, "a") >= {CommitConflictError, *unknown}
+
+
+@UNLIKE_MODES
+def test_writers_who_look_before_they_propose_again_lose_and_invent_nothing(mode: str, tell: Tell) -> None:
+    """CM-C3, CM-W4, OCC-12, OCC-15: what they have seen may be old again when they propose."""
+    members = (busy_writer("x", "a", settings=LOOKING), writer("b", settings=LOOKING))
+    explorer = explore(cast("busy writer and writer, who look", *members, mode=mode, crashes=1, losses=1), tell)
+    assert (versions_of(explorer, "a"), versions_of(explorer, "b")) == ({2, 3}, {1, 2, 3})
 
 
 @EACH_MODE
