@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
-from cm_delta_dagster.client.after_commit import BackgroundWork
+from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table

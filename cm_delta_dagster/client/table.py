@@ -8,7 +8,8 @@ from cm_delta_dagster.catalog.commit_policy import BARRIER_OPERATION
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.after_commit import AfterCommit, BackgroundWork
+from cm_delta_dagster.client.after_commit import AfterCommit
+from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.commit_log import CommitLog, LoadedCommit
 from cm_delta_dagster.client.committer import TableCommitter, advance, changes_data
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
