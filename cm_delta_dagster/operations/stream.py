@@ -11,18 +11,27 @@ import zoneinfo
 from collections.abc import Sequence
 
 from pyspark import cloudpickle
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 
+from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import as_predicate, names_table
-from cm_delta_dagster.operations.stream_source import CatalogHandle, PathHandle, StreamSpec, TableSource
+from cm_delta_dagster.operations.stream_source import (
+    CatalogHandle,
+    PathHandle,
+    StreamSpec,
+    TableSource,
+    source_form,
+)
 from cm_delta_dagster.operations.streams import StreamOptions, change_handling, stream_columns
 from cm_delta_dagster.protocol.predicates import Predicate
-from cm_delta_dagster.protocol.schema import TIMESTAMP
+from cm_delta_dagster.protocol.schema import TIMESTAMP, StructType, data_type_text
 from cm_delta_dagster.protocol.streaming import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.table_definition import TableDefinition
+from cm_delta_dagster.spark.schema import to_spark
 
 
 @names_table
@@ -82,6 +91,9 @@ def stream_spec(
         where=as_predicate(where, reading.schema),
         zone=_zone(spark, reading),
     )
+    if spec.where is not None:
+        row_filter(spec.where, reading.schema)
+    _check_types(spec)
     _check_portable(spec)
     return spec
 
@@ -112,6 +124,17 @@ def _zone(spark: SparkSession, reading: TableDefinition) -> dt.tzinfo:
             f"The session's time zone is {name!r}, which Python does not know; partition values that are timestamps could not be "
             "read. Set spark.sql.session.timeZone to the name of a region, such as Europe/Berlin."
         ) from error
+
+
+def _check_types(spec: StreamSpec) -> None:
+    for item in spec.schema.fields:
+        try:
+            source_form(to_spark(StructType((item,))))
+        except PySparkTypeError as error:
+            raise InvalidArgumentError(
+                f"Column {item.name!r} is of the type {data_type_text(item.type)}, which Spark does not take from a source in "
+                "Python. Leave it out (columns=...), or read the table with stream_arrow."
+            ) from error
 
 
 def _check_portable(spec: StreamSpec) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.arrow.scan import scan_batches
 from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.operations.arguments import as_predicate, names_table
@@ -147,7 +148,7 @@ def stream_arrow(
         where: condition on the rows, SQL text or a predicate value.
 
     Raises:
-        InvalidArgumentError: arguments that mean nothing, or the offset of another table.
+        InvalidArgumentError: arguments that mean nothing, a condition that only Spark can evaluate, or the offset of another table.
         VersionNotFoundError: the place to start at does not exist, or is not there any more.
         StreamSourceChangedError: a commit deletes or rewrites rows; also while the stream is read.
         SchemaMismatchError: the schema changed by more than columns that came; also while the stream is read.
@@ -163,5 +164,7 @@ def stream_arrow(
     )
     begins = parse_offset(offset) if isinstance(offset, str) else offset
     state = open_stream(table, options, begins)
-    as_predicate(where, state.reading.schema)  # Parsed again by the columns of each batch.
+    # Parsed again by the columns of each batch.
+    if (predicate := as_predicate(where, state.reading.schema)) is not None:
+        row_filter(predicate, state.reading.schema)
     return TableStream(table, options, state, columns=stream_columns(state.reading.schema, columns), where=where)

@@ -198,7 +198,7 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
         assert isinstance(partition, FileGroup)
         spec = self._spec
         opened = spec.handle.open() if isinstance(spec.handle, PathHandle) else spec.handle
-        shape = _arrow_schema(self._schema)
+        shape = source_form(self._schema)
         batches = scan_batches(
             store=opened.store,
             location=opened.location,
@@ -289,7 +289,7 @@ def _offset(fields: Mapping[str, Any]) -> StreamOffset:
     return parse_offset(json.dumps({name: value for name, value in fields.items() if name != _FIRST}))
 
 
-def _arrow_schema(schema: T.StructType) -> pa.Schema:
+def source_form(schema: T.StructType) -> pa.Schema:
     """The form in which Spark takes rows."""
     make = typing.cast(Any, to_arrow_schema)
     return make(schema) if _admission is None else make(schema, timezone="UTC")

@@ -19,6 +19,7 @@ from cm_delta_dagster.spark.footers import read_footers
 from cm_delta_dagster.storage.store import Store
 
 _ID = b"PARQUET:field_id"
+_ABSENT = "__cm_delta_absent_"
 _THREADS = 16
 
 
@@ -38,6 +39,11 @@ def names_by_file(store: Store, schema: StructType, locations: Sequence[str]) ->
         _names(schema, footer.schema.to_arrow_schema(), status.location)
         for footer, status in zip(read_footers(store, statuses), statuses, strict=True)
     ]
+
+
+def is_absent(name: str) -> bool:
+    """Whether ``name`` is one for a field whose id is absent from a file."""
+    return name.startswith(_ABSENT)
 
 
 def as_names(found: Mapping[Path, str]) -> Names:
@@ -102,7 +108,7 @@ def _match_type(data_type: DataType, held: pa.DataType | None, path: Path, names
 
 
 def _absent(item: StructField, held: Sequence[pa.Field]) -> str:
-    name = f"__cm_delta_absent_{field_id(item)}"
+    name = f"{_ABSENT}{field_id(item)}"
     taken = {column.name.lower() for column in held}
     while name in taken:
         name += "_"

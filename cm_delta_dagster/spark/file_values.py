@@ -19,6 +19,8 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.protocol.path_encoding import normalise_location
 from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
 
+OWN_PREFIX = "__cm_delta_"
+"""What the names of all columns begin with that are added to those of files."""
 FILE_COLUMN = "__cm_delta_file"
 """Name of the extra column of ``scan_with_files``: the location of the row's file as Spark spells it."""
 SIZE_COLUMN = "__cm_delta_size"

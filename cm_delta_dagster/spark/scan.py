@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
@@ -34,11 +34,12 @@ from cm_delta_dagster.spark.columns import (
     table_column,
 )
 from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.field_ids import as_names, group_by_names, names_by_file
+from cm_delta_dagster.spark.field_ids import as_names, group_by_names, is_absent, names_by_file
 from cm_delta_dagster.spark.file_values import (
     BASE_ROW_ID_COLUMN,
     COMMIT_VERSION_COLUMN,
     FILE_COLUMN,
+    OWN_PREFIX,
     POSITION_COLUMN,
     SIZE_COLUMN,
     WORDS_COLUMN,
@@ -340,6 +341,7 @@ def _finished(
             return frame
         outputs = [_output(item, texts, held.get(item.name)) for item in source.schema.fields]
         return frame.select(*outputs, *([file_path(frame).alias(FILE_COLUMN)] if source.with_files else []))
+    _check_names(source, loaded)
     # Values of files are joined before the columns are made: a join in between would keep Spark from pruning them.
     placed = frame.select(
         "*",
@@ -353,6 +355,17 @@ def _finished(
     outputs = [_output(item, texts, held.get(item.name)) for item in source.schema.fields]
     tracked = [] if source.row_tracking is None else _row_ids(source.row_tracking)
     return kept.select(*outputs, *tracked, *([F.col(FILE_COLUMN)] if source.with_files else []))
+
+
+def _check_names(source: _Source, loaded: Loaded) -> None:
+    """Refuse files whose columns could be taken for those that are joined with them."""
+    names = (*loaded.stored.names, *(item.name for item in source.loader.partitions))
+    taken = next((name for name in names if name.lower().startswith(OWN_PREFIX) and not is_absent(name)), None)
+    if taken is not None:
+        raise UnsupportedFeatureError(
+            f"The table has a column named {taken!r}; names that begin so are used here while rows are read, so it cannot be read "
+            "through Spark. Read it without Spark (to_arrow), or rename the column."
+        )
 
 
 def _held_columns(source: _Source, stored: StructType) -> Iterator[tuple[str, StructField | None]]:

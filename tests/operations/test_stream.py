@@ -319,9 +319,27 @@ def test_a_table_that_no_other_process_can_open_is_refused(lake: Lake, spark: Sp
 
 
 @pytest.mark.parametrize(
-    "wanted", [{"columns": ["nope"]}, {"columns": "id"}, {"columns": ["id", "ID"]}, {"max_files": 0}]
+    "wanted",
+    [{"columns": ["nope"]}, {"columns": "id"}, {"columns": ["id", "ID"]}, {"max_files": 0}, {"where": "id % 2 = 0"}],
 )
 def test_what_means_nothing_is_refused_before_a_query_starts(lake: Lake, spark: SparkSession, wanted: Any) -> None:
     """STREAM-3."""
     with pytest.raises(InvalidArgumentError, match=r"main\.test\.t"):
         stream(lake.new_table(), spark=spark, **wanted)
+
+
+def test_a_type_that_spark_does_not_take_from_python_is_refused_before_a_query_starts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """STREAM-1, UP-INT-1."""
+    table = ForeignTable(tmp_path / "t", field("id", "long"), field("term", "interval year to month"))
+    table.add("a.parquet", pa.table({"id": pa.array([1], pa.int64()), "term": pa.array([14], pa.int32())}))
+    with pytest.raises(InvalidArgumentError, match=r"'term' is of the type interval year to month.*stream_arrow"):
+        stream(table.open(), spark=spark)
+    rows: list[Any] = []
+    run(
+        stream(table.open(), spark=spark, columns=["id"]),
+        lambda batch, number: rows.extend(batch.collect()),
+        tmp_path / "c",
+    )
+    assert [row.id for row in rows] == [1]

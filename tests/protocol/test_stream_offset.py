@@ -75,7 +75,7 @@ def test_no_field_may_be_missing(name: str) -> None:
         parse_offset(json.dumps({key: value for key, value in FIELDS.items() if key != name}))
 
 
-@pytest.mark.parametrize("content", ["", "{", "7", "null", "[]", '"7"', "x" * 1000])
+@pytest.mark.parametrize("content", ["", "{", "7", "null", "[]", '"7"', "x" * 1000, "[" * 100_000])
 def test_what_is_no_json_object_is_refused_and_shown_shortly(content: str) -> None:
     """STREAM-1."""
     with pytest.raises(InvalidArgumentError, match="no offset of a stream") as caught:

@@ -304,6 +304,18 @@ def test_deleted_rows_are_not_returned(spark: SparkSession, tmp_path: Path, part
     assert sorted(row[0] for row in kept) == [60, 61, 62, 65, 66, 67, 68, 69]
 
 
+@pytest.mark.parametrize("name", ["__cm_delta_found", "__CM_DELTA_FILE"])
+def test_a_column_that_is_called_like_one_of_the_scan_is_refused_where_it_would_be_mistaken(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """DV-4: other writers know nothing of the names that are used here."""
+    files = Files(spark, tmp_path, f"{name} long")
+    add = files.place("a.parquet", pa.table({name: pa.array([7, 8], pa.int64())}))
+    assert files.rows([add]) == [(7,), (8,)]
+    with pytest.raises(UnsupportedFeatureError, match=f"'{name}'.*to_arrow"):
+        files.scan([replace(add, deletion_vector=encode_inline([0]))])
+
+
 def test_a_deletion_vector_beyond_the_file_is_corruption(spark: SparkSession, tmp_path: Path) -> None:
     """DV-27."""
     files = Files(spark, tmp_path, "id long")
