@@ -9,8 +9,8 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from cm_delta_dagster.catalog.catalog import Catalog
@@ -58,6 +58,8 @@ _log = logging.getLogger(__name__)
 _TURNS_FOR_SECONDS = 1.0
 """So long after it has met other writers, a writer waits for its turn before it proposes."""
 
+_HALVINGS = 10
+
 CHANGED_PARTITIONS_TAG = "cm_delta/changed_partitions"
 """Tag of the feed: JSON array with one object for each partition that the commit changed, partition column to text or null."""
 
@@ -77,7 +79,8 @@ class _Staged:
 class TableCommitter:
     """Commits transactions of one table. Safe to share between threads.
 
-    Between commits it remembers nothing but when it last met other writers: for a moment after that it waits for its turn.
+    Between commits it remembers nothing but when it last met other writers, since for a moment after that it waits for its turn,
+    and how often it did so in vain.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class TableCommitter:
         self._after_commit = after_commit
         self._takes_turns_until = 0.0
         self._own_version = -1
+        self._waits_in_vain = 0
 
     def commit(self, transaction: Transaction) -> Committed:
         """See :meth:`Transaction.commit`."""
@@ -123,15 +127,21 @@ class TableCommitter:
         self._own_version = -1
         self._takes_turns_until = time.monotonic() + _TURNS_FOR_SECONDS
 
-    def _turn(self, base: Snapshot) -> AbstractContextManager[bool]:
-        """Of writers who race each other, all but one work in vain, and the one who has just won is the fastest again."""
-        seconds = self._settings.turn_seconds
-        switching = (
-            base.commit_policy.kind is CommitPolicyKind.SWITCHING
-        )  # All writers wait for that, and not in a row.
+    @contextmanager
+    def _turn(self, base: Snapshot) -> Iterator[bool]:
+        """Of writers who race each other, all but one work in vain, and the one who has just won is the fastest again.
+
+        Whoever has waited in vain waits half as long the next time: the one at the head of the row may stand still.
+        """
+        seconds = self._settings.turn_seconds * 0.5 ** min(self._waits_in_vain, _HALVINGS)
+        # All writers wait for a switch, and not in a row.
+        switching = base.commit_policy.kind is CommitPolicyKind.SWITCHING
         if seconds <= 0 or switching or time.monotonic() >= self._takes_turns_until:
-            return nullcontext(False)
-        return self._catalog.turn(base.table_id, seconds=seconds)
+            yield False
+            return
+        with self._catalog.turn(base.table_id, seconds=seconds) as ones_turn:
+            self._waits_in_vain = 0 if ones_turn else self._waits_in_vain + 1
+            yield ones_turn
 
     def create(self, transaction: Transaction, base: Snapshot) -> CommitOutcome:
         """One attempt at making the version after ``base`` by creating its published file.

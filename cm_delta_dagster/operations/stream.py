@@ -11,13 +11,13 @@ import zoneinfo
 from collections.abc import Sequence
 
 from pyspark import cloudpickle
-from pyspark.errors import PySparkTypeError
+from pyspark.errors import PySparkException, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import EngineError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import as_predicate, names_table
 from cm_delta_dagster.operations.stream_source import (
     CatalogHandle,
@@ -56,6 +56,7 @@ def stream(
     Raises:
         InvalidArgumentError: arguments that mean nothing, or a table that other processes cannot open.
         VersionNotFoundError: the place to start at does not exist.
+        EngineError: the Python that Spark starts beside the driver cannot open the table, e.g. because it has no such package.
     """
     options = StreamOptions(
         starting_version=starting_version,
@@ -69,7 +70,19 @@ def stream(
     # Each needs a name of its own; what comes before is shown in the progress of a query.
     name = f"cm_delta_{re.sub(r'[^A-Za-z0-9]+', '_', str(table.identifier))}_{uuid.uuid4().hex[:12]}"
     spark.dataSource.register(type("CmDelta", (TableSource,), {"spec": spec, "format_name": name}))
-    return spark.readStream.format(name).load()
+    try:
+        return spark.readStream.format(name).load()
+    except PySparkException as error:
+        raise EngineError(
+            f"Spark cannot open {table.identifier} as a stream in a Python process of its own: {_last_error(str(error))} That "
+            "Python needs this package, as the driver has it, and access to catalog and storage. Or read it with stream_arrow."
+        ) from error
+
+
+def _last_error(trace: str) -> str:
+    """The line of a Python stack trace that says what happened."""
+    lines = [line for line in trace.partition("JVM stacktrace")[0].splitlines() if re.match(r"[A-Za-z_][\w.]*: ", line)]
+    return (lines or trace.splitlines() or [""])[-1].rstrip(".") + "."
 
 
 def stream_spec(

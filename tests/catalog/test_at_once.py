@@ -1,16 +1,20 @@
 """Ratification in one statement, on PostgreSQL."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.ratification import Ratified, VersionTaken
+from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
 from cm_delta_dagster.catalog.sql import SqlCatalog, at_once
+from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, TABLES
+from cm_delta_dagster.errors import CommitRejectedError
 from cm_delta_dagster.protocol.actions import Protocol
-from tests.contracts.catalog_contract import create, inline, proposal
+from tests.contracts.catalog_contract import NAME, create, inline, proposal
 
 pytestmark = pytest.mark.postgres
 
@@ -85,3 +89,57 @@ def test_contents_that_nobody_needs_are_forgotten_the_short_way_too(catalog: Sql
     assert 64 <= len(held) <= 80
     contents = sa.text("SELECT count(*) FROM cm_delta_commits WHERE content IS NOT NULL")
     assert catalog._database.read(lambda connection: connection.execute(contents).scalar_one()) == len(held)
+
+
+def any_proposal(draw: random.Random, latest: int, timestamp: int) -> CommitProposal:
+    """Mostly of the next version, of any size, with any word of what is published; now and then a wrong one."""
+    version = max(1, latest + draw.choice([1] * 12 + [-1, 0, 2]))
+    later = timestamp + draw.choice([1, 2, 3] * 6 + [0, -1])
+    kept = inline(version, timestamp=later, size=20_000 if draw.random() < 0.01 else 0)
+    one = kept if draw.random() < 0.97 else proposal(version, timestamp=later)
+    mark = draw.choice([None, None, -3, 0, version - 3, version - 1, version - 1, version])
+    changes = draw.random() < 0.7
+    one = replace(one, published_version=mark, summary=replace(one.summary, data_change=changes))
+    return replace(one, protocol=Protocol(min_reader_version=3, min_writer_version=7)) if draw.random() < 0.02 else one
+
+
+def rows_of(catalog: SqlCatalog) -> list[dict[str, Any]]:
+    """What is remembered of commits, the newest last, and of the table, but for names that no two catalogs share."""
+    own = {"table_id", "location", "reserved_ms", "created_ms", "ratified_ms"}
+
+    def read(connection: sa.Connection) -> list[dict[str, Any]]:
+        statements = (sa.select(COMMITS).order_by(COMMITS.c.position), sa.select(TABLES), sa.select(FEED_COUNTER))
+        found = [row for statement in statements for row in connection.execute(statement).mappings()]
+        return [{name: value for name, value in row.items() if name not in own} for row in found]
+
+    return catalog._database.read(read)
+
+
+def answer_of(catalog: SqlCatalog, table: str, one: CommitProposal) -> object:
+    try:
+        return catalog.commit(table, one)
+    except CommitRejectedError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_short_way_and_the_long_one_give_the_same_answers_and_rows(
+    catalog: SqlCatalog, sqlite_url: str, seed: int
+) -> None:
+    """CM-C1 to CM-C14: SQLite, which always takes the long way, is what PostgreSQL is compared with."""
+    draw, answers = random.Random(seed), set[object]()
+    with SqlCatalog(sqlite_url, warehouse="memory://warehouse") as other:
+        first = create(catalog).table_id
+        staging = other.create_staging_table(NAME)
+        version_0 = catalog.feed(after=0, limit=1)[0].summary
+        second = other.register_table(staging.table_id, NAME, summary=version_0).table_id
+        latest, timestamp, before = 0, 1000, proposal(1)
+        for _ in range(250):
+            one = before if draw.random() < 0.03 else any_proposal(draw, latest, timestamp)
+            here, there = answer_of(catalog, first, one), answer_of(other, second, one)
+            assert here == there, one
+            answers.add(here if isinstance(here, type) else type(here))
+            if isinstance(here, Ratified) and not here.repeated:
+                latest, timestamp, before = one.version, one.summary.in_commit_timestamp, one
+        assert rows_of(catalog) == rows_of(other)
+    assert latest > 100 and answers == {Ratified, VersionTaken, CommitRejectedError}

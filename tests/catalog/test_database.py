@@ -18,6 +18,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE, alembic_config
 from cm_delta_dagster.catalog.sql.schema import METADATA
+from cm_delta_dagster.catalog.sql.turns import advisory_turn
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     CatalogError,
@@ -189,6 +190,16 @@ def test_a_connection_that_died_while_idle_is_replaced(postgres_url: str, postgr
         for act in (catalog.list_tables, lambda: catalog.create_staging_table(NAME)):
             execute(postgres_server, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
             act()
+
+
+@pytest.mark.postgres
+def test_the_server_takes_a_turn_back_from_a_client_that_fell_silent(postgres_url: str) -> None:
+    """OCC-15: a machine that is off the net keeps its connections for hours, as far as the server knows."""
+    engine = sa.create_engine(postgres_url)
+    holder = advisory_turn(engine, "a table", seconds=1, silent_seconds=0.2)
+    with holder as silent, advisory_turn(engine, "a table", seconds=30) as waiting:
+        assert silent and waiting
+    engine.dispose()
 
 
 @pytest.mark.postgres

@@ -416,11 +416,13 @@ def test_a_switch_that_crashed_lets_writers_wait_until_anybody_completes_it(
 
 
 class LongRow:
-    """Passes calls on. Whoever waits for their turn gets it, and others have committed meanwhile."""
+    """Passes calls on. Whoever waits for their turn gets it, if anybody does, and others have committed meanwhile."""
 
     def __init__(self, catalog: Any) -> None:
         self._catalog = catalog
         self.turns = 0
+        self.moves = True
+        self.waits: list[float] = []
         self.meanwhile: Callable[[], object] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
@@ -429,8 +431,9 @@ class LongRow:
     @contextmanager
     def turn(self, table_id: str, *, seconds: float) -> Iterator[bool]:
         self.turns += 1
+        self.waits.append(seconds)
         self.meanwhile()
-        yield True
+        yield self.moves
 
 
 @pytest.mark.parametrize("policy", ["staged", "inline", "put_if_absent"])
@@ -447,6 +450,27 @@ def test_whoever_has_the_turn_commits_in_it_whatever_others_did_before(
     version = append(writer)
     assert (row.turns, version) == (1, table.snapshot().version)
     assert table.snapshot().num_files == 4
+
+
+def test_where_the_row_stands_still_nobody_waits_in_it_for_long(
+    table: Table, client: DeltaClient, store: MemoryStore
+) -> None:
+    """OCC-15: a holder that was stopped, or is off the net, must not make every commit wait for the whole time."""
+    row = LongRow(client.catalog)
+    writer = another(client, store, row)
+    append(writer)
+    row.moves = False
+    for _ in range(5):
+        append(table)
+        append(writer)
+    assert row.waits[:4] == [2.0, 1.0, 0.5, 0.25]
+    row.moves = True
+    append(table)
+    append(writer)
+    append(table)
+    append(writer)
+    assert row.waits[-1] == 2.0
+    assert table.snapshot().num_files == 15
 
 
 def test_nobody_waits_for_a_switch_in_turns(

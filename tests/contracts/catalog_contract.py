@@ -512,6 +512,27 @@ def a_proposal_that_cannot_be_right_is_rejected(bench: Bench) -> None:
         assert catalog.get_ratified_commits(table).latest_version == 0
 
 
+def a_proposal_that_no_database_can_hold_is_rejected(bench: Bench) -> None:
+    """CM-C14: whatever the database, and as a refusal that the writer understands."""
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        good = proposal(1)
+        for wrong in (
+            proposal(2**63 - 1),
+            proposal(2**64),
+            proposal(1, timestamp=2**64),
+            replace(good, file_size=2**63),
+            replace(good, published_version=2**64),
+            replace(good, summary=replace(good.summary, operation="a\0b")),
+            replace(good, summary=replace(good.summary, operation="\ud800")),
+        ):
+            with pytest.raises(CommitRejectedError, match="can hold"):
+                catalog.commit(table, wrong)
+        with pytest.raises(CommitRejectedError, match="one after the other"):
+            catalog.commit(table, replace(proposal(2**63 - 2, timestamp=2000), file_size=1, file_modification_time=1))
+        assert catalog.get_ratified_commits(table).latest_version == 0
+
+
 def one_of_many_threads_wins_each_version(bench: Bench) -> None:
     """CM-C3, CM-C15"""
     with bench.client() as catalog:
@@ -1011,6 +1032,7 @@ CATALOG_CONTRACT: tuple[Rule, ...] = (
     a_taken_version_is_answered_with_its_winners_published_or_not,
     the_same_file_name_again_is_the_same_commit,
     a_proposal_that_cannot_be_right_is_rejected,
+    a_proposal_that_no_database_can_hold_is_rejected,
     one_of_many_threads_wins_each_version,
     one_of_many_processes_wins_each_version,
     many_processes_may_be_the_first_to_use_the_catalog,

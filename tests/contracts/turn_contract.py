@@ -1,5 +1,6 @@
 """What every catalog must do about turns: the advice by which writers of one table need not race."""
 
+import multiprocessing
 import os
 import signal
 import time
@@ -85,10 +86,34 @@ def a_turn_ends_with_its_process(bench: Bench) -> None:
             assert ones_turn
 
 
+def a_turn_that_was_given_back_does_not_stay_with_a_forked_child(bench: Bench) -> None:
+    """OCC-15"""
+    with bench.client() as catalog, bench.client() as other:
+        table = create(catalog).table_id
+        child = multiprocessing.get_context("fork").Process(target=signal.pause)
+        with catalog.turn(table, seconds=_LONG) as ones_turn:
+            assert ones_turn
+            child.start()
+        with other.turn(table, seconds=_SOON) as ones_turn:
+            assert ones_turn
+        child.kill()
+        child.join()
+
+
+def a_closed_client_gets_no_turn_or_leaves_nothing_open(bench: Bench) -> None:
+    """OCC-15: what is to be committed then fails for that reason, and for no other."""
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+    with catalog.turn(table, seconds=_SOON):
+        pass
+
+
 TURN_CONTRACT: tuple[Rule, ...] = (
     one_writer_at_a_time_has_the_turn,
     who_does_not_get_the_turn_in_time_is_told_and_may_go_on,
     tables_do_not_wait_for_each_other,
     a_turn_ends_with_an_error_and_passes_it_on,
     a_turn_ends_with_its_process,
+    a_turn_that_was_given_back_does_not_stay_with_a_forked_child,
+    a_closed_client_gets_no_turn_or_leaves_nothing_open,
 )

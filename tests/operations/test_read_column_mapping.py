@@ -126,6 +126,7 @@ def test_deleted_rows_and_conditions_on_renamed_fields_go_together(
         tmp_path,
         mapped("a", "long", 1, "c1"),
         mapped("s", struct(mapped("x", "long", 3, "c3")), 2, "c2"),
+        mapped("absent", "long", 4, "c4"),
         features=["columnMapping", "deletionVectors"],
         properties={"delta.columnMapping.mode": mode},
     )
@@ -140,8 +141,8 @@ def test_deleted_rows_and_conditions_on_renamed_fields_go_together(
         "cardinality": vector.cardinality,
     }
     table.add("f.parquet", content, deletionVector=stored)
-    frame = read(table.open(), spark=spark, where="s.x >= 48 AND s.x < 52 OR s.x = 99", columns=["s", "a"])
-    assert rows_of(frame) == [((n,), n) for n in (48, 49, 51)]
+    frame = read(table.open(), spark=spark, where="s.x >= 48 AND s.x < 52 OR s.x = 99", columns=["s", "a", "absent"])
+    assert rows_of(frame) == [((n,), n, None) for n in (48, 49, 51)]
 
 
 def test_a_file_without_field_ids_is_refused_in_id_mode(spark: SparkSession, tmp_path: Path) -> None:

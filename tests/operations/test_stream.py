@@ -18,11 +18,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from cm_delta_dagster import ChangeHandling, Connection, DeltaTable, Idempotency, SchemaMode, connect
 from cm_delta_dagster.arrow.schema import VARIANT_TYPE
-from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.client.path_table import PathTable
+from cm_delta_dagster.errors import EngineError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.stream import stream, stream_spec
 from cm_delta_dagster.operations.stream_source import FileGroup, TableStreamReader, file_groups
 from cm_delta_dagster.operations.streams import StreamOptions
 from cm_delta_dagster.protocol.deletion_vectors import encode_inline
+from cm_delta_dagster.storage.local_store import LocalStore
 from tests.operations.foreign import ForeignTable, field
 from tests.operations.lake import Lake
 
@@ -343,3 +345,21 @@ def test_a_type_that_spark_does_not_take_from_python_is_refused_before_a_query_s
         tmp_path / "c",
     )
     assert [row.id for row in rows] == [1]
+
+
+class Unopenable(LocalStore):
+    """A store that other processes cannot make again."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def test_a_source_that_the_other_process_cannot_make_is_one_clear_error(spark: SparkSession, tmp_path: Path) -> None:
+    """STREAM-5: as where this package is missing beside the driver."""
+    table = ForeignTable(tmp_path / "t", field("id", "long"))
+    broken = PathTable(location=str(table.root), store=Unopenable())
+    with pytest.raises(
+        EngineError, match=r"cannot open .* as a stream .*: ValueError: invalid literal .*stream_arrow"
+    ) as caught:
+        stream(broken, spark=spark)
+    assert "\n" not in str(caught.value)

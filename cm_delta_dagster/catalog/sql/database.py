@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -97,6 +97,8 @@ class Database:
         if self._is_sqlite:
             return file_turn(str(self._url.database), table_id, seconds=seconds)
         with self._lock:
+            if self._closed:
+                return nullcontext(False)  # What wants to commit is told soon enough.
             if self._turns is None:
                 self._turns = _postgresql_engine(self._url, size=1, overflow=4, wait_seconds=seconds)
             return advisory_turn(self._turns, table_id, seconds=seconds)

@@ -15,6 +15,8 @@ from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.action_json import decode_commit, decode_commit_info, encode_action
 
 _MAX_NAME_LENGTH = 120
+_LARGEST = 2**63 - 2
+"""With one more a database can still count."""
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
 
 
@@ -66,7 +68,7 @@ def check_proposal(proposal: CommitProposal) -> None:
             f"Version {proposal.version} was proposed with the file name {proposal.file_name!r}; it must be "
             f"{proposal.version:020d}.<uuid>.json, a bare name inside _delta_log/_staged_commits."
         )
-    _check_txn_id(proposal)
+    _check_storable(proposal)
     if proposal.mode is CommitMode.PUT_IF_ABSENT:
         raise CommitRejectedError(
             f"Version {proposal.version} was proposed as {proposal.mode.value}; a proposal is staged or inline."
@@ -83,15 +85,26 @@ def check_published(proposal: CommitProposal) -> None:
             f"Version {proposal.version} was reported as published under the name {proposal.file_name!r}, "
             f"{proposal.mode.value}; it must be {right} and put_if_absent."
         )
-    _check_txn_id(proposal)
+    _check_storable(proposal)
     if proposal.content is not None:
         _check_content(proposal)
 
 
-def _check_txn_id(proposal: CommitProposal) -> None:
-    if not proposal.summary.txn_id:
+def _check_storable(proposal: CommitProposal) -> None:
+    summary = proposal.summary
+    if not summary.txn_id:
         raise CommitRejectedError(
             f"Version {proposal.version} was proposed without a txnId; every commit needs a new one."
+        )
+    mark = -1 if proposal.published_version is None else proposal.published_version
+    numbers = (proposal.version, mark, proposal.file_size, proposal.file_modification_time, summary.in_commit_timestamp)
+    wrong = next((number for number in numbers if abs(number) > _LARGEST), None)
+    texts = summary.txn_id + summary.operation
+    if wrong is not None or "\0" in texts or texts.encode(errors="replace").decode() != texts:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was proposed with {'a text' if wrong is None else f'the number {wrong}'} that no "
+            "database can hold. Numbers have at most 63 bits, and the operation and the txnId are texts of Unicode characters "
+            "other than U+0000."
         )
 
 

@@ -25,6 +25,9 @@ except ImportError:  # Not on Windows: there are no turns there.
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.002
+_SILENT_SECONDS = 10.0
+"""A turn in a database is over once nothing was heard of its holder for so long: its machine may be off the net."""
+
 _LOCK_FILES = 64
 """Tables that share one wait for each other needlessly, which is rare, and harmless."""
 
@@ -41,14 +44,19 @@ def file_turn(database: str, table_id: str, *, seconds: float) -> Iterator[bool]
 
 
 @contextmanager
-def advisory_turn(engine: sa.Engine, table_id: str, *, seconds: float) -> Iterator[bool]:
+def advisory_turn(
+    engine: sa.Engine, table_id: str, *, seconds: float, silent_seconds: float = _SILENT_SECONDS
+) -> Iterator[bool]:
     """The same on PostgreSQL.
 
     Args:
         engine: of connections that nobody needs to take a turn's commit: else those who wait could keep the holder waiting.
+        silent_seconds: after so long the server takes the turn back.
     """
+    limits = {"lock_timeout": seconds, "idle_in_transaction_session_timeout": silent_seconds}
+    set_limits = "".join(f"SET LOCAL {name} = {max(1, int(value * 1000))}; " for name, value in limits.items())
     with ExitStack() as held:
-        yield _had_lock(held, engine, _number(table_id), seconds)
+        yield _had_lock(held, engine, f"{set_limits}SELECT pg_advisory_xact_lock({_number(table_id)})")
 
 
 def _had_file(held: ExitStack, directory: Path, number: int, seconds: float) -> bool:
@@ -57,11 +65,17 @@ def _had_file(held: ExitStack, directory: Path, number: int, seconds: float) -> 
     try:
         directory.mkdir(exist_ok=True)
         descriptor = os.open(directory / f"{number:02d}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        held.callback(os.close, descriptor)  # The lock goes with it.
+        held.callback(_unlock, descriptor)
         return _had_within(descriptor, seconds)
     except OSError as error:
         _log.debug("No turns beside this catalog: %s", error)
         return False
+
+
+def _unlock(descriptor: int) -> None:
+    with suppress(OSError):  # Closing is not enough: a child that was forked meanwhile has the file open too.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def _had_within(descriptor: int, seconds: float) -> bool:
@@ -77,18 +91,18 @@ def _had_within(descriptor: int, seconds: float) -> bool:
             return True
 
 
-def _had_lock(held: ExitStack, engine: sa.Engine, number: int, seconds: float) -> bool:
+def _had_lock(held: ExitStack, engine: sa.Engine, wait: str) -> bool:
     try:
         connection = engine.execution_options(isolation_level="READ COMMITTED").connect()
     except sa.exc.SQLAlchemyError as error:
         _log.debug("No connection to wait for a turn with: %s", error)
         return False
     held.callback(_end, connection)
-    wait = f"SET LOCAL lock_timeout = {max(1, int(seconds * 1000))}"
     try:
-        connection.exec_driver_sql(f"{wait}; SELECT pg_advisory_xact_lock({number})")
+        connection.exec_driver_sql(wait)
     except sa.exc.SQLAlchemyError as error:
         _log.debug("No turn was had: %s", error)
+        held.close()  # Others of this process may be waiting for the connection.
         return False
     return True
 
