@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 _CHECKSUM_DELAYS = 4
 """Checksums wait so many times longer than publications, for which readers may be waiting."""
 
+_MAX_UNSUMMED = 256
+"""Commits that wait for their checksums; where more are made than storage can follow, the oldest go without."""
+
 _PUBLICATION_TRIES = 20
 
 
@@ -122,23 +125,22 @@ class AfterCommit:
         self._remember(snapshot)
         try:
             own = action_json.decode_commit(data, version=0)
-            with self._lock:
-                self._unsummed.append((snapshot, own))
-            self._sum_soon(snapshot)
+            self._sum_soon(snapshot, own)
         except Exception:  # A client being closed: the table exists all the same.
             _log.warning("No checksum of version 0 of %s", snapshot.identifier, exc_info=True)
 
     def _arrange(self, current: Snapshot, own: CommitActions) -> None:
         name = f"{current.identifier} version {current.version}"
-        with self._lock:
-            self._unsummed.append((current, own))
-        self._sum_soon(current)
+        self._sum_soon(current, own)
         interval = current.properties.checkpoint_interval
         if current.version % interval == 0:
             self._background.submit(f"Checkpoint of {name}", lambda: self._write_checkpoint(current))
 
-    def _sum_soon(self, current: Snapshot) -> None:
+    def _sum_soon(self, current: Snapshot, own: CommitActions) -> None:
         """A writer in a hurry shares the processor with its own checksums no more often than it has to."""
+        with self._lock:
+            self._unsummed.append((current, own))
+            del self._unsummed[:-_MAX_UNSUMMED]
         what = f"Checksum of {current.identifier} version {current.version}"
         if self._delay_seconds <= 0:
             self._background.submit(what, self._write_checksums)
@@ -238,8 +240,13 @@ class AfterCommit:
     def _write_checksums(self) -> None:
         """Of every version that waits for it; the catalog is asked once for all of them."""
         with self._lock:
+            newest = self._unsummed[-1][0] if self._unsummed else None
+        if newest is None:
+            return
+        permitted = self._permitted(newest, MaintenanceKind.VERSION_CHECKSUM)
+        with self._lock:  # Only now: had there been no answer, they would wait for the next commit.
             waiting, self._unsummed = self._unsummed, []
-        if not waiting or not self._permitted(waiting[-1][0], MaintenanceKind.VERSION_CHECKSUM):
+        if not permitted:
             return
         for snapshot, commit in waiting:
             what = f"Checksum of {snapshot.identifier} version {snapshot.version}"

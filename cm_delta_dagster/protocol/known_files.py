@@ -56,7 +56,7 @@ class KnownFiles:
         Raises CorruptLogError for a path that names no file.
         """
         wanted = file_keys(self.location, paths)
-        unseen = pa.array([True] * len(wanted))
+        unseen = pa.array([True] * len(wanted), pa.bool_())
         found = []
         for part in self._parts:
             found.append(part.table.filter(pc.is_in(part.keys, value_set=wanted)))

@@ -303,16 +303,16 @@ def _read_group(
         yield _finished(source, loaded, texts, group.locations, values)
     elif not source.partitions:
         yield _finished(source, source.loader.load(stored, group.locations, sizes), {}, group.locations, values)
-    elif count_distinct_values(group) <= _MAX_LITERAL_SCANS:
+    elif not values and count_distinct_values(group) <= _MAX_LITERAL_SCANS:
         for literals, positions in distinct_values(group):
             locations, some = group.locations.take(positions), sizes.take(positions)
             texts = {
                 item.name: F.lit(value).cast("string") for item, value in zip(source.partitions, literals, strict=True)
             }
-            chosen = {name: value.take(positions) for name, value in values.items()}
-            yield _finished(source, source.loader.load(stored, locations, some), texts, locations, chosen)
+            yield _finished(source, source.loader.load(stored, locations, some), texts, locations, {})
     else:
-        # Many partition values in directories that do not tell them: join with a small table of the log's values.
+        # Many partition values in directories that do not tell them: join with a small table of the log's values, which
+        # there is anyhow where files have deletion vectors.
         names = {item.name: f"__cm_delta_value{index}" for index, item in enumerate(source.partitions)}
         values = {**values, **dict(zip(names.values(), group.values, strict=True))}
         texts = {name: F.expr(known(column, "STRING")) for name, column in names.items()}

@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE, alembic_config
 from cm_delta_dagster.catalog.sql.schema import METADATA
-from cm_delta_dagster.catalog.sql.turns import advisory_turn
+from cm_delta_dagster.catalog.sql.turns import AdvisoryTurns
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     CatalogError,
@@ -196,10 +197,65 @@ def test_a_connection_that_died_while_idle_is_replaced(postgres_url: str, postgr
 def test_the_server_takes_a_turn_back_from_a_client_that_fell_silent(postgres_url: str) -> None:
     """OCC-15: a machine that is off the net keeps its connections for hours, as far as the server knows."""
     engine = sa.create_engine(postgres_url)
-    holder = advisory_turn(engine, "a table", seconds=1, silent_seconds=0.2)
-    with holder as silent, advisory_turn(engine, "a table", seconds=30) as waiting:
+    turns = AdvisoryTurns(engine)
+    holder = turns.turn("a table", seconds=1, silent_seconds=0.2)
+    with holder as silent, turns.turn("a table", seconds=30) as waiting:
         assert silent and waiting
     engine.dispose()
+
+
+@pytest.mark.postgres
+def test_a_server_that_is_full_for_a_moment_is_waited_for(postgres_url: str, postgres_server: str) -> None:
+    """CM-C15"""
+    database = sa.make_url(postgres_url).database
+    role = f"r{database}"
+    execute(postgres_server, f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 1")
+    execute(postgres_server, f"ALTER DATABASE {database} OWNER TO {role}")
+    url = sa.make_url(postgres_url).set(username=role).render_as_string(hide_password=False)
+    with SqlCatalog(url, warehouse="memory://w") as first, SqlCatalog(url, warehouse="memory://w") as second:
+        first.list_tables()
+        gone = threading.Timer(0.5, first.close)
+        gone.start()
+        assert second.list_tables() == ()
+        gone.join()
+    execute(postgres_server, f"ALTER DATABASE {database} OWNER TO CURRENT_USER")
+    execute(postgres_url, f"REASSIGN OWNED BY {role} TO CURRENT_USER")
+    execute(postgres_server, f"DROP ROLE {role}")
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("limited", ["ROLE", "DATABASE"])
+def test_turns_take_no_connection_where_connections_are_few(
+    postgres_url: str, postgres_server: str, limited: str
+) -> None:
+    """OCC-15: a turn is a comfort, and a connection for it could be the one that a commit needs."""
+    database = sa.make_url(postgres_url).database
+    role = f"r{database}"
+    execute(postgres_server, f"CREATE ROLE {role} LOGIN")
+    execute(postgres_server, f"ALTER DATABASE {database} OWNER TO {role}")
+    url = sa.make_url(postgres_url).set(username=role).render_as_string(hide_password=False)
+    try:
+        with SqlCatalog(url, warehouse="memory://w") as catalog:
+            catalog.list_tables()
+            execute(postgres_server, f"ALTER {limited} {role if limited == 'ROLE' else database} CONNECTION LIMIT 3")
+            with catalog.turn("a table", seconds=5) as ones_turn:
+                assert not ones_turn
+            count = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
+            deadline = time.monotonic() + 20  # The server takes a moment to see a connection off.
+            while catalog._database.read(lambda connection: connection.execute(sa.text(count)).scalar_one()) > 1:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            execute(postgres_server, f"ALTER {limited} {role if limited == 'ROLE' else database} CONNECTION LIMIT 4")
+            with catalog.turn("a table", seconds=5) as ones_turn:
+                assert not ones_turn, "nobody asks again at once"
+        with SqlCatalog(url, warehouse="memory://w") as catalog:
+            catalog.list_tables()
+            with catalog.turn("a table", seconds=5) as ones_turn:
+                assert ones_turn
+    finally:
+        execute(postgres_server, f"ALTER DATABASE {database} OWNER TO CURRENT_USER")
+        execute(postgres_url, f"REASSIGN OWNED BY {role} TO CURRENT_USER")
+        execute(postgres_server, f"DROP ROLE {role}")
 
 
 @pytest.mark.postgres

@@ -92,7 +92,7 @@ def test_work_that_no_thread_could_be_had_for_does_not_stand_in_the_way_of_later
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(tmp_path)
+    lake = Lake(tmp_path, publish_delay_seconds=0.05)
     yield lake
     lake.client.close()
 
@@ -139,6 +139,22 @@ def test_the_mark_is_told_again_to_a_catalog_that_was_away(lake: Lake, mode: str
     assert lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 0
     lake.catalog.fails = lambda method, _: None
     until(lambda: lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 1)
+
+
+def test_checksums_wait_for_the_catalog_that_has_to_permit_them(lake: Lake) -> None:
+    """CRC-8, CM-M5"""
+    table = lake.new_table()
+    lake.client.wait_for_background()
+    away = CatalogUnavailableError("Nobody answers.")
+    lake.catalog.fails = lambda method, _: away if method == "maintenance_decision" else None
+    for _ in range(3):
+        lake.append(table)
+        lake.client.wait_for_background()
+    assert not [name for name in lake.files(table) if name.endswith(".crc") and "0.crc" not in name]
+    lake.catalog.fails = lambda method, _: None
+    lake.append(table)
+    lake.client.wait_for_background()
+    assert sum(name.endswith(".crc") for name in lake.files(table)) == 5
 
 
 @pytest.mark.parametrize("mode", ["staged", "inline"])

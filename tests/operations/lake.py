@@ -88,7 +88,9 @@ def broken_storage(method: str, part: str) -> Callable[[str, Any], Exception | N
 class Lake:
     """Catalog, store, clock and client, and short ways to grow a table's log."""
 
-    def __init__(self, directory: Path, warehouse: str = "memory://lake/warehouse") -> None:
+    def __init__(
+        self, directory: Path, warehouse: str = "memory://lake/warehouse", *, publish_delay_seconds: float = 0
+    ) -> None:
         self.clock = Clock()
         self.memory = MemoryStore(now_ms=self.clock)
         self.store = Unreliable(self.memory)
@@ -97,8 +99,14 @@ class Lake:
         self.client = DeltaClient(
             self.catalog,
             stores=Stores(stores={"memory": self.store}),
-            # Without copies in the catalog: what happens to files is what the tests are about.
-            settings=ClientSettings(retry_initial_seconds=0.001, retry_max_seconds=0.002, copied_content_bytes=0),
+            # Without copies in the catalog: what happens to files is what the tests are about. And nothing is put off: what
+            # was broken stays so until the test mends it.
+            settings=ClientSettings(
+                retry_initial_seconds=0.001,
+                retry_max_seconds=0.002,
+                copied_content_bytes=0,
+                publish_delay_seconds=publish_delay_seconds,
+            ),
             now_ms=self.clock,
         )
         self._numbers = itertools.count()

@@ -15,6 +15,7 @@ def test_what_a_stale_writer_leaves_after_the_purge_of_its_table_is_found(lake: 
     lake.allow(MaintenanceKind.TABLE_PURGE)
     for name in ("kept", "dropped", "purged"):
         lake.append(lake.new_table(name))
+    lake.client.wait_for_background()
     stale = lake.client.table("main.test.purged")
     staging = lake.catalog.create_staging_table(TableIdentifier.parse("main.test.young"))
     lake.memory.write(f"{staging.location}/part.parquet", b"rows")

@@ -8,6 +8,7 @@ commits. PostgreSQL gets a pool, which a forked child forgets without closing th
 """
 
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from cm_delta_dagster.catalog.sql import migrate
-from cm_delta_dagster.catalog.sql.turns import advisory_turn, file_turn
+from cm_delta_dagster.catalog.sql.turns import AdvisoryTurns, file_turn
 from cm_delta_dagster.errors import (
     CatalogError,
     CatalogUnavailableError,
@@ -37,6 +38,7 @@ _SECRET_PARAMETERS = ("password", "sslpassword")
 _BEGIN = "cm_delta_begin"
 _TRANSIENT_SQLSTATES = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock not available
 _PERMISSION_SQLSTATES = frozenset({"42501", "25006"})  # insufficient privilege, read-only transaction
+_FULL = re.compile(r"too many (?:clients|connections)|remaining connection slots")  # A refused connection has no code.
 _UNAVAILABLE_SQLSTATE_CLASSES = ("08", "53", "57")  # connection, resources, operator intervention
 
 
@@ -63,7 +65,7 @@ class Database:
         self._lock = threading.RLock()
         self._engine: sa.Engine | None = None
         self._writer: sa.Engine | None = None
-        self._turns: sa.Engine | None = None
+        self._turns: AdvisoryTurns | None = None
         self._closed = False
         with _REGISTRY_LOCK:
             _OPEN.add(self)
@@ -100,8 +102,8 @@ class Database:
             if self._closed:
                 return nullcontext(False)  # What wants to commit is told soon enough.
             if self._turns is None:
-                self._turns = _postgresql_engine(self._url, size=1, overflow=4, wait_seconds=seconds)
-            return advisory_turn(self._turns, table_id, seconds=seconds)
+                self._turns = AdvisoryTurns(_postgresql_engine(self._url, size=1, overflow=1, wait_seconds=seconds))
+            return self._turns.turn(table_id, seconds=seconds)
 
     def close(self) -> None:
         """Close every connection; later calls fail."""
@@ -109,10 +111,14 @@ class Database:
             _OPEN.discard(self)
         with self._lock:
             self._closed = True
-            for engine in (self._engine, self._turns):
-                if engine is not None:
-                    engine.dispose()
+            for engine in self._engines():
+                engine.dispose()
             self._engine = self._writer = self._turns = None
+
+    def _engines(self) -> list[sa.Engine]:
+        """Those with pools of their own."""
+        turns = None if self._turns is None else self._turns.engine
+        return [engine for engine in (self._engine, turns) if engine is not None]
 
     def _retried(
         self, statements: Callable[[sa.Connection], T], once: Callable[[Callable[[sa.Connection], T]], T]
@@ -229,9 +235,8 @@ class Database:
 
     def _after_fork_in_child(self) -> None:
         if not self._is_sqlite:
-            for engine in (self._engine, self._turns):
-                if engine is not None:
-                    engine.dispose(close=False)
+            for engine in self._engines():
+                engine.dispose(close=False)
         self._lock.release()
 
 
@@ -362,8 +367,10 @@ def _is_busy(error: BaseException) -> bool:
 
 
 def _nothing_happened(error: BaseException) -> bool:
-    """Worth another attempt: the database was busy, or a pooled connection had died before the commit was sent."""
-    return _is_busy(error) or (isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated)
+    """Worth another attempt: the database was busy or full, or a pooled connection had died before the commit was sent."""
+    if _is_busy(error) or (isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated):
+        return True
+    return isinstance(error, sa.exc.OperationalError) and _FULL.search(str(error.orig)) is not None
 
 
 def _is_denied(error: BaseException) -> bool:

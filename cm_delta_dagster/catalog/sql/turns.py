@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -27,6 +28,22 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.002
 _SILENT_SECONDS = 10.0
 """A turn in a database is over once nothing was heard of its holder for so long: its machine may be off the net."""
+
+_REST_SECONDS = 30.0
+"""So long nobody asks for a turn after there was no connection to be had for it."""
+_KNOWS_IDLE_SESSIONS = 140000
+_IDLE_SECONDS = 10.0
+"""So long a connection for turns is kept for the next one."""
+_IS_CROWDED = """
+SELECT greatest(
+    2 * count(*)::float8 / current_setting('max_connections')::int,
+    2 * count(*) FILTER (WHERE usename = current_user)::float8
+        / (SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = current_user),
+    2 * count(*) FILTER (WHERE datname = current_database())::float8
+        / (SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database())
+) > 1
+FROM pg_stat_activity WHERE backend_type = 'client backend'
+"""
 
 _LOCK_FILES = 64
 """Tables that share one wait for each other needlessly, which is rare, and harmless."""
@@ -43,20 +60,70 @@ def file_turn(database: str, table_id: str, *, seconds: float) -> Iterator[bool]
         yield _had_file(held, Path(f"{database}-turns"), _number(table_id) % _LOCK_FILES, seconds)
 
 
-@contextmanager
-def advisory_turn(
-    engine: sa.Engine, table_id: str, *, seconds: float, silent_seconds: float = _SILENT_SECONDS
-) -> Iterator[bool]:
-    """The same on PostgreSQL.
+class AdvisoryTurns:
+    """The same on one PostgreSQL database.
 
     Args:
-        engine: of connections that nobody needs to take a turn's commit: else those who wait could keep the holder waiting.
-        silent_seconds: after so long the server takes the turn back.
+        engine: of connections that nobody needs to take a turn's commit: else those who wait could keep the holder waiting. They
+            are made only while fewer than half of those that the server allows are taken, and not kept for long.
     """
-    limits = {"lock_timeout": seconds, "idle_in_transaction_session_timeout": silent_seconds}
-    set_limits = "".join(f"SET LOCAL {name} = {max(1, int(value * 1000))}; " for name, value in limits.items())
-    with ExitStack() as held:
-        yield _had_lock(held, engine, f"{set_limits}SELECT pg_advisory_xact_lock({_number(table_id)})")
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.engine = engine
+        self._rests_until = 0.0
+        sa.event.listen(engine, "connect", _spare_connection)
+
+    @contextmanager
+    def turn(self, table_id: str, *, seconds: float, silent_seconds: float = _SILENT_SECONDS) -> Iterator[bool]:
+        """As :func:`file_turn`.
+
+        Args:
+            silent_seconds: after so long without a word from the holder the server takes the turn back.
+        """
+        limits = {"lock_timeout": seconds, "idle_in_transaction_session_timeout": silent_seconds}
+        set_limits = "".join(f"SET LOCAL {name} = {max(1, int(value * 1000))}; " for name, value in limits.items())
+        with ExitStack() as held:
+            yield self._had(held, f"{set_limits}SELECT pg_advisory_xact_lock({_number(table_id)})")
+
+    def _had(self, held: ExitStack, wait: str) -> bool:
+        if time.monotonic() < self._rests_until:
+            return False
+        try:
+            connection = self.engine.execution_options(isolation_level="READ COMMITTED").connect()
+        except (
+            sa.exc.TimeoutError
+        ):  # Other threads of this process wait with all the connections that there are for it.
+            return False
+        except sa.exc.SQLAlchemyError as error:
+            _log.debug("No connection to wait for a turn with: %s", error)
+            self._rests_until = time.monotonic() + _REST_SECONDS
+            return False
+        held.callback(_end, connection)
+        try:
+            connection.exec_driver_sql(wait)
+        except sa.exc.SQLAlchemyError as error:
+            _log.debug("No turn was had: %s", error)
+            held.close()  # Others of this process may be waiting for the connection.
+            return False
+        return True
+
+
+class _Crowded(sa.exc.SQLAlchemyError):
+    """More than half of the connections that the server allows are taken: those who commit need the rest."""
+
+
+def _spare_connection(connection: Any, _record: Any) -> None:
+    """Of a connection for turns just made: give it up where connections are few, and have the server end it when it is idle."""
+    before, connection.autocommit = connection.autocommit, True
+    try:
+        if connection.execute(_IS_CROWDED).fetchone()[0]:
+            raise _Crowded("more than half of the server's connections are taken")
+        if connection.info.server_version >= _KNOWS_IDLE_SESSIONS:
+            connection.execute(f"SET idle_session_timeout = {int(_IDLE_SECONDS * 1000)}")
+        connection.autocommit = before
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _had_file(held: ExitStack, directory: Path, number: int, seconds: float) -> bool:
@@ -89,22 +156,6 @@ def _had_within(descriptor: int, seconds: float) -> bool:
             time.sleep(random.uniform(0, _POLL_SECONDS))  # Whoever waits longest has no better eyes than the others.
         else:
             return True
-
-
-def _had_lock(held: ExitStack, engine: sa.Engine, wait: str) -> bool:
-    try:
-        connection = engine.execution_options(isolation_level="READ COMMITTED").connect()
-    except sa.exc.SQLAlchemyError as error:
-        _log.debug("No connection to wait for a turn with: %s", error)
-        return False
-    held.callback(_end, connection)
-    try:
-        connection.exec_driver_sql(wait)
-    except sa.exc.SQLAlchemyError as error:
-        _log.debug("No turn was had: %s", error)
-        held.close()  # Others of this process may be waiting for the connection.
-        return False
-    return True
 
 
 def _end(connection: sa.Connection) -> None:
