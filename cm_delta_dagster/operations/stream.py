@@ -152,7 +152,7 @@ def _check_types(spec: StreamSpec) -> None:
 
 def _check_portable(spec: StreamSpec) -> None:
     try:
-        cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]
+        cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]  # pyspark's copy has no types.
     except Exception as error:  # Whatever an object of somebody else raises that cannot be sent.
         raise InvalidArgumentError(
             f"The table cannot be streamed by Spark, whose processes have to open it for themselves ({error}): that takes a "

@@ -41,8 +41,8 @@ from cm_delta_dagster.storage.stores import Stores, scheme_of
 
 try:
     from pyspark.sql.streaming import datasource as _admission
-except ImportError:  # Before Spark 4.2.
-    _admission = None  # type: ignore[assignment]
+except ImportError:
+    _admission = None  # type: ignore[assignment]  # Before Spark 4.2 there is none.
 
 _AvailableNow: Any = object if _admission is None else _admission.SupportsTriggerAvailableNow
 
@@ -143,7 +143,7 @@ class FileGroup(InputPartition):
             return reader.read_all()
 
 
-class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
+class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]  # Which base it is depends on the Spark.
     """Plans batches beside the driver, and reads files in tasks, where nothing but ``spec`` is there.
 
     Offsets are the fields of ``StreamOffset`` as JSON. The end of the first batch has the place where the query began beside

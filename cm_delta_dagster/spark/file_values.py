@@ -133,16 +133,7 @@ def _exact_keys(sizes: Sequence[int], spelled: Sequence[str]) -> tuple[str, pa.A
 
 def _hashed_key(sizes: pa.Array | None) -> str:
     """SQL text of a number for the file whose location stands at ``{}``, as good as always another for another file."""
-    of_location = "xxhash64({})"
-    if sizes is None:
-        return of_location
-    counted = pc.value_counts(sizes)
-    repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1)).to_pylist()
-    if not repeated:
-        return SIZE_COLUMN
-    if len(repeated) > _MAX_NAMED:
-        return of_location
-    return f"CASE WHEN {SIZE_COLUMN} IN ({', '.join(map(str, repeated))}) THEN {of_location} ELSE {SIZE_COLUMN} END"
+    return "xxhash64({})" if sizes is None or pc.count_distinct(sizes).as_py() < len(sizes) else SIZE_COLUMN
 
 
 def known(value: str, sql_type: str) -> str:

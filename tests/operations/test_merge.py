@@ -123,14 +123,14 @@ KEYS: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KEYS)
-@pytest.mark.parametrize("partitions", [(), ("k",)])
+# The empty string, which is among the keys, cannot be stored in a partition column.
+@pytest.mark.parametrize(
+    ("kind", "partitions"), [(kind, by) for kind in KEYS for by in ((), ("k",)) if (kind, by) != ("string", ("k",))]
+)
 def test_keys_of_every_type_find_their_rows(
     build: Callable[..., TableBuilder], spark: SparkSession, kind: str, partitions: tuple[str, ...]
 ) -> None:
     """DML-4, SKIP-1: the range of the source's keys prunes no file that holds a match, in any session zone."""
-    if kind == "string" and partitions:
-        pytest.skip("an empty string cannot be stored in a partition column")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         builder = build(f"k {kind}, v long", *partitions)

@@ -187,10 +187,10 @@ def test_the_last_file_of_a_snapshot_in_an_offset_of_delta_spark_is_followed_by_
 
 
 @pytest.mark.parametrize("value", ["3", 1.5, True])
-def test_a_bound_is_a_whole_number(value: object) -> None:
+def test_a_bound_is_a_whole_number(value: Any) -> None:
     """STREAM-3."""
     with pytest.raises(InvalidArgumentError, match="whole number"):
-        Room(max_files=value)  # type: ignore[arg-type]
+        Room(max_files=value)
 
 
 # --- commits that do more than add rows -------------------------------------------------------------------------------

@@ -72,11 +72,8 @@ class Database:
 
     @property
     def url_text(self) -> str:
-        """The URL with its secrets, by which another process opens the same database; a relative path is made absolute."""
-        url = self._url
-        if self._is_sqlite and url.database:
-            url = url.set(database=str(Path(url.database).absolute()))
-        return url.render_as_string(hide_password=False)
+        """The URL with its secrets, by which another process opens the same database, wherever it runs."""
+        return self._url.render_as_string(hide_password=False)
 
     @property
     def commits_at_once(self) -> bool:

@@ -20,8 +20,8 @@ import sqlalchemy as sa
 
 try:
     import fcntl
-except ImportError:  # Not on Windows: there are no turns there.
-    fcntl = None  # type: ignore[assignment]
+except ImportError:
+    fcntl = None  # type: ignore[assignment]  # Not on Windows: there are no turns there.
 
 _log = logging.getLogger(__name__)
 
