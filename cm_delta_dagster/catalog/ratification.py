@@ -121,6 +121,11 @@ class RatifiedCommits:
     commit_policy: CommitPolicy = STAGED_POLICY
     kept: tuple[RatifiedCommit, ...] = ()
 
+    @property
+    def unpublished(self) -> tuple[RatifiedCommit, ...]:
+        """Those of ``commits`` that are not known to be in ``_delta_log``."""
+        return tuple(commit for commit in self.commits if commit.version > self.published_version)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratified:

@@ -5,38 +5,36 @@ writer or by a maintenance run. A staged commit is published before the writer g
 nobody waits for is done a moment later, together for all commits until then: the publication of inline commits, and the word
 to the catalog of how far ``_delta_log`` reaches, which the next commit brings along if it is faster. What of it fails is tried
 again with growing pauses, for some minutes, in which nobody is kept from ending. Checksums and checkpoints are made by one
-background thread.
+background thread; of checkpoints that follow each other in no time not every one is made.
 """
 
-import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.catalog.ratification import Ratified
+from cm_delta_dagster.catalog.ratification import Ratified, RatifiedCommit
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.background import BackgroundWork, guarded, renewed_after_fork
-from cm_delta_dagster.client.checkpointer import write_checkpoint, write_checksum
-from cm_delta_dagster.client.log_reader import read_checksum
+from cm_delta_dagster.client.checkpointer import hinted_version, write_checkpoint
+from cm_delta_dagster.client.checksums import Checksums
 from cm_delta_dagster.client.publisher import publish_commits, publish_one
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import TableNotFoundError
-from cm_delta_dagster.protocol import action_json, checksum
+from cm_delta_dagster.protocol import action_json
 from cm_delta_dagster.protocol.action_json import CommitActions
-from cm_delta_dagster.protocol.checksum import VersionChecksum
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
-_CHECKSUM_DELAYS = 4
-"""Checksums wait so many times longer than publications, for which readers may be waiting."""
+_UNHURRIED = 4
+"""Checksums and checkpoints wait so many times longer than publications, for which readers may be waiting."""
 
-_MAX_UNSUMMED = 256
-"""Commits that wait for their checksums; where more are made than storage can follow, the oldest go without."""
+_MOST_INTERVALS = 5
+"""A checkpoint that is due is left to the next one, if that is due already, but not for longer than so many."""
 
 _PUBLICATION_TRIES = 20
 
@@ -62,13 +60,14 @@ class AfterCommit:
         self._delay_seconds = delay_seconds
         self.begin_anew()
         # Under the lock: versions up to which _delta_log reaches, up to which the catalog was told, and up to which
-        # publication was tried in vain; inline commits of this handle that are not published, and where they belong.
+        # publication was tried in vain; inline commits of this handle that are not published, where they belong, the version
+        # that a checkpoint is due of, and the newest one that is known.
         self._published, self._told, self._failed = -1, -1, -1
         self._unpublished: dict[int, bytes] = {}
-        self._unsummed: list[tuple[Snapshot, CommitActions]] = []
         self._table: tuple[str, str] = ("", "")
-        self._checksum: VersionChecksum | None = None
-        self._checksum_version = -1
+        self._due: Snapshot | None = None
+        self._newest = -1
+        self._checksums = Checksums(store)
         renewed_after_fork(self)
 
     def begin_anew(self) -> None:
@@ -77,15 +76,23 @@ class AfterCommit:
         self._settling = threading.Lock()
 
     def ratified(
-        self, snapshot: Snapshot, own: CommitActions, *, data: bytes, mode: CommitMode, outcome: Ratified
+        self,
+        snapshot: Snapshot,
+        own: CommitActions,
+        *,
+        data: bytes,
+        mode: CommitMode,
+        outcome: Ratified,
+        winners: Mapping[int, RatifiedCommit],
     ) -> Snapshot:
         """Publish what is pending up to ``snapshot`` or see to it, and arrange the rest; the snapshot as it stands then.
 
         Args:
             own: ``data``, parsed.
+            winners: commits before it by version, as far as the catalog has told of them meanwhile.
         """
         try:
-            published = self._publish(snapshot, data, mode, outcome)
+            published = self._publish(snapshot, data, mode, outcome, winners)
         except Exception:  # Publication is repeated by whoever comes next; the commit itself is ratified (CM-P4).
             _log.warning("Publishing version %d of %s failed", snapshot.version, snapshot.identifier, exc_info=True)
             published = outcome.published_version
@@ -99,6 +106,14 @@ class AfterCommit:
                 "No checksum or checkpoint of version %d of %s", current.version, current.identifier, exc_info=True
             )
         return current
+
+    def note(self, commits: Sequence[CommitActions]) -> None:
+        """What others have committed, oldest first."""
+        if not commits:
+            return
+        with self._lock:
+            self._newest = max(self._newest, commits[-1].version)
+        self._checksums.note(commits)
 
     def untold_mark(self, version: int) -> int | None:
         """How far ``_delta_log`` reaches below a commit that is proposed on ``version``, if the catalog was not told yet."""
@@ -130,30 +145,45 @@ class AfterCommit:
             _log.warning("No checksum of version 0 of %s", snapshot.identifier, exc_info=True)
 
     def _arrange(self, current: Snapshot, own: CommitActions) -> None:
-        name = f"{current.identifier} version {current.version}"
         self._sum_soon(current, own)
-        interval = current.properties.checkpoint_interval
-        if current.version % interval == 0:
-            self._background.submit(f"Checkpoint of {name}", lambda: self._write_checkpoint(current))
+        with self._lock:
+            self._newest = max(self._newest, current.version)
+        if current.version % current.properties.checkpoint_interval:
+            return
+        if self._delay_seconds <= 0:
+            what = f"Checkpoint of {current.identifier} version {current.version}"
+            self._background.submit(what, lambda: self._write_checkpoint(current))
+            return
+        with self._lock:
+            self._due = current
+        self._unhurried("Checkpoint", current, self._write_due_checkpoint)
 
     def _sum_soon(self, current: Snapshot, own: CommitActions) -> None:
-        """A writer in a hurry shares the processor with its own checksums no more often than it has to."""
-        with self._lock:
-            self._unsummed.append((current, own))
-            del self._unsummed[:-_MAX_UNSUMMED]
-        what = f"Checksum of {current.identifier} version {current.version}"
+        self._checksums.want(current, own)
+        self._unhurried("Checksum", current, self._write_checksums)
+
+    def _unhurried(self, kind: str, current: Snapshot, work: Callable[[], None]) -> None:
+        """A writer in a hurry shares the processor with what nobody waits for no more often than it has to."""
+        what = f"{kind} of {current.identifier} version {current.version}"
         if self._delay_seconds <= 0:
-            self._background.submit(what, self._write_checksums)
+            self._background.submit(what, work)
             return
 
         def submit() -> None:
-            self._background.submit(what, self._write_checksums)
+            self._background.submit(what, work)
 
         self._background.soon(
-            current.table_id, (id(self), "checksum"), what, submit, seconds=_CHECKSUM_DELAYS * self._delay_seconds
+            current.table_id, (id(self), kind), what, submit, seconds=_UNHURRIED * self._delay_seconds
         )
 
-    def _publish(self, snapshot: Snapshot, data: bytes, mode: CommitMode, outcome: Ratified) -> int:
+    def _publish(
+        self,
+        snapshot: Snapshot,
+        data: bytes,
+        mode: CommitMode,
+        outcome: Ratified,
+        winners: Mapping[int, RatifiedCommit],
+    ) -> int:
         """See to the publication of the commit; how far ``_delta_log`` is known to reach now."""
         with self._lock:
             self._table = (snapshot.table_id, snapshot.location)
@@ -167,26 +197,32 @@ class AfterCommit:
         if waits and mode is CommitMode.INLINE:
             self._settle_soon(snapshot)
             return known
-        if known == snapshot.version - 1:
-            publish_one(self._store, snapshot.location, version=snapshot.version, data=data)
-            if waits:
+        try:
+            if known == snapshot.version - 1:
+                publish_one(self._store, snapshot.location, version=snapshot.version, data=data)
                 self._reached(snapshot.version)
+                return snapshot.version
+            pending = [winners[version] for version in range(known + 1, snapshot.version) if version in winners]
+            if len(pending) < snapshot.version - 1 - known:
+                return self._publish_pending(snapshot.table_id, snapshot.location, {snapshot.version: data})
+            publish_commits(self._store, location=snapshot.location, commits=pending, reached=self._reached)
+            publish_one(self._store, snapshot.location, version=snapshot.version, data=data)
+            self._reached(snapshot.version)
+            return snapshot.version
+        finally:
+            if waits:
                 self._settle_soon(snapshot)
             else:
-                self._catalog.set_published_version(snapshot.table_id, snapshot.version)
-                self._reached(snapshot.version, told=True)
-            return snapshot.version
-        return self._publish_pending(snapshot.table_id, snapshot.location, {snapshot.version: data})
+                self._tell()
 
     def _publish_pending(self, table_id: str, location: str, contents: dict[int, bytes]) -> int:
-        """Everything that is ratified and not published, whoever made it, and tell the catalog."""
+        """Everything that is ratified and not published, whoever made it."""
         pending = self._catalog.get_ratified_commits(table_id)
+        self._reached(pending.published_version, told=True)
         published = publish_commits(
-            self._store, self._catalog, table_id=table_id, location=location, ratified=pending, contents=contents
+            self._store, location=location, commits=pending.unpublished, reached=self._reached, contents=contents
         )
-        reached = published[-1] if published else pending.published_version
-        self._reached(reached, told=True)
-        return reached
+        return published[-1] if published else pending.published_version
 
     def _reached(self, version: int, *, told: bool = False) -> None:
         with self._lock:
@@ -218,9 +254,11 @@ class AfterCommit:
                 (table_id, location), contents = self._table, dict(self._unpublished)
                 waiting = bool(contents) or self._failed > self._published
             try:
-                if waiting:
-                    self._publish_pending(table_id, location, contents)
-                self._tell()
+                try:
+                    if waiting:
+                        self._publish_pending(table_id, location, contents)
+                finally:
+                    self._tell()
             except TableNotFoundError:  # Dropped meanwhile; it is published by whoever brings it back and writes to it.
                 _log.info("Table %s was dropped before its last commits were published", table_id)
 
@@ -239,33 +277,28 @@ class AfterCommit:
 
     def _write_checksums(self) -> None:
         """Of every version that waits for it; the catalog is asked once for all of them."""
-        with self._lock:
-            newest = self._unsummed[-1][0] if self._unsummed else None
+        newest = self._checksums.newest_wanted()
         if newest is None:
             return
         permitted = self._permitted(newest, MaintenanceKind.VERSION_CHECKSUM)
-        with self._lock:  # Only now: had there been no answer, they would wait for the next commit.
-            waiting, self._unsummed = self._unsummed, []
-        if not permitted:
-            return
-        for snapshot, commit in waiting:
-            what = f"Checksum of {snapshot.identifier} version {snapshot.version}"
-            guarded(what, functools.partial(self._write_checksum, snapshot, commit))
+        wanted = self._checksums.take()  # Only now: had there been no answer, they would wait for the next commit.
+        if permitted:
+            self._checksums.write(wanted)
 
-    def _write_checksum(self, snapshot: Snapshot, commit: CommitActions) -> None:
-        txn_id = None if commit.commit_info is None else commit.commit_info.txn_id
-        before = self._checksum if self._checksum_version == snapshot.version - 1 else None
-        if before is None:
-            before = read_checksum(self._store, snapshot.location, snapshot.version - 1)
-        value = None
-        if before is not None:
-            value = checksum.advance_checksum(
-                before, commit, txn_id=txn_id, in_commit_timestamp=snapshot.timestamp_ms, location=snapshot.location
-            )
-        if value is None:
-            value = checksum.build_checksum(snapshot.state, txn_id=txn_id, in_commit_timestamp=snapshot.timestamp_ms)
-        write_checksum(self._store, snapshot.location, snapshot.version, value)
-        self._checksum, self._checksum_version = value, snapshot.version
+    def _write_due_checkpoint(self) -> None:
+        with self._lock:
+            snapshot, self._due = self._due, None
+        if snapshot is not None and not self._is_left_to_others(snapshot):
+            self._write_checkpoint(snapshot)
+
+    def _is_left_to_others(self, snapshot: Snapshot) -> bool:
+        """Whether a newer checkpoint is there, or is due at whoever made a later commit and enough are there for now."""
+        made = hinted_version(self._store, snapshot.location)
+        made = -1 if made is None else made
+        interval = snapshot.properties.checkpoint_interval
+        with self._lock:
+            is_followed = self._newest >= snapshot.version + interval
+        return made >= snapshot.version or (is_followed and made + _MOST_INTERVALS * interval > snapshot.version)
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         if not self._permitted(snapshot, MaintenanceKind.CHECKPOINT):

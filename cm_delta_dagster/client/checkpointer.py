@@ -76,13 +76,22 @@ def _require_published(store: Store, snapshot: Snapshot) -> None:
         ) from error
 
 
-def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) -> None:
-    location = f"{log_files.log_directory(snapshot.location)}/{log_files.LAST_CHECKPOINT_FILE_NAME}"
+def hinted_version(store: Store, location: str) -> int | None:
+    """The version to which ``_last_checkpoint`` points, if there is one that can be understood."""
     try:
-        current = last_checkpoint.decode(store.read(location))
+        hint = last_checkpoint.decode(store.read(_hint_location(location)))
     except ObjectNotFoundError:
-        current = None
-    if current is not None and current.version > written.version:
+        return None
+    return None if hint is None else hint.version
+
+
+def _hint_location(location: str) -> str:
+    return f"{log_files.log_directory(location)}/{log_files.LAST_CHECKPOINT_FILE_NAME}"
+
+
+def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) -> None:
+    current = hinted_version(store, snapshot.location)
+    if current is not None and current > written.version:
         return  # The hint is never moved back to an older checkpoint (LASTCP-2).
     hint = last_checkpoint.LastCheckpoint(
         version=written.version,
@@ -90,7 +99,7 @@ def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) ->
         size_in_bytes=written.size_bytes,
         num_of_add_files=snapshot.num_files,
     )
-    store.write(location, last_checkpoint.encode(hint))
+    store.write(_hint_location(snapshot.location), last_checkpoint.encode(hint))
 
 
 def write_checksum(store: Store, location: str, version: int, value: VersionChecksum) -> None:

@@ -21,6 +21,7 @@ from cm_delta_dagster.catalog.ratification import (
     CommitProposal,
     CommitSummary,
     Ratified,
+    RatifiedCommit,
     RatifiedCommits,
     VersionTaken,
 )
@@ -76,6 +77,16 @@ class _Staged:
         return self.proposal.version
 
 
+class _Race:
+    """What one transaction has met on its way: the version it stands on now, and the commits that were faster."""
+
+    def __init__(self, base: Snapshot) -> None:
+        self.base = base
+        self.winners: list[CommitActions] = []
+        self.told: dict[int, RatifiedCommit] = {}
+        """Winners by version, as the catalog has told of them; not all, if it was asked more than once."""
+
+
 class TableCommitter:
     """Commits transactions of one table. Safe to share between threads.
 
@@ -105,23 +116,21 @@ class TableCommitter:
         self._bound_backlog(base)
         if 0 <= self._own_version < base.version:
             self._met_others()
-        winners: list[CommitActions] = []
+        race = _Race(base)
         for attempt in range(self._settings.max_commit_attempts):
-            with self._turn(base) as ones_turn:
+            with self._turn(race.base) as ones_turn:
                 if ones_turn or (attempt and self._pause(attempt)):
-                    base, lost = self._catch_up(transaction, base)
-                    winners += lost
-                staged, outcome = self._attempt(transaction, base)
+                    self._catch_up(transaction, race)
+                staged, outcome = self._attempt(transaction, race.base)
             if isinstance(outcome, Ratified) and staged is not None:
                 self._own_version = outcome.version
-                return self._finish(transaction, base, staged, outcome, retries=max(attempt, min(1, len(winners))))
+                return self._finish(transaction, race, staged, outcome, retries=max(attempt, min(1, len(race.winners))))
             if isinstance(outcome, VersionTaken):
                 self._met_others()
-                base, lost = self._rebase(transaction, base, outcome)
-                winners += lost
+                self._rebase(transaction, race, outcome.winners)
             elif isinstance(outcome, CommitPolicyChanged):
-                base = replace(base, commit_policy=outcome.policy)
-        raise self._exceeded(transaction, base, winners)
+                race.base = replace(race.base, commit_policy=outcome.policy)
+        raise self._exceeded(transaction, race.base, race.winners)
 
     def _met_others(self) -> None:
         self._own_version = -1
@@ -215,7 +224,10 @@ class TableCommitter:
                 return
             try:
                 publish_commits(
-                    self._store, self._catalog, table_id=base.table_id, location=base.location, ratified=pending
+                    self._store,
+                    location=base.location,
+                    commits=pending.unpublished,
+                    reached=lambda version: self._catalog.set_published_version(base.table_id, version),
                 )
             except (StorageError, CatalogUnavailableError, CorruptLogError) as error:
                 last = error
@@ -248,8 +260,9 @@ class TableCommitter:
         time.sleep(seconds)
         return seconds
 
-    def _catch_up(self, transaction: Transaction, base: Snapshot) -> tuple[Snapshot, tuple[CommitActions, ...]]:
-        """What others have committed during a pause: a proposal that does not know of it would be made in vain."""
+    def _catch_up(self, transaction: Transaction, race: _Race) -> None:
+        """Learn what others have committed during a pause: a proposal that does not know of it would be made in vain."""
+        base = race.base
         start, table_id = base.version + 1, base.table_id
         try:
             known = (
@@ -260,13 +273,11 @@ class TableCommitter:
                 )
             )
         except (CatalogUnavailableError, StorageError):
-            return base, ()  # The proposal meets the same, and knows what to do about it.
+            return  # The proposal meets the same, and knows what to do about it.
         otherwise = base.commit_policy.through_catalog and not known.commit_policy.through_catalog
-        if otherwise or known.latest_version < start:
-            return base, ()
-        self._met_others()
-        winners = replace(known, commits=(*known.kept, *known.commits), kept=())
-        return self._rebase(transaction, base, VersionTaken(proposed_version=start, winners=winners))
+        if not otherwise and known.latest_version >= start:
+            self._met_others()
+            self._rebase(transaction, race, replace(known, commits=(*known.kept, *known.commits), kept=()))
 
     def _prepare(self, transaction: Transaction, base: Snapshot, mode: CommitMode | None) -> _Staged:
         """The commit after ``base``; staged, if that is its mode. With None the policy chooses, by size."""
@@ -365,11 +376,10 @@ class TableCommitter:
         info = action_json.decode_commit_info(self._store.read(published_source(base.location, version).location))
         return None if info is None else info.txn_id
 
-    def _rebase(
-        self, transaction: Transaction, base: Snapshot, taken: VersionTaken
-    ) -> tuple[Snapshot, tuple[CommitActions, ...]]:
-        """Check every winner against the transaction; the snapshot to stand on, and the winners. Raises CommitConflictError."""
-        winners = self._read_winners(base, taken.winners)
+    def _rebase(self, transaction: Transaction, race: _Race, told: RatifiedCommits) -> None:
+        """Check every winner against the transaction, and let it stand on them. Raises CommitConflictError."""
+        base = race.base
+        winners = self._read_winners(base, told)
         pending = transaction.pending(base)
         for winner in winners:
             conflict = check_conflict(pending, winner, location=base.location) or _unsupported(
@@ -384,11 +394,12 @@ class TableCommitter:
                     winning_version=winner.version,
                 )
             pending = following(pending, winner)
-        rebased = replace(
-            advance(base, winners, published_version=taken.winners.published_version),
-            commit_policy=taken.winners.commit_policy,
+        race.base = replace(
+            advance(base, winners, published_version=told.published_version), commit_policy=told.commit_policy
         )
-        return rebased, winners
+        race.winners += winners
+        race.told.update((commit.version, commit) for commit in told.commits)
+        self._after_commit.note(winners)
 
     def _read_winners(self, base: Snapshot, ratified: RatifiedCommits) -> tuple[CommitActions, ...]:
         start = base.version + 1
@@ -422,12 +433,13 @@ class TableCommitter:
         )
 
     def _finish(
-        self, transaction: Transaction, base: Snapshot, staged: _Staged, outcome: Ratified, *, retries: int
+        self, transaction: Transaction, race: _Race, staged: _Staged, outcome: Ratified, *, retries: int
     ) -> Committed:
+        base = race.base
         own = action_json.decode_commit(staged.data, version=staged.version)
         snapshot = advance(base, (own,), published_version=min(outcome.published_version, staged.version))
         snapshot = self._after_commit.ratified(
-            snapshot, own, data=staged.data, mode=staged.proposal.mode, outcome=outcome
+            snapshot, own, data=staged.data, mode=staged.proposal.mode, outcome=outcome, winners=race.told
         )
         return Committed(
             version=staged.version,

@@ -5,10 +5,9 @@ run at once: "exists already" counts as done (CM-P3), if it is the same content 
 the table's path (CM-P1). Staged files stay; metadata cleanup removes them (CM-P7).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from cm_delta_dagster.catalog.catalog import Catalog
-from cm_delta_dagster.catalog.ratification import RatifiedCommits
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.log_reader import published_source, ratified_source, read_source
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError
 from cm_delta_dagster.storage.store import Store
@@ -16,20 +15,20 @@ from cm_delta_dagster.storage.store import Store
 
 def publish_commits(
     store: Store,
-    catalog: Catalog,
     *,
-    table_id: str,
     location: str,
-    ratified: RatifiedCommits,
+    commits: Sequence[RatifiedCommit],
+    reached: Callable[[int], None],
     contents: Mapping[int, bytes] | None = None,
 ) -> tuple[int, ...]:
-    """Publish every commit of ``ratified`` that is not yet, and tell the catalog how far ``_delta_log`` reaches.
+    """Publish ratified commits, whose predecessors are published, in the order given.
 
     Args:
+        reached: is told how far ``_delta_log`` reaches then, also if not all could be published.
         contents: bytes of commits that the caller holds already, by version; others are read from their staged files.
 
     Returns:
-        The versions published or found published, ascending; empty if nothing was pending.
+        The versions published or found published, ascending.
 
     Raises:
         CorruptLogError: a staged file is not what was ratified, or ``_delta_log`` has other content under a version.
@@ -38,9 +37,7 @@ def publish_commits(
     held = contents or {}
     done: list[int] = []
     try:
-        for commit in ratified.commits:
-            if commit.version <= ratified.published_version:
-                continue
+        for commit in commits:
             data = held.get(commit.version)
             if data is None:
                 data = read_source(store, ratified_source(location, commit))
@@ -48,7 +45,7 @@ def publish_commits(
             done.append(commit.version)
     finally:
         if done:
-            catalog.set_published_version(table_id, done[-1])
+            reached(done[-1])
     return tuple(done)
 
 

@@ -46,7 +46,10 @@ def _publish_pending(table: Table) -> PublishResult:
     table.after_commit.tell()
     ratified = table.catalog_answer()
     published = publish_commits(
-        table.store, table.catalog, table_id=table.table_id, location=table.location, ratified=ratified
+        table.store,
+        location=table.location,
+        commits=ratified.unpublished,
+        reached=lambda version: table.catalog.set_published_version(table.table_id, version),
     )
     return PublishResult(
         published_version=published[-1] if published else ratified.published_version,

@@ -64,11 +64,17 @@ class CommitActions:
     @property
     def has_data_change(self) -> bool:
         """Whether some file action says that it changes data."""
-        return any(
-            bool(pc.any(pc.fill_null(files.column("dataChange"), True)).as_py() or False)
-            for files in (self.adds, self.removes)
-            if files.num_rows
-        )
+        return any(_changes_data(files.column("dataChange")) for files in (self.adds, self.removes) if files.num_rows)
+
+
+_FEW = 32
+
+
+def _changes_data(flags: pa.ChunkedArray) -> bool:
+    """Whether one of them is true, or missing."""
+    if len(flags) <= _FEW:
+        return any(flag is not False for flag in flags.to_pylist())
+    return bool(pc.any(pc.fill_null(flags, True)).as_py())
 
 
 # Writing
@@ -256,6 +262,27 @@ def decode_commit(data: bytes, *, version: int) -> CommitActions:
     return _decode_large(data, version=version)
 
 
+def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions, ...]:
+    """Parse small commits, pairs of version and content, each below ``LARGE_COMMIT_BYTES``, as :func:`decode_commit` does.
+
+    Their file actions are made columns together, which costs about what it costs for one of them.
+    """
+    if len(contents) < 2:
+        return tuple(decode_commit(data, version=version) for version, data in contents)
+    found = [_parse_lines(data.splitlines(), version=version) for version, data in contents]
+    rows = [[row for actions in found for row in actions.get(name, ())] for name in ("add", "remove")]
+    try:
+        adds, removes = (_file_table(all_rows, schema) for all_rows, schema in zip(rows, _SCHEMAS, strict=True))
+    except _MALFORMED:
+        return tuple(decode_commit(data, version=version) for version, data in contents)  # One by one: which is it?
+    commits = []
+    for (version, _), actions in zip(contents, found, strict=True):
+        counts = len(actions.get("add", ())), len(actions.get("remove", ()))
+        commits.append(_assemble(actions, version, (adds.slice(0, counts[0]), removes.slice(0, counts[1]))))
+        adds, removes = adds.slice(counts[0]), removes.slice(counts[1])
+    return tuple(commits)
+
+
 def decode_commit_info(data: bytes) -> CommitInfo | None:
     """The ``commitInfo`` of the first line, without looking at the rest (ICT-12); None if that is another action."""
     end = data.find(b"\n")
@@ -306,6 +333,14 @@ def _decode_large(data: bytes, *, version: int) -> CommitActions:
 
 
 def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:
+    return _assemble(_parse_lines(lines, version=version), version)
+
+
+_Found = Mapping[str, Sequence[dict[str, Any]]]
+"""The fields of the actions of one commit, by the name of the action."""
+
+
+def _parse_lines(lines: Iterable[bytes], *, version: int) -> _Found:
     found: dict[str, list[dict[str, Any]]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -323,11 +358,7 @@ def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:
                 if not isinstance(fields, dict):
                     raise CorruptLogError(f"Line {number} of version {version}: {name} is not an object.")
                 found.setdefault(name, []).append(fields)
-    try:
-        return _assemble(found, version)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, pa.ArrowException) as error:
-        what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise CorruptLogError(f"Version {version} holds a malformed action: {what}.") from error
+    return found
 
 
 _KNOWN_ACTIONS = frozenset(
@@ -346,7 +377,26 @@ _KNOWN_ACTIONS = frozenset(
 )
 
 
-def _assemble(found: Mapping[str, Sequence[dict[str, Any]]], version: int) -> CommitActions:
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, pa.ArrowException)
+
+
+def _assemble(found: _Found, version: int, files: tuple[pa.Table, pa.Table] | None = None) -> CommitActions:
+    """
+    Args:
+        files: adds and removes, if they are columns already.
+    """
+    try:
+        adds, removes = files or (
+            _file_table(found.get("add", ()), ADD_SCHEMA),
+            _file_table(found.get("remove", ()), REMOVE_SCHEMA),
+        )
+        return _assembled(found, version, _one_vector_a_path(adds), removes)
+    except _MALFORMED as error:
+        what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise CorruptLogError(f"Version {version} holds a malformed action: {what}.") from error
+
+
+def _assembled(found: _Found, version: int, adds: pa.Table, removes: pa.Table) -> CommitActions:
     infos = found.get("commitInfo", ())
     return CommitActions(
         version=version,
@@ -355,8 +405,8 @@ def _assemble(found: Mapping[str, Sequence[dict[str, Any]]], version: int) -> Co
         metadata=_only("metaData", [_metadata_from_json(row) for row in found.get("metaData", ())]),
         transactions=tuple(_transaction_from_json(row) for row in found.get("txn", ())),
         domains=tuple(_domain_from_json(row) for row in found.get("domainMetadata", ())),
-        adds=_one_vector_a_path(_file_table(found.get("add", ()), ADD_SCHEMA)),
-        removes=_file_table(found.get("remove", ()), REMOVE_SCHEMA),
+        adds=adds,
+        removes=removes,
         cdc=tuple(_cdc_from_json(row) for row in found.get("cdc", ())),
         checkpoint_metadata=_only(
             "checkpointMetadata",
@@ -428,6 +478,7 @@ def _file_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
     return files
 
 
+_SCHEMAS = (ADD_SCHEMA, REMOVE_SCHEMA)
 _NO_FILES = (REMOVE_SCHEMA.empty_table(), ADD_SCHEMA.empty_table())
 _MAPS_AND_STRUCT = tuple(
     ([field.name for field in schema if pa.types.is_map(field.type)], pa.struct(list(schema)))

@@ -5,11 +5,12 @@ Built from a state, or advanced from the checksum before by one commit without a
 """
 
 import json
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -40,6 +41,9 @@ DEFAULT_BOUNDARIES: tuple[int, ...] = (
 
 DELETED_RECORD_BOUNDARIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 2_147_483_647)
 """Lower ends of the ten bins of ``deletedRecordCountsHistogramOpt`` (CRC-6)."""
+
+_FEW = 32
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +127,11 @@ def advance_checksum(
     if _may_repeat_files(adds, removes, location) or not _sizes_are_known(removes):
         return None
     metadata = previous.metadata if commit.metadata is None else commit.metadata
-    added, removed = _cardinalities(adds), _cardinalities(removes)
+    new, gone = (files["size"].to_numpy() for files in (adds, removes))
+    added, removed = _vectors(adds), _vectors(removes)
     return replace(
         previous,
-        table_size_bytes=previous.table_size_bytes + _sum(adds["size"]) - _sum(removes["size"]),
+        table_size_bytes=previous.table_size_bytes + int(new.sum()) - int(gone.sum()),
         num_files=previous.num_files + adds.num_rows - removes.num_rows,
         metadata=metadata,
         protocol=previous.protocol if commit.protocol is None else commit.protocol,
@@ -134,13 +139,14 @@ def advance_checksum(
         in_commit_timestamp=_timestamp_if_enabled(metadata, in_commit_timestamp),
         set_transactions=_advance_transactions(previous.set_transactions, commit.transactions),
         domain_metadata=_advance_domains(previous.domain_metadata, commit.domains),
-        num_deleted_records=_plus(previous.num_deleted_records, _sum(added) - _sum(removed)),
-        num_deletion_vectors=_plus(
-            previous.num_deletion_vectors,
-            (len(added) - added.null_count) - (len(removed) - removed.null_count),
+        num_deleted_records=_plus(previous.num_deleted_records, int(added.sum()) - int(removed.sum())),
+        num_deletion_vectors=_plus(previous.num_deletion_vectors, len(added) - len(removed)),
+        file_size_histogram=_advance_histogram(previous.file_size_histogram, new, gone),
+        deleted_record_counts=_advance_counts(
+            previous.deleted_record_counts,
+            (added, adds.num_rows - len(added)),
+            (removed, removes.num_rows - len(removed)),
         ),
-        file_size_histogram=_advance_histogram(previous.file_size_histogram, adds["size"], removes["size"]),
-        deleted_record_counts=_advance_counts(previous.deleted_record_counts, added, removed),
     )
 
 
@@ -322,7 +328,10 @@ def _advance_domains(
 def _may_repeat_files(adds: pa.Table, removes: pa.Table, location: str) -> bool:
     """Whether an add without data change may refresh a file that is in the table (FILE-4) and must not be counted
     twice."""
-    refreshing = adds.filter(pc.invert(adds["dataChange"]))
+    flags = adds["dataChange"]
+    if len(flags) <= _FEW and False not in flags.to_pylist():
+        return False
+    refreshing = adds.filter(pc.invert(flags))
     if not refreshing.num_rows:
         return False
     replaced = pc.is_in(file_keys(location, refreshing["path"]), value_set=file_keys(location, removes["path"]))
@@ -330,6 +339,8 @@ def _may_repeat_files(adds: pa.Table, removes: pa.Table, location: str) -> bool:
 
 
 def _sizes_are_known(removes: pa.Table) -> bool:
+    if not removes.num_rows:
+        return True
     # Without extendedFileMetadata the size of a remove must not be relied on (FILE-9).
     trusted = pc.fill_null(removes["extendedFileMetadata"], False)
     return bool(pc.all(trusted, min_count=0).as_py()) and removes["size"].null_count == 0
@@ -337,6 +348,15 @@ def _sizes_are_known(removes: pa.Table) -> bool:
 
 def _cardinalities(files: pa.Table) -> pa.ChunkedArray:
     return pc.struct_field(files["deletionVector"], "cardinality")
+
+
+def _vectors(files: pa.Table) -> np.ndarray:
+    """The cardinality of each deletion vector that there is."""
+    vectors = files["deletionVector"]
+    if vectors.null_count == len(vectors):
+        return _NONE
+    known: np.ndarray = _cardinalities(files).drop_null().to_numpy()
+    return known
 
 
 def _sum(values: pa.ChunkedArray) -> int:
@@ -363,26 +383,32 @@ def _histogram(values: pa.ChunkedArray, boundaries: Sequence[int]) -> FileSizeHi
 
 
 def _advance_histogram(
-    previous: FileSizeHistogram | None, added: pa.ChunkedArray, removed: pa.ChunkedArray
+    previous: FileSizeHistogram | None, added: np.ndarray, removed: np.ndarray
 ) -> FileSizeHistogram | None:
     if previous is None:
         return None
     counts, total = list(previous.file_counts), list(previous.total_bytes)
-    for values, sign in ((added, 1), (removed, -1)):
-        for size in values.to_pylist():
-            position = bisect_right(previous.boundaries, size) - 1
-            counts[position] += sign
-            total[position] += sign * size
+    for sizes, sign in ((added, 1), (removed, -1)):
+        bins = np.searchsorted(previous.boundaries, sizes, side="right") - 1
+        for position in np.unique(bins).tolist():
+            inside = sizes[bins == position]
+            counts[position] += sign * len(inside)
+            total[position] += sign * int(inside.sum())
     return replace(previous, file_counts=tuple(counts), total_bytes=tuple(total))
 
 
 def _advance_counts(
-    previous: tuple[int, ...] | None, added: pa.ChunkedArray, removed: pa.ChunkedArray
+    previous: tuple[int, ...] | None, added: tuple[np.ndarray, int], removed: tuple[np.ndarray, int]
 ) -> tuple[int, ...] | None:
+    """
+    Args:
+        added, removed: cardinalities of deletion vectors, and the number of files without one.
+    """
     if previous is None:
         return None
     counts = list(previous)
-    for values, sign in ((added, 1), (removed, -1)):
-        for cardinality in values.to_pylist():
-            counts[bisect_right(DELETED_RECORD_BOUNDARIES, cardinality or 0) - 1] += sign
+    for (cardinalities, whole), sign in ((added, 1), (removed, -1)):
+        counts[0] += sign * whole
+        for position in (np.searchsorted(DELETED_RECORD_BOUNDARIES, cardinalities, side="right") - 1).tolist():
+            counts[position] += sign
     return tuple(counts)

@@ -8,24 +8,18 @@ other. Both end with their process.
 
 import hashlib
 import logging
-import os
-import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-try:
-    import fcntl
-except ImportError:
-    fcntl = None  # type: ignore[assignment]  # Not on Windows: there are no turns there.
+from cm_delta_dagster.catalog.sql.file_lock import file_lock
 
 _log = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.002
 _SILENT_SECONDS = 10.0
 """A turn in a database is over once nothing was heard of its holder for so long: its machine may be off the net."""
 
@@ -49,15 +43,13 @@ _LOCK_FILES = 64
 """Tables that share one wait for each other needlessly, which is rare, and harmless."""
 
 
-@contextmanager
-def file_turn(database: str, table_id: str, *, seconds: float) -> Iterator[bool]:
+def file_turn(database: str, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
     """Hold the table's turn within the block, if it can be had within ``seconds``; tells whether it is held.
 
     Args:
         database: path of the SQLite file; the locks are in a directory beside it.
     """
-    with ExitStack() as held:
-        yield _had_file(held, Path(f"{database}-turns"), _number(table_id) % _LOCK_FILES, seconds)
+    return file_lock(Path(f"{database}-turns") / f"{_number(table_id) % _LOCK_FILES:02d}.lock", seconds=seconds)
 
 
 class AdvisoryTurns:
@@ -124,38 +116,6 @@ def _spare_connection(connection: Any, _record: Any) -> None:
     except BaseException:
         connection.close()
         raise
-
-
-def _had_file(held: ExitStack, directory: Path, number: int, seconds: float) -> bool:
-    if fcntl is None:
-        return False
-    try:
-        directory.mkdir(exist_ok=True)
-        descriptor = os.open(directory / f"{number:02d}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        held.callback(_unlock, descriptor)
-        return _had_within(descriptor, seconds)
-    except OSError as error:
-        _log.debug("No turns beside this catalog: %s", error)
-        return False
-
-
-def _unlock(descriptor: int) -> None:
-    with suppress(OSError):  # Closing is not enough: a child that was forked meanwhile has the file open too.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
-
-
-def _had_within(descriptor: int, seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(random.uniform(0, _POLL_SECONDS))  # Whoever waits longest has no better eyes than the others.
-        else:
-            return True
 
 
 def _end(connection: sa.Connection) -> None:

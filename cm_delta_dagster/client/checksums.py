@@ -1,0 +1,115 @@
+"""Version checksums of one's own commits, written a while later (protocol "Version Checksum File"). Room: client.
+
+Each follows from an older one and the commits since, whoever made those: of others' commits the small ones are kept that came
+along anyhow, so that neither their checksums nor the table's files have to be looked at.
+"""
+
+import functools
+import threading
+from collections.abc import Sequence
+
+from cm_delta_dagster.client.background import guarded, renewed_after_fork
+from cm_delta_dagster.client.checkpointer import write_checksum
+from cm_delta_dagster.client.log_reader import read_checksum
+from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.protocol import checksum
+from cm_delta_dagster.protocol.action_json import CommitActions
+from cm_delta_dagster.protocol.checksum import VersionChecksum
+from cm_delta_dagster.storage.store import Store
+
+Wanted = tuple[Snapshot, CommitActions]
+"""A version whose checksum is wanted, and the commit that made it."""
+
+_MAX_WANTED = 256
+"""Where more commits are made than storage can follow, the oldest go without."""
+
+_MAX_OTHERS = 256
+_MAX_FILES_OF_OTHERS = 100
+"""Commits of others that are kept at most, and file actions in each of them."""
+
+
+class Checksums:
+    """Those of one table. They are written by one thread at a time; all else may come from any thread."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # Under the lock: what waits for its checksum, and others' commits by version.
+        self._wanted: list[Wanted] = []
+        self._others: dict[int, CommitActions] = {}
+        self._newest: tuple[int, VersionChecksum] | None = None
+        self.begin_anew()
+        renewed_after_fork(self)
+
+    def begin_anew(self) -> None:
+        """Without the lock of before, which after a fork a thread of the parent may hold for ever."""
+        self._lock = threading.Lock()
+
+    def want(self, snapshot: Snapshot, commit: CommitActions) -> None:
+        """The checksum of ``snapshot``, which ``commit`` has made, is to be written."""
+        with self._lock:
+            self._wanted.append((snapshot, commit))
+            del self._wanted[:-_MAX_WANTED]
+
+    def note(self, commits: Sequence[CommitActions]) -> None:
+        """What others have committed after a version that this process has made."""
+        with self._lock:
+            if not self._wanted and self._newest is None:
+                return
+            if len(self._others) + len(commits) > _MAX_OTHERS:
+                self._others.clear()
+            for commit in commits[-_MAX_OTHERS:]:
+                if commit.adds.num_rows + commit.removes.num_rows <= _MAX_FILES_OF_OTHERS:
+                    self._others[commit.version] = commit
+
+    def newest_wanted(self) -> Snapshot | None:
+        """The newest version that waits."""
+        with self._lock:
+            return self._wanted[-1][0] if self._wanted else None
+
+    def take(self) -> Sequence[Wanted]:
+        """All that waits, which is then no longer kept here."""
+        with self._lock:
+            taken, self._wanted = self._wanted, []
+            return taken
+
+    def write(self, wanted: Sequence[Wanted]) -> None:
+        """Write checksums, oldest first; one that fails is logged, and the others are written."""
+        for snapshot, commit in wanted:
+            what = f"Checksum of {snapshot.identifier} version {snapshot.version}"
+            guarded(what, functools.partial(self._write, snapshot, commit))
+        with self._lock:
+            passed = -1 if self._newest is None else self._newest[0]
+            for version in [version for version in self._others if version <= passed]:
+                del self._others[version]
+
+    def _write(self, snapshot: Snapshot, commit: CommitActions) -> None:
+        txn_id = None if commit.commit_info is None else commit.commit_info.txn_id
+        before = self._before(snapshot)
+        value = None if before is None else _following(before, commit, snapshot.location)
+        if value is None:
+            value = checksum.build_checksum(snapshot.state, txn_id=txn_id, in_commit_timestamp=snapshot.timestamp_ms)
+        write_checksum(self._store, snapshot.location, snapshot.version, value)
+        self._newest = snapshot.version, value
+
+    def _before(self, snapshot: Snapshot) -> VersionChecksum | None:
+        """The checksum of the version before ``snapshot``: from what is in memory, or from storage."""
+        version, value = self._newest or (-1, None)
+        while value is not None and version + 1 < snapshot.version:
+            version += 1
+            with self._lock:
+                commit = self._others.get(version)
+            value = None if commit is None else _following(value, commit, snapshot.location)
+        if value is None or version + 1 != snapshot.version:
+            return read_checksum(self._store, snapshot.location, snapshot.version - 1)
+        return value
+
+
+def _following(before: VersionChecksum, commit: CommitActions, location: str) -> VersionChecksum | None:
+    info = commit.commit_info
+    return checksum.advance_checksum(
+        before,
+        commit,
+        txn_id=None if info is None else info.txn_id,
+        in_commit_timestamp=None if info is None else info.in_commit_timestamp,
+        location=location,
+    )
