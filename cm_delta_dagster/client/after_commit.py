@@ -31,7 +31,7 @@ from cm_delta_dagster.storage.store import Store
 _log = logging.getLogger(__name__)
 
 _UNHURRIED = 4
-"""Checksums and checkpoints wait so many times longer than publications, for which readers may be waiting."""
+"""What no reader waits for waits so many times longer: checksums, checkpoints, and the word of what is published."""
 
 _MOST_INTERVALS = 5
 """A checkpoint that is due is left to the next one, if that is due already, but not for longer than so many."""
@@ -107,13 +107,13 @@ class AfterCommit:
             )
         return current
 
-    def note(self, commits: Sequence[CommitActions]) -> None:
-        """What others have committed, oldest first."""
-        if not commits:
-            return
-        with self._lock:
-            self._newest = max(self._newest, commits[-1].version)
-        self._checksums.note(commits)
+    def note(self, commits: Sequence[CommitActions], *, published_version: int) -> None:
+        """What others have committed, oldest first, and how far the catalog says that ``_delta_log`` reaches."""
+        if commits:
+            with self._lock:
+                self._newest = max(self._newest, commits[-1].version)
+            self._checksums.note(commits)
+        self._reached(published_version, told=True)
 
     def untold_mark(self, version: int) -> int | None:
         """How far ``_delta_log`` reaches below a commit that is proposed on ``version``, if the catalog was not told yet."""
@@ -211,7 +211,7 @@ class AfterCommit:
             return snapshot.version
         finally:
             if waits:
-                self._settle_soon(snapshot)
+                self._settle_soon(snapshot, _UNHURRIED)
             else:
                 self._tell()
 
@@ -243,10 +243,10 @@ class AfterCommit:
         except Exception:  # No thread to wait in: whoever commits next sees to it.
             _log.warning("Version %d of %s is left to others", snapshot.version, snapshot.identifier, exc_info=True)
 
-    def _settle_soon(self, snapshot: Snapshot) -> None:
+    def _settle_soon(self, snapshot: Snapshot, delays: int = 1) -> None:
         what = f"Publication of {snapshot.identifier} up to version {snapshot.version}"
-        delay = self._delay_seconds
-        self._background.soon(snapshot.table_id, id(self), what, self._settle, seconds=delay, tries=_PUBLICATION_TRIES)
+        seconds, key = delays * self._delay_seconds, (id(self), delays)
+        self._background.soon(snapshot.table_id, key, what, self._settle, seconds=seconds, tries=_PUBLICATION_TRIES)
 
     def _settle(self) -> None:
         with self._settling:

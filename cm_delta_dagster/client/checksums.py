@@ -83,33 +83,23 @@ class Checksums:
                 del self._others[version]
 
     def _write(self, snapshot: Snapshot, commit: CommitActions) -> None:
-        txn_id = None if commit.commit_info is None else commit.commit_info.txn_id
-        before = self._before(snapshot)
-        value = None if before is None else _following(before, commit, snapshot.location)
+        before, commits = self._before(snapshot, commit)
+        value = None if before is None else checksum.advance_checksum(before, commits, location=snapshot.location)
         if value is None:
+            txn_id = None if commit.commit_info is None else commit.commit_info.txn_id
             value = checksum.build_checksum(snapshot.state, txn_id=txn_id, in_commit_timestamp=snapshot.timestamp_ms)
         write_checksum(self._store, snapshot.location, snapshot.version, value)
         self._newest = snapshot.version, value
 
-    def _before(self, snapshot: Snapshot) -> VersionChecksum | None:
-        """The checksum of the version before ``snapshot``: from what is in memory, or from storage."""
-        version, value = self._newest or (-1, None)
-        while value is not None and version + 1 < snapshot.version:
-            version += 1
+    def _before(
+        self, snapshot: Snapshot, commit: CommitActions
+    ) -> tuple[VersionChecksum | None, Sequence[CommitActions]]:
+        """An older checksum, from memory or else from storage, and all commits from there to ``snapshot``."""
+        if self._newest is not None:
+            version, value = self._newest
             with self._lock:
-                commit = self._others.get(version)
-            value = None if commit is None else _following(value, commit, snapshot.location)
-        if value is None or version + 1 != snapshot.version:
-            return read_checksum(self._store, snapshot.location, snapshot.version - 1)
-        return value
-
-
-def _following(before: VersionChecksum, commit: CommitActions, location: str) -> VersionChecksum | None:
-    info = commit.commit_info
-    return checksum.advance_checksum(
-        before,
-        commit,
-        txn_id=None if info is None else info.txn_id,
-        in_commit_timestamp=None if info is None else info.in_commit_timestamp,
-        location=location,
-    )
+                others = [self._others.get(between) for between in range(version + 1, snapshot.version)]
+            known = [other for other in others if other is not None]
+            if version < snapshot.version and len(known) == len(others):
+                return value, (*known, commit)
+        return read_checksum(self._store, snapshot.location, snapshot.version - 1), (commit,)

@@ -399,7 +399,7 @@ class TableCommitter:
         )
         race.winners += winners
         race.told.update((commit.version, commit) for commit in told.commits)
-        self._after_commit.note(winners)
+        self._after_commit.note(winners, published_version=told.published_version)
 
     def _read_winners(self, base: Snapshot, ratified: RatifiedCommits) -> tuple[CommitActions, ...]:
         start = base.version + 1

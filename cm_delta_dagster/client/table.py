@@ -269,7 +269,7 @@ class Table:
             commits = read_commits(self.store, sources, threads=self.services.settings.read_threads)
         except ObjectNotFoundError:
             return self._load(ratified, ratified.latest_version)
-        self.after_commit.note(commits)
+        self.after_commit.note(commits, published_version=ratified.published_version)
         snapshot = replace(
             advance(cached, commits, published_version=ratified.published_version),
             commit_policy=ratified.commit_policy,

@@ -276,10 +276,15 @@ def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions
     except _MALFORMED:
         return tuple(decode_commit(data, version=version) for version, data in contents)  # One by one: which is it?
     commits = []
+    first_add = first_remove = 0
     for (version, _), actions in zip(contents, found, strict=True):
-        counts = len(actions.get("add", ())), len(actions.get("remove", ()))
-        commits.append(_assemble(actions, version, (adds.slice(0, counts[0]), removes.slice(0, counts[1]))))
-        adds, removes = adds.slice(counts[0]), removes.slice(counts[1])
+        added, removed = len(actions.get("add", ())), len(actions.get("remove", ()))
+        files = (
+            adds.slice(first_add, added) if added else _NO_FILES[True],
+            removes.slice(first_remove, removed) if removed else _NO_FILES[False],
+        )
+        commits.append(_assemble(actions, version, files))
+        first_add, first_remove = first_add + added, first_remove + removed
     return tuple(commits)
 
 
@@ -528,14 +533,12 @@ def _commit_info_from_json(row: Mapping[str, Any]) -> CommitInfo:
         if name not in _INFO_FIELDS or (value is not None and type(value) is not _INFO_TYPES.get(name, str)):
             extra[name] = value
         elif value is not None:
-            known[_INFO_FIELDS[name]] = _texts(value) if isinstance(value, Mapping) else value
+            known[_INFO_FIELDS[name]] = _texts(value) if type(value) is dict else value
     return CommitInfo(**known, extra=extra)
 
 
-def _texts(values: Any) -> dict[str, str] | None:
+def _texts(values: dict[str, Any]) -> dict[str, str]:
     """Values as text: foreign writers put numbers, booleans and objects where the protocol has strings."""
-    if not isinstance(values, Mapping):
-        return None
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 

@@ -108,44 +108,45 @@ def build_checksum(state: TableState, *, txn_id: str | None, in_commit_timestamp
 
 
 def advance_checksum(
-    previous: VersionChecksum,
-    commit: CommitActions,
-    *,
-    txn_id: str | None,
-    in_commit_timestamp: int | None,
-    location: str,
+    previous: VersionChecksum, commits: Sequence[CommitActions], *, location: str
 ) -> VersionChecksum | None:
-    """The checksum after ``commit``, from the one of the version before; its cost depends on the commit alone.
+    """The checksum after ``commits``, which follow ``previous`` without a gap; its cost depends on these alone.
 
-    ``commit`` must be legal: what it removes was live, and what it adds with ``dataChange`` true was not.
+    Each must be legal: what it removes was live, and what it adds with ``dataChange`` true was not.
 
     Returns:
-        None where the commit alone does not tell: a removed file without a trusted size, or an added one that may
+        None where the commits alone do not tell: a removed file without a trusted size, or an added one that may
         already be in the table (FILE-4). Then the checksum has to be built from the state.
     """
-    adds, removes = commit.adds, commit.removes
-    if _may_repeat_files(adds, removes, location) or not _sizes_are_known(removes):
-        return None
-    metadata = previous.metadata if commit.metadata is None else commit.metadata
-    new, gone = (files["size"].to_numpy() for files in (adds, removes))
+    for commit in commits:
+        known = _sizes_are_known(commit.removes) and not commit.adds["size"].null_count
+        if not known or _may_repeat_files(commit.adds, commit.removes, location):
+            return None
+    metadata = next((commit.metadata for commit in reversed(commits) if commit.metadata), previous.metadata)
+    info = commits[-1].commit_info
+    adds = [commit.adds for commit in commits if commit.adds.num_rows]
+    removes = [commit.removes for commit in commits if commit.removes.num_rows]
+    new, gone = _sizes(adds), _sizes(removes)
     added, removed = _vectors(adds), _vectors(removes)
     return replace(
         previous,
         table_size_bytes=previous.table_size_bytes + int(new.sum()) - int(gone.sum()),
-        num_files=previous.num_files + adds.num_rows - removes.num_rows,
+        num_files=previous.num_files + len(new) - len(gone),
         metadata=metadata,
-        protocol=previous.protocol if commit.protocol is None else commit.protocol,
-        txn_id=txn_id,
-        in_commit_timestamp=_timestamp_if_enabled(metadata, in_commit_timestamp),
-        set_transactions=_advance_transactions(previous.set_transactions, commit.transactions),
-        domain_metadata=_advance_domains(previous.domain_metadata, commit.domains),
+        protocol=next((commit.protocol for commit in reversed(commits) if commit.protocol), previous.protocol),
+        txn_id=None if info is None else info.txn_id,
+        in_commit_timestamp=_timestamp_if_enabled(metadata, None if info is None else info.in_commit_timestamp),
+        set_transactions=_advance_transactions(
+            previous.set_transactions, [txn for commit in commits for txn in commit.transactions]
+        ),
+        domain_metadata=_advance_domains(
+            previous.domain_metadata, [domain for commit in commits for domain in commit.domains]
+        ),
         num_deleted_records=_plus(previous.num_deleted_records, int(added.sum()) - int(removed.sum())),
         num_deletion_vectors=_plus(previous.num_deletion_vectors, len(added) - len(removed)),
         file_size_histogram=_advance_histogram(previous.file_size_histogram, new, gone),
         deleted_record_counts=_advance_counts(
-            previous.deleted_record_counts,
-            (added, adds.num_rows - len(added)),
-            (removed, removes.num_rows - len(removed)),
+            previous.deleted_record_counts, (added, len(new) - len(added)), (removed, len(gone) - len(removed))
         ),
     )
 
@@ -350,13 +351,14 @@ def _cardinalities(files: pa.Table) -> pa.ChunkedArray:
     return pc.struct_field(files["deletionVector"], "cardinality")
 
 
-def _vectors(files: pa.Table) -> np.ndarray:
+def _sizes(files: Sequence[pa.Table]) -> np.ndarray:
+    return np.concatenate([_NONE, *(part["size"].to_numpy() for part in files)])
+
+
+def _vectors(files: Sequence[pa.Table]) -> np.ndarray:
     """The cardinality of each deletion vector that there is."""
-    vectors = files["deletionVector"]
-    if vectors.null_count == len(vectors):
-        return _NONE
-    known: np.ndarray = _cardinalities(files).drop_null().to_numpy()
-    return known
+    some = [part for part in files if part["deletionVector"].null_count < part.num_rows]
+    return np.concatenate([_NONE, *(_cardinalities(part).drop_null().to_numpy() for part in some)])
 
 
 def _sum(values: pa.ChunkedArray) -> int:

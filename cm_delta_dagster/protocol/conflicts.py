@@ -109,6 +109,8 @@ def check_conflict(pending: PendingCommit, winner: CommitActions, *, location: s
 
 def following(pending: PendingCommit, winner: CommitActions) -> PendingCommit:
     """``pending``, which does not conflict with ``winner``, for the check against the winner after that."""
+    if not pending.read_set.predicates:
+        return pending  # Nothing will be looked for among the files.
     return replace(pending, files=pending.files.plus(winner.adds))
 
 

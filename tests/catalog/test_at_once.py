@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -29,14 +30,24 @@ def catalog(postgres_url: str) -> Iterator[SqlCatalog]:
 def statements_of(catalog: SqlCatalog) -> Iterator[list[str]]:
     """What the catalog sends to its database within the block."""
     sent: list[str] = []
+
+    class Noting(psycopg.Cursor[Any]):
+        def execute(self, query: Any, *arguments: Any, **options: Any) -> "Noting":
+            sent.append(str(query))
+            return super().execute(query, *arguments, **options)
+
+    def note(connection: Any, *_: object) -> None:
+        connection.cursor_factory = Noting
+
+    def note_no_more(connection: Any, *_: object) -> None:
+        connection.cursor_factory = psycopg.Cursor
+
     engine = catalog._database._ready()[0]
-
-    def note(connection: object, cursor: object, statement: str, *_: object) -> None:
-        sent.append(statement)
-
-    sa.event.listen(engine, "before_cursor_execute", note)
+    sa.event.listen(engine, "checkout", note)
+    sa.event.listen(engine, "checkin", note_no_more)
     yield sent
-    sa.event.remove(engine, "before_cursor_execute", note)
+    sa.event.remove(engine, "checkout", note)
+    sa.event.remove(engine, "checkin", note_no_more)
 
 
 def test_a_plain_commit_is_one_statement(catalog: SqlCatalog) -> None:

@@ -11,6 +11,7 @@ from cm_delta_dagster.protocol.action_json import CommitActions, decode_commit, 
 from cm_delta_dagster.protocol.actions import (
     Action,
     AddFile,
+    CommitInfo,
     DeletionVectorDescriptor,
     DomainMetadata,
     Metadata,
@@ -79,7 +80,7 @@ def _remove(add: AddFile) -> RemoveFile:
 
 
 def _advance(before: VersionChecksum, *actions: Action) -> VersionChecksum | None:
-    return advance_checksum(before, _commit(1, *actions), txn_id="t", in_commit_timestamp=9, location=_LOCATION)
+    return advance_checksum(before, [_commit(1, *actions)], location=_LOCATION)
 
 
 def test_a_checksum_from_scratch_counts_and_sums_what_is_live() -> None:
@@ -143,7 +144,9 @@ def test_increments_give_what_a_computation_from_scratch_gives(
     """CRC-7."""
     state = _state(_add("a", 1))
     live = {"a": _add("a", 1)}
-    value: VersionChecksum | None = build_checksum(state, txn_id=None, in_commit_timestamp=0)
+    start = build_checksum(state, txn_id=None, in_commit_timestamp=0)
+    value: VersionChecksum | None = start
+    commits = []
     for version, (files, names) in enumerate(steps, start=1):
         actions: list[Action] = []
         for path, (size, cardinality) in files.items():
@@ -155,11 +158,13 @@ def test_increments_give_what_a_computation_from_scratch_gives(
         for name, removed in names.items():
             actions.append(DomainMetadata(domain=name, configuration="c", removed=removed))
             actions.append(SetTransaction(app_id=name, version=version))
-        commit = _commit(version, *actions)
-        state = replay(state, [commit], location=_LOCATION)
+        info = CommitInfo(txn_id=f"t{version}", in_commit_timestamp=version)
+        commits.append(_commit(version, info, *actions))
+        state = replay(state, commits[-1:], location=_LOCATION)
         assert value is not None
-        value = advance_checksum(value, commit, txn_id=f"t{version}", in_commit_timestamp=version, location=_LOCATION)
+        value = advance_checksum(value, commits[-1:], location=_LOCATION)
         assert value == build_checksum(state, txn_id=f"t{version}", in_commit_timestamp=version)
+        assert value == advance_checksum(start, commits, location=_LOCATION)
 
 
 def test_a_new_deletion_vector_on_a_file_is_counted_once() -> None:

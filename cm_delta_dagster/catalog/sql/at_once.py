@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified
 from cm_delta_dagster.catalog.sql import commits
+from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, FEED_COUNTER, TABLES
 
 _NOT_THROUGH_CATALOG = [
@@ -32,7 +33,7 @@ _ADVANCED = (
         TABLES.c.latest_version == _long("new_version") - 1,
         TABLES.c.latest_in_commit_timestamp < _long("new_timestamp"),
         TABLES.c.latest_version >= _long("mark"),
-        sa.func.coalesce(TABLES.c.commit_policy, "").not_in(_NOT_THROUGH_CATALOG),
+        *(sa.func.coalesce(TABLES.c.commit_policy, "") != policy for policy in _NOT_THROUGH_CATALOG),
     )
     .values(
         latest_version=_long("new_version"),
@@ -77,7 +78,7 @@ _INSERTED = (
     .returning(COMMITS.c.version)
     .cte("inserted")
 )
-_COMMIT = sa.select(_ADVANCED).add_cte(_INSERTED)
+_COMMIT = Prepared(sa.select(_ADVANCED).add_cte(_INSERTED))
 
 
 def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> Ratified | None:
@@ -98,11 +99,12 @@ def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *
         "is_kept": commits.is_kept(proposal),
     }
     values = commits.values_of(table_id, proposal, now_ms=now_ms)
-    done = connection.execute(
-        _COMMIT, row | {f"of_{name}": value for name, value in values.items() if name not in _FROM_STATEMENT}
-    ).one_or_none()
-    if done is None:
+    found = _COMMIT.rows(
+        connection, row | {f"of_{name}": value for name, value in values.items() if name not in _FROM_STATEMENT}
+    )
+    if not found:
         return None
+    done = found[0]
     commits.forget(
         connection,
         table_id,

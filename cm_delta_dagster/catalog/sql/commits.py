@@ -26,6 +26,7 @@ from cm_delta_dagster.catalog.ratification import (
 )
 from cm_delta_dagster.catalog.sql import definitions
 from cm_delta_dagster.catalog.sql.policies import EFFECTIVE_POLICY
+from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, FEED_COUNTER, TABLES
 from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.protocol import log_files
@@ -50,8 +51,8 @@ _HEAD_COLUMNS = (
     TABLES.c.content_from,
     EFFECTIVE_POLICY,
 )
-LOCKED_HEAD = sa.select(*_HEAD_COLUMNS).where(_THE_TABLE).with_for_update()
-_ADVANCE = (
+_LOCKED_HEAD = Prepared(sa.select(*_HEAD_COLUMNS).where(_THE_TABLE).with_for_update())
+_ADVANCE = Prepared(
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
     .values(
@@ -62,13 +63,13 @@ _ADVANCE = (
         content_from=sa.bindparam("new_content_from"),
     )
 )
-_NEXT_POSITION = (
+_NEXT_POSITION = Prepared(
     sa.update(FEED_COUNTER)
     .where(FEED_COUNTER.c.counter_id == 1)
     .values(position=FEED_COUNTER.c.position + 1)
     .returning(FEED_COUNTER.c.position)
 )
-_INSERT = sa.insert(COMMITS).inline()
+_INSERT = Prepared(sa.insert(COMMITS).inline())
 _WINNERS = (
     sa.select(*COMMIT_COLUMNS)
     .where(COMMITS.c.table_id == sa.bindparam("of_table"), COMMITS.c.version >= sa.bindparam("first"))
@@ -82,7 +83,7 @@ _SERVED_CONTENT = sa.case(
     (sa.or_(COMMITS.c.mode == CommitMode.INLINE.value, COMMITS.c.version >= _KEPT_FROM), COMMITS.c.content)
 ).label("content")
 # One statement sees one state of the database: the head and the commits fit together without a transaction.
-_RATIFIED = (
+_RATIFIED = Prepared(
     sa.select(*_HEAD_COLUMNS, *COMMIT_COLUMNS[:-1], _SERVED_CONTENT)
     .select_from(
         TABLES.outerjoin(
@@ -125,9 +126,15 @@ _SLIDES_BY = 16
 """Contents are forgotten so many commits at a time, so that few commits pay for it."""
 
 
+def locked_head(connection: sa.Connection, table_id: str) -> Any | None:
+    """What ratification needs to know of the table, whose row is locked until the transaction ends; None if it is unknown."""
+    rows = _LOCKED_HEAD.rows(connection, {"of_table": table_id})
+    return rows[0] if rows else None
+
+
 def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> CommitOutcome:
     """Compare-and-set of the latest version, under the lock of the table's row."""
-    head = connection.execute(LOCKED_HEAD, {"of_table": table_id}).one_or_none()
+    head = locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)
     if proposal.version <= head.latest_version:
@@ -150,7 +157,7 @@ def record_published(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int
 ) -> Ratified | VersionTaken:
     """Ratified and published in one, by a file that is there already; under the lock of the table's row."""
-    head = connection.execute(LOCKED_HEAD, {"of_table": table_id}).one_or_none()
+    head = locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)
     if proposal.version <= head.latest_version:
@@ -261,8 +268,8 @@ def insert_commit(
 ) -> None:
     """Advance the table and write the commit with the next feed position. The caller holds the table's row lock."""
     summary = proposal.summary
-    connection.execute(
-        _ADVANCE,
+    _ADVANCE.run(
+        connection,
         {
             "of_table": table_id,
             "new_version": proposal.version,
@@ -272,9 +279,9 @@ def insert_commit(
             "new_content_from": content_from,
         },
     )
-    position = connection.execute(_NEXT_POSITION).scalar_one()
+    position = _NEXT_POSITION.rows(connection, {})[0].position
     values = values_of(table_id, proposal, now_ms=now_ms)
-    connection.execute(_INSERT, values | {"position": position, "data_version": data_version})
+    _INSERT.run(connection, values | {"position": position, "data_version": data_version})
 
 
 def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int) -> dict[str, Any]:
@@ -363,7 +370,7 @@ def get_ratified_commits(
         "first": _FIRST_VERSION if start is None else start,
         "last": _LAST_VERSION if end is None else end,
     }
-    rows = connection.execute(_RATIFIED, parameters).all()
+    rows = _RATIFIED.rows(connection, parameters)
     if not rows:
         raise unknown_table(table_id)
     return ratified_commits(rows[0], rows)

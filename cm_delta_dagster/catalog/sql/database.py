@@ -35,7 +35,6 @@ _BUSY_TIMEOUT_S = 30
 _GIVE_UP_AFTER_S = 120
 _CONNECT_TIMEOUT_S = 10
 _SECRET_PARAMETERS = ("password", "sslpassword")
-_BEGIN = "cm_delta_begin"
 _TRANSIENT_SQLSTATES = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock not available
 _PERMISSION_SQLSTATES = frozenset({"42501", "25006"})  # insufficient privilege, read-only transaction
 _FULL = re.compile(r"too many (?:clients|connections)|remaining connection slots")  # A refused connection has no code.
@@ -151,6 +150,7 @@ class Database:
 
     def _transaction(self, engine: sa.Engine, statements: Callable[[sa.Connection], T]) -> T:
         with engine.connect() as connection:
+            self._begin(connection)
             result = statements(connection)
             try:
                 connection.commit()
@@ -164,6 +164,11 @@ class Database:
                 raise
             return result
 
+    def _begin(self, connection: sa.Connection) -> None:
+        """Of SQLite, which would else begin to write in the middle, when another may have been faster."""
+        if self._is_sqlite:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
     def _ready(self) -> tuple[sa.Engine, sa.Engine]:
         reader, writer = self._engine, self._writer
         if reader is not None and writer is not None:
@@ -173,9 +178,7 @@ class Database:
                 raise CatalogError(f"The catalog {self.shown_url} was closed; open it anew.")
             if self._engine is None or self._writer is None:
                 reader = self._create_engine()
-                writer = reader.execution_options(
-                    **({_BEGIN: "BEGIN IMMEDIATE"} if self._is_sqlite else {"isolation_level": "READ COMMITTED"})
-                )
+                writer = reader if self._is_sqlite else reader.execution_options(isolation_level="READ COMMITTED")
                 try:
                     self._migrate(reader, writer)
                 except BaseException:
@@ -191,6 +194,7 @@ class Database:
             if self._if_missing is IfMissing.REFUSE and not migrate.has_catalog(connection):
                 raise self._missing()
         with writer.connect() as connection:
+            self._begin(connection)
             migrate.upgrade(connection, url=self.shown_url)
             connection.commit()
 
@@ -319,12 +323,6 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
-
-    @sa.event.listens_for(engine, "begin")
-    def _begin(connection: sa.Connection) -> None:
-        begin = connection.get_execution_options().get(_BEGIN)
-        if begin is not None:
-            connection.exec_driver_sql(begin)
 
     return engine
 

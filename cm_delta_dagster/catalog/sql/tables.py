@@ -175,7 +175,7 @@ def set_definition(
     connection: sa.Connection, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol
 ) -> bool:
     """Under the lock of the table's row, so that no commit comes between the comparison of versions and the change."""
-    head = connection.execute(commits.LOCKED_HEAD, {"of_table": table_id}).one_or_none()
+    head = commits.locked_head(connection, table_id)
     if head is None:
         raise commits.unknown_table(table_id)
     if head.latest_version != version:

@@ -1,0 +1,106 @@
+"""Statements that go to the driver past SQLAlchemy: the same answers, and SQLAlchemy's errors."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.sql.prepared import Prepared
+
+_TABLE = sa.table("t", sa.column("id", sa.BigInteger), sa.column("data", sa.LargeBinary))
+_READ = Prepared(
+    sa.select(_TABLE.c.id, _TABLE.c.data, sa.literal("x").label("text"))
+    .where(_TABLE.c.id < 3, _TABLE.c.id >= sa.bindparam("first"))
+    .order_by(_TABLE.c.id)
+)
+_WRITE = Prepared(sa.insert(_TABLE).values(id=sa.bindparam("new_id"), data=sa.bindparam("new_data")))
+_NEXT = Prepared(sa.update(_TABLE).where(_TABLE.c.id == 1).values(id=_TABLE.c.id + 1).returning(_TABLE.c.id))
+
+
+def engine_of(url: str) -> sa.Engine:
+    return sa.create_engine(url, connect_args={"isolation_level": None} if url.startswith("sqlite") else {})
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def engine(request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
+    """With a table of two columns; each statement stands for itself."""
+    engine = engine_of(request.getfixturevalue(f"{request.param}_url").replace("/made/on/demand", ""))
+    alone = engine.execution_options(isolation_level="AUTOCOMMIT")
+    with alone.connect() as connection:
+        binary = "BLOB" if request.param == "sqlite" else "BYTEA"
+        connection.exec_driver_sql(f"CREATE TABLE t (id BIGINT PRIMARY KEY, data {binary})")
+    yield alone
+    engine.dispose()
+
+
+def test_rows_have_their_columns_as_attributes_and_values_of_their_own(engine: sa.Engine) -> None:
+    """CM-C1: what is written and read is what SQLAlchemy would write and read."""
+    with engine.connect() as connection:
+        for number in (1, 2, 3):
+            _WRITE.run(connection, {"new_id": number, "new_data": bytes([number, 0, 255])})
+        found = _READ.rows(connection, {"first": 2})
+        assert [(row.id, row.data, row.text) for row in found] == [(2, b"\x02\x00\xff", "x")]
+        assert [tuple(row) for row in found] == [
+            tuple(row) for row in connection.execute(_READ._statement, {"first": 2})
+        ]
+        connection.exec_driver_sql("DELETE FROM t WHERE id = 2")
+        assert [row.id for row in _NEXT.rows(connection, {})] == [2]
+        assert _NEXT.rows(connection, {}) == []
+
+
+def test_an_error_is_one_of_sqlalchemy_and_leaves_nothing_behind(engine: sa.Engine) -> None:
+    """CM-C15."""
+    with engine.connect() as connection:
+        _WRITE.run(connection, {"new_id": 1, "new_data": b""})
+        with pytest.raises(sa.exc.IntegrityError):
+            _WRITE.run(connection, {"new_id": 1, "new_data": b""})
+        connection.exec_driver_sql("DROP TABLE t")
+        with pytest.raises((sa.exc.OperationalError, sa.exc.ProgrammingError)):
+            _READ.rows(connection, {"first": 0})
+
+
+@pytest.mark.postgres
+def test_within_a_transaction_of_postgresql_the_first_error_is_the_one_that_is_told(postgres_url: str) -> None:
+    """CM-C15: after it the server takes no other statement, so that asking again would hide it."""
+    engine = engine_of(postgres_url)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (id BIGINT PRIMARY KEY, data BYTEA)")
+        _WRITE.run(connection, {"new_id": 1, "new_data": b""})
+        with pytest.raises(sa.exc.IntegrityError, match="duplicate key"):
+            _WRITE.run(connection, {"new_id": 1, "new_data": b""})
+    engine.dispose()
+
+
+@pytest.mark.postgres
+def test_a_lost_connection_is_told_apart_from_other_errors(postgres_url: str, postgres_server: str) -> None:
+    """CM-C15: whoever asked may then ask again on another connection."""
+    engine = engine_of(postgres_url).execution_options(isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        own = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        with engine.connect() as other:
+            other.exec_driver_sql(f"SELECT pg_terminate_backend({own}, 10000)")
+        with pytest.raises(sa.exc.OperationalError) as caught:
+            _READ.rows(connection, {"first": 0})
+        assert caught.value.connection_invalidated
+    engine.dispose()
+
+
+def test_a_statement_does_not_outlive_the_transaction_that_it_belongs_to(tmp_path: Path) -> None:
+    """CM-C1: SQLite takes a whole transaction back for some errors; what follows must not be committed alone."""
+    engine = engine_of(f"sqlite:///{tmp_path}/catalog.db")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (id BIGINT, data BLOB)")
+        connection.exec_driver_sql(
+            "CREATE TRIGGER gone BEFORE INSERT ON t WHEN new.id = 2 BEGIN SELECT RAISE(ROLLBACK, 'all of it'); END"
+        )
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        _WRITE.run(connection, {"new_id": 1, "new_data": b""})
+        driver = connection.connection.dbapi_connection
+        assert isinstance(driver, sqlite3.Connection) and driver.in_transaction
+        with pytest.raises(sa.exc.OperationalError, match="all of it"):
+            _WRITE.run(connection, {"new_id": 2, "new_data": b""})
+        assert not driver.in_transaction
+        assert connection.exec_driver_sql("SELECT count(*) FROM t").scalar_one() == 0
+    engine.dispose()
