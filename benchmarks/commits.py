@@ -26,7 +26,7 @@ from cm_delta_dagster.protocol.actions import AddFile
 from cm_delta_dagster.storage.local_store import local_path
 
 CROWD = 8
-COMMITS_EACH = 20
+COMMITS_EACH = 60
 APPENDERS, ROWS_EACH = 4, 25
 MODES = ("staged", "inline", "put_if_absent")
 SCHEMA = pa.schema([("id", pa.int64()), ("label", pa.string())])

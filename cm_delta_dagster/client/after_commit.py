@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 _UNHURRIED = 4
 """What no reader waits for waits so many times longer: checksums, checkpoints, and the word of what is published."""
 
-_MOST_INTERVALS = 5
+_MOST_INTERVALS = 10
 """A checkpoint that is due is left to the next one, if that is due already, but not for longer than so many."""
 
 _PUBLICATION_TRIES = 20
@@ -84,12 +84,14 @@ class AfterCommit:
         mode: CommitMode,
         outcome: Ratified,
         winners: Mapping[int, RatifiedCommit],
+        in_a_crowd: bool,
     ) -> Snapshot:
         """Publish what is pending up to ``snapshot`` or see to it, and arrange the rest; the snapshot as it stands then.
 
         Args:
             own: ``data``, parsed.
             winners: commits before it by version, as far as the catalog has told of them meanwhile.
+            in_a_crowd: whether other writers were met lately.
         """
         try:
             published = self._publish(snapshot, data, mode, outcome, winners)
@@ -100,7 +102,7 @@ class AfterCommit:
         current = replace(snapshot, published_version=max(min(published, snapshot.version), snapshot.published_version))
         self._remember(current)
         try:
-            self._arrange(current, own)
+            self._arrange(current, own, in_a_crowd)
         except Exception:  # A client being closed, an unreadable property: the commit is ratified all the same.
             _log.warning(
                 "No checksum or checkpoint of version %d of %s", current.version, current.identifier, exc_info=True
@@ -140,12 +142,12 @@ class AfterCommit:
         self._remember(snapshot)
         try:
             own = action_json.decode_commit(data, version=0)
-            self._sum_soon(snapshot, own)
+            self._sum_soon(snapshot, own, False)
         except Exception:  # A client being closed: the table exists all the same.
             _log.warning("No checksum of version 0 of %s", snapshot.identifier, exc_info=True)
 
-    def _arrange(self, current: Snapshot, own: CommitActions) -> None:
-        self._sum_soon(current, own)
+    def _arrange(self, current: Snapshot, own: CommitActions, in_a_crowd: bool) -> None:
+        self._sum_soon(current, own, in_a_crowd)
         with self._lock:
             self._newest = max(self._newest, current.version)
         if current.version % current.properties.checkpoint_interval:
@@ -158,8 +160,8 @@ class AfterCommit:
             self._due = current
         self._unhurried("Checkpoint", current, self._write_due_checkpoint)
 
-    def _sum_soon(self, current: Snapshot, own: CommitActions) -> None:
-        self._checksums.want(current, own)
+    def _sum_soon(self, current: Snapshot, own: CommitActions, in_a_crowd: bool) -> None:
+        self._checksums.want(current, own, in_a_crowd=in_a_crowd and self._delay_seconds > 0)
         self._unhurried("Checksum", current, self._write_checksums)
 
     def _unhurried(self, kind: str, current: Snapshot, work: Callable[[], None]) -> None:

@@ -132,6 +132,11 @@ class TableCommitter:
                 race.base = replace(race.base, commit_policy=outcome.policy)
         raise self._exceeded(transaction, race.base, race.winners)
 
+    @property
+    def _is_in_a_crowd(self) -> bool:
+        """Whether other writers were met a moment ago."""
+        return time.monotonic() < self._takes_turns_until
+
     def _met_others(self) -> None:
         self._own_version = -1
         self._takes_turns_until = time.monotonic() + _TURNS_FOR_SECONDS
@@ -145,7 +150,7 @@ class TableCommitter:
         seconds = self._settings.turn_seconds * 0.5 ** min(self._waits_in_vain, _HALVINGS)
         # All writers wait for a switch, and not in a row.
         switching = base.commit_policy.kind is CommitPolicyKind.SWITCHING
-        if seconds <= 0 or switching or time.monotonic() >= self._takes_turns_until:
+        if seconds <= 0 or switching or not self._is_in_a_crowd:
             yield False
             return
         with self._catalog.turn(base.table_id, seconds=seconds) as ones_turn:
@@ -439,7 +444,13 @@ class TableCommitter:
         own = action_json.decode_commit(staged.data, version=staged.version)
         snapshot = advance(base, (own,), published_version=min(outcome.published_version, staged.version))
         snapshot = self._after_commit.ratified(
-            snapshot, own, data=staged.data, mode=staged.proposal.mode, outcome=outcome, winners=race.told
+            snapshot,
+            own,
+            data=staged.data,
+            mode=staged.proposal.mode,
+            outcome=outcome,
+            winners=race.told,
+            in_a_crowd=self._is_in_a_crowd,
         )
         return Committed(
             version=staged.version,

@@ -15,9 +15,13 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.log_reader import read_checksum
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogUnavailableError
 from cm_delta_dagster.operations.commit_mode import set_commit_policy
 from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.protocol.checksum import build_checksum
 from cm_delta_dagster.storage.stores import Stores
 from tests.operations.lake import Lake, broken_storage
 
@@ -30,6 +34,8 @@ import os, signal, sys, threading
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.log_reader import read_checksum
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.commit_mode import set_commit_policy
 from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.protocol.actions import AddFile
@@ -157,6 +163,71 @@ def test_checksums_wait_for_the_catalog_that_has_to_permit_them(lake: Lake) -> N
     assert sum(name.endswith(".crc") for name in lake.files(table)) == 5
 
 
+def crcs(lake: Lake, table: Table) -> list[int]:
+    return sorted(int(Path(name).stem) for name in lake.files(table) if name.endswith(".crc"))
+
+
+def test_a_writer_in_a_crowd_leaves_out_checksums_that_its_next_one_makes_superfluous(tmp_path: Path) -> None:
+    """CRC-7, CRC-8: and those that it writes follow from what came along, its own and others' commits."""
+    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    table = lake.new_table()
+    other = lake.reopened().table("main.test.t")
+    stale = lake.append(table).snapshot
+    lake.client.wait_for_background()
+    for _ in range(3):
+        lake.append(other)
+        transaction = table.start_transaction(stale, operation="WRITE")
+        transaction.add_files(
+            [AddFile(path=f"{stale.version}", partition_values={"day": None}, size=7, modification_time=1)]
+        )
+        stale = transaction.commit().snapshot
+    lake.store.calls.clear()
+    lake.client.wait_for_background()
+    assert crcs(lake, table) == [0, 1, 7]
+    assert not [name for method, name in lake.store.calls if method == "read" and str(name).endswith(".crc")]
+    assert read_checksum(lake.memory, table.location, 7) == build_checksum(
+        stale.state,
+        txn_id=lake.sql_catalog.feed(after=7, limit=1)[0].summary.txn_id,
+        in_commit_timestamp=stale.timestamp_ms,
+    )
+    lake.client.close()
+
+
+def test_a_writer_alone_writes_the_checksum_of_every_commit(tmp_path: Path) -> None:
+    """CRC-8"""
+    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    table = lake.new_table()
+    for _ in range(5):
+        lake.append(table)
+    lake.client.wait_for_background()
+    assert crcs(lake, table) == [0, 1, 2, 3, 4, 5]
+    lake.client.close()
+
+
+def checkpoints(lake: Lake, table: Table) -> list[int]:
+    return sorted({int(Path(name).name[:20]) for name in lake.files(table) if ".checkpoint." in name})
+
+
+def test_of_checkpoints_in_a_hurry_the_newest_is_written_and_not_more_than_ten_are_left_out(tmp_path: Path) -> None:
+    """CKPT-15: the next one is due at once, at this writer or at another."""
+    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    table = lake.new_table(properties={"delta.checkpointInterval": "2"})
+    for _ in range(9):
+        lake.append(table)
+    lake.client.wait_for_background()
+    assert checkpoints(lake, table) == [8]
+    other = lake.reopened().table("main.test.t")
+    for ahead in (12, 40):
+        while lake.append(table).version % 2:
+            pass
+        while lake.append(other).version < ahead:  # Which are left to the other, who waits as long as this one.
+            pass
+        table.snapshot()
+        lake.client.wait_for_background()
+    assert checkpoints(lake, table) == [8]
+    lake.client.close()
+
+
 @pytest.mark.parametrize("mode", ["staged", "inline"])
 def test_a_close_tries_once_and_leaves_the_rest_to_whoever_comes_next(
     lake: Lake, mode: str, caplog: pytest.LogCaptureFixture
@@ -269,6 +340,8 @@ import atexit, sys
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.log_reader import read_checksum
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.operations.commit_mode import set_commit_policy
 from cm_delta_dagster.operations.create import create_table

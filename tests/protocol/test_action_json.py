@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.action_json import (
     check_commit,
     decode_commit,
     decode_commit_info,
+    decode_commits,
     encode_action,
     encode_commit,
 )
@@ -153,6 +154,37 @@ def test_the_parser_for_large_commits_agrees_with_the_one_for_small(
     random.shuffle(lines)
     data = "\n".join(lines).encode()
     assert _comparable(action_json._decode_large(data, version=1)) == _comparable(decode_commit(data, version=1))
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(_ADD | _REMOVE, max_size=4, unique_by=lambda file: (type(file), file.path)), max_size=5))
+def test_commits_that_are_parsed_together_are_what_each_is_alone(commits: list[list[AddFile | RemoveFile]]) -> None:
+    """LOG-3, LOG-6."""
+    contents = [
+        (version, encode_commit([CommitInfo(txn_id=str(version)), *files])) for version, files in enumerate(commits)
+    ]
+    together = decode_commits(contents)
+    alone = [decode_commit(data, version=version) for version, data in contents]
+    assert [commit.version for commit in together] == list(range(len(commits)))
+    assert [_comparable(commit) for commit in together] == [_comparable(commit) for commit in alone]
+    assert [commit.has_data_change for commit in together] == [commit.has_data_change for commit in alone]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"{",
+        b'{"add":{"path":5}}',
+        b'{"add":{"path":"x","size":"much"}}',
+        b'{"remove":{"path":"x","deletionVector":{"storageType":"u"}}}',
+        b'{"txn":{"appId":"a"}}',
+    ],
+)
+def test_of_commits_that_are_parsed_together_the_broken_one_is_named(bad: bytes) -> None:
+    """LOG-6, CM-R9."""
+    good = encode_commit([CommitInfo(txn_id="t"), AddFile(path="a", partition_values={}, size=1, modification_time=1)])
+    with pytest.raises(CorruptLogError, match="ersion 6 "):
+        decode_commits([(5, good), (6, bad), (7, good)])
 
 
 def test_a_really_large_commit_keeps_texts_that_look_like_dates() -> None:

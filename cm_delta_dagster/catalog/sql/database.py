@@ -98,7 +98,9 @@ class Database:
             if self._closed:
                 return nullcontext(False)  # What wants to commit is told soon enough.
             if self._turns is None:
-                self._turns = AdvisoryTurns(_postgresql_engine(self._url, size=1, overflow=1, wait_seconds=seconds))
+                self._turns = AdvisoryTurns(
+                    _postgresql_engine(self._url, "READ COMMITTED", size=1, overflow=1, wait_seconds=seconds)
+                )
             return self._turns.turn(table_id, seconds=seconds)
 
     def close(self) -> None:
@@ -327,11 +329,18 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def _postgresql_engine(url: sa.URL, *, size: int = 5, overflow: int = 15, wait_seconds: float = 30) -> sa.Engine:
+def _postgresql_engine(
+    url: sa.URL,
+    isolation_level: sa.engine.interfaces.IsolationLevel = "AUTOCOMMIT",
+    *,
+    size: int = 5,
+    overflow: int = 15,
+    wait_seconds: float = 30,
+) -> sa.Engine:
     arguments: dict[str, Any] = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
     engine = sa.create_engine(
         url,
-        isolation_level="AUTOCOMMIT",
+        isolation_level=isolation_level,
         pool_size=size,
         max_overflow=overflow,
         pool_timeout=wait_seconds,

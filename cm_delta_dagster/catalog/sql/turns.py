@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,14 @@ class AdvisoryTurns:
     """The same on one PostgreSQL database.
 
     Args:
-        engine: of connections that nobody needs to take a turn's commit: else those who wait could keep the holder waiting. They
-            are made only while fewer than half of those that the server allows are taken, and not kept for long.
+        engine: of connections, READ COMMITTED, that nobody needs to commit: else those who wait could keep the holder waiting.
+            They are made only while fewer than half of those that the server allows are taken, and not kept for long.
     """
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self._rests_until = 0.0
+        self._errors = (sa.exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error)
         sa.event.listen(engine, "connect", _spare_connection)
 
     @contextmanager
@@ -74,30 +75,42 @@ class AdvisoryTurns:
         """
         limits = {"lock_timeout": seconds, "idle_in_transaction_session_timeout": silent_seconds}
         set_limits = "".join(f"SET LOCAL {name} = {max(1, int(value * 1000))}; " for name, value in limits.items())
-        with ExitStack() as held:
-            yield self._had(held, f"{set_limits}SELECT pg_advisory_xact_lock({_number(table_id)})")
-
-    def _had(self, held: ExitStack, wait: str) -> bool:
-        if time.monotonic() < self._rests_until:
-            return False
+        connection = self._had(f"{set_limits}SELECT pg_advisory_xact_lock({_number(table_id)})")
         try:
-            connection = self.engine.execution_options(isolation_level="READ COMMITTED").connect()
+            yield connection is not None
+        finally:
+            if connection is not None:
+                self._end(connection)
+
+    def _had(self, wait: str) -> sa.PoolProxiedConnection | None:
+        """A connection in a transaction that has the turn."""
+        if time.monotonic() < self._rests_until:
+            return None
+        try:
+            connection = self.engine.raw_connection()
         except (
             sa.exc.TimeoutError
         ):  # Other threads of this process wait with all the connections that there are for it.
-            return False
-        except sa.exc.SQLAlchemyError as error:
+            return None
+        except self._errors as error:
             _log.debug("No connection to wait for a turn with: %s", error)
             self._rests_until = time.monotonic() + _REST_SECONDS
-            return False
-        held.callback(_end, connection)
+            return None
         try:
-            connection.exec_driver_sql(wait)
-        except sa.exc.SQLAlchemyError as error:
+            connection.dbapi_connection.execute(wait)  # type: ignore[union-attr]  # It has one; all drivers have this call.
+        except self._errors as error:
             _log.debug("No turn was had: %s", error)
-            held.close()  # Others of this process may be waiting for the connection.
-            return False
-        return True
+            self._end(connection)  # Others of this process may be waiting for it.
+            return None
+        return connection
+
+    def _end(self, connection: sa.PoolProxiedConnection) -> None:
+        driver: Any = connection.dbapi_connection
+        with suppress(*self._errors):  # A connection that is gone has given the turn back.
+            driver.rollback()
+        if driver.closed:
+            connection.invalidate()
+        connection.close()
 
 
 class _Crowded(sa.exc.SQLAlchemyError):
@@ -116,13 +129,6 @@ def _spare_connection(connection: Any, _record: Any) -> None:
     except BaseException:
         connection.close()
         raise
-
-
-def _end(connection: sa.Connection) -> None:
-    with suppress(sa.exc.SQLAlchemyError):  # A connection that is gone has given the turn back.
-        connection.rollback()
-    with suppress(sa.exc.SQLAlchemyError):
-        connection.close()
 
 
 def _number(table_id: str) -> int:

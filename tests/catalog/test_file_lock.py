@@ -1,0 +1,128 @@
+"""Locks on files: what the contract of turns does not show, threads and children."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cm_delta_dagster.catalog.sql.file_lock import file_lock
+
+_SPAWN = multiprocessing.get_context("spawn")
+_FORK = multiprocessing.get_context("fork")
+
+
+def _hold(path: Path, sender: Any) -> None:
+    with file_lock(path, seconds=30) as held:
+        sender.send(held)
+        signal.pause()
+
+
+def waiting_threads() -> int:
+    return sum(thread.name == "cm-delta-turn" for thread in threading.enumerate())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_waits_in_vain_do_not_pile_up_threads(tmp_path: Path) -> None:
+    """OCC-15: whoever holds the lock may stand still for hours, and others go on without it."""
+    path = tmp_path / "locks" / "1.lock"
+    receiver, sender = _SPAWN.Pipe(duplex=False)
+    holder = _SPAWN.Process(target=_hold, args=(path, sender))
+    holder.start()
+    assert receiver.poll(60) and receiver.recv()
+    before = waiting_threads()
+    for _ in range(20):
+        with file_lock(path, seconds=0.001) as held:
+            assert not held
+    assert waiting_threads() == before + 1
+    holder.kill()
+    holder.join()
+    until(lambda: waiting_threads() == before)
+    with file_lock(path, seconds=0) as held:
+        assert held
+
+
+def test_who_comes_while_a_wait_in_vain_goes_on_is_the_one_who_gets_the_lock(tmp_path: Path) -> None:
+    """OCC-15"""
+    path = tmp_path / "1.lock"
+    with file_lock(path, seconds=0) as first:
+        with file_lock(path, seconds=0.001) as second:
+            assert (first, second) == (True, False)
+        done: list[bool] = []
+
+        def wait() -> None:
+            with file_lock(path, seconds=30) as held:
+                done.append(held)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.05)
+        assert not done
+    waiting.join(60)
+    assert done == [True]
+
+
+def _killed_with_a_child(path: Path, sender: Any) -> None:
+    with file_lock(path, seconds=30) as held:
+        child = _FORK.Process(target=signal.pause)
+        child.start()
+        sender.send((held, child.pid))
+        signal.pause()
+
+
+def test_a_forked_child_does_not_hold_on_to_the_lock_of_a_killed_parent(tmp_path: Path) -> None:
+    """OCC-15, CM-C15"""
+    path = tmp_path / "1.lock"
+    receiver, sender = _SPAWN.Pipe(duplex=False)
+    parent = _SPAWN.Process(target=_killed_with_a_child, args=(path, sender))
+    parent.start()
+    assert receiver.poll(60)
+    held, child = receiver.recv()
+    assert held
+    parent.kill()
+    parent.join()
+    try:
+        os.kill(child, 0)  # It is still there.
+        with file_lock(path, seconds=30) as mine:
+            assert mine
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def _in_child(path: Path, sender: Any) -> None:
+    with file_lock(path, seconds=0.01) as early, file_lock(path.with_name("2.lock"), seconds=0) as other:
+        sender.send((early, other))
+
+
+def test_a_child_that_is_forked_within_the_block_begins_anew(tmp_path: Path) -> None:
+    """OCC-15: neither has it the lock, nor does it wait with the threads of its parent."""
+    path = tmp_path / "1.lock"
+    receiver, sender = _FORK.Pipe(duplex=False)
+    with file_lock(path, seconds=0) as held:
+        with file_lock(path, seconds=0.001):
+            pass
+        assert held
+        child = _FORK.Process(target=_in_child, args=(path, sender))
+        child.start()
+        assert receiver.poll(60)
+        assert receiver.recv() == (False, True)
+        child.join()
+        assert child.exitcode == 0
+        with file_lock(path, seconds=0) as again:
+            assert not again
+
+
+def test_without_a_directory_to_write_to_there_is_no_lock_and_no_error(tmp_path: Path) -> None:
+    """OCC-15: a lock is advice."""
+    (tmp_path / "file").write_text("")
+    with file_lock(tmp_path / "file" / "1.lock", seconds=1) as held:
+        assert not held
