@@ -241,7 +241,9 @@ class SqlCatalog:
 
     def set_published_version(self, table_id: str, version: int) -> None:
         """Raises InvalidArgumentError above the latest version, TableNotFoundError."""
-        self._database.write(lambda connection: commits.set_published_version(connection, table_id, version))
+        # Twice is as good as once, and what is forgotten a moment later harms nobody: PostgreSQL needs no transaction for it.
+        run = self._database.read if self._database.commits_at_once else self._database.write
+        run(lambda connection: commits.set_published_version(connection, table_id, version))
 
     def set_maintenance_rule(self, rule: MaintenanceRule) -> None:
         """Create or replace. Raises InvalidArgumentError for a malformed scope."""
