@@ -24,6 +24,7 @@ from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.operations.purge import DROPPED_RETENTION_MS, plan_purge
 from cm_delta_dagster.operations.purge import purge as apply_purge
 from cm_delta_dagster.operations.rename import rename_table
+from cm_delta_dagster.operations.sizes import size_text
 from cm_delta_dagster.operations.unclaimed import unclaimed_files
 from cm_delta_dagster.operations.undrop import undrop_table
 from cm_delta_dagster.storage.stores import Stores
@@ -104,10 +105,10 @@ def tables(context: click.Context, scope: str) -> None:
 
 @main.command()
 @click.argument("name")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Newest commits to show.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="How many to show.")
 @click.pass_context
 def commits(context: click.Context, name: str, limit: int) -> None:
-    """List the newest commits of the table NAME (catalog.schema.table), oldest first."""
+    """List the newest commits of the table NAME (catalog.schema.table), newest first."""
     with _catalog(context) as catalog:
         identifier = TableIdentifier.parse(name)
         entry = catalog.load_table(identifier)
@@ -115,7 +116,7 @@ def commits(context: click.Context, name: str, limit: int) -> None:
             (item for item in _feed_of(catalog, identifier) if item.table_id == entry.table_id), maxlen=limit
         )
         click.echo("VERSION  RATIFIED              STATE      DATA  OPERATION")
-        for item in newest:
+        for item in reversed(newest):
             state = "published" if item.version <= entry.ratified.published_version else "ratified"
             data = "yes" if item.summary.data_change else "no"
             click.echo(f"{item.version:>7}  {_time(item.ratified_ms)}  {state:<9}  {data:<4}  {item.summary.operation}")
@@ -190,13 +191,13 @@ def purge(context: click.Context, scope: str, warehouse: str, days: float, apply
         for found, verdict in [(one, "delete") for one in plan.candidates] + [(one, "denied") for one in plan.denied]:
             click.echo(
                 f"{verdict}  {found.table.identifier}  {found.table.state} {_time(found.table.since_ms)}  "
-                f"{found.num_files} files, {found.num_bytes} bytes  {found.table.location}"
+                f"{found.num_files} files, {size_text(found.num_bytes)}  {found.table.location}"
             )
         if not apply_it:
             click.echo(f"{len(plan.candidates)} tables would be purged; nothing was deleted. --apply does it.")
             return
         result = apply_purge(client, plan)
-    click.echo(f"Purged {len(result.purged)} tables: {result.num_files} files, {result.num_bytes} bytes.")
+    click.echo(f"Purged {len(result.purged)} tables: {result.num_files} files, {size_text(result.num_bytes)}.")
 
 
 @main.command()
@@ -208,7 +209,8 @@ def unclaimed(context: click.Context, warehouse: str) -> None:
         found = unclaimed_files(client, warehouse=warehouse)
     for one in found:
         click.echo(
-            f"{one.location}  {one.num_files} files, {one.num_bytes} bytes  last written {_time(one.last_written_ms)}"
+            f"{one.location}  {one.num_files} files, {size_text(one.num_bytes)}  "
+            f"last written {_time(one.last_written_ms)}"
         )
     click.echo(f"{len(found)} locations belong to no table of this catalog.")
 

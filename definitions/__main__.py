@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,12 +48,25 @@ concurrency:
 """
 """Runs that one sensor launches queue, so that two of them never overwrite the same table at once."""
 
+COMPACTED = ("main.nyc.flights", "main.nyc.flights_enriched")
+"""Tables with several files a day, which maintenance joins."""
+
+_COLUMNS = 120
 _STARTED = time.monotonic()
 
 
-def say(text: str = "") -> None:
-    """One line of progress, with the time since the start."""
-    print(f"[{time.monotonic() - _STARTED:6.1f} s] {text}" if text else "", flush=True)
+def say(text: str) -> None:
+    """Progress, with the time since the start; what is longer than a line is continued below, further in."""
+    clock = f"[{time.monotonic() - _STARTED:6.1f} s] "
+    for line in folded(text, width=_COLUMNS - len(clock)):
+        print(clock + line, flush=True)
+        clock = " " * len(clock)
+
+
+def folded(text: str, *, width: int = _COLUMNS) -> list[str]:
+    """``text`` in lines of at most ``width`` columns, all but the first further in; words are not torn apart."""
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    return textwrap.wrap(text, width=width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 @contextmanager
@@ -60,7 +74,7 @@ def step(title: str) -> Iterator[None]:
     started = time.monotonic()
     say(f"{title} ...")
     yield
-    say(f"{title}: done in {time.monotonic() - started:.1f} s")
+    say(f"    done in {time.monotonic() - started:.1f} s")
 
 
 class Demo:
@@ -72,7 +86,6 @@ class Demo:
         self.definitions = load_definitions()
         self.cursor: str | None = None
         self.follow_cursor: Any = None
-        self.decisions: list[tuple[str, str, str, str]] = []
 
     def materialize(self, *keys: str, days: tuple[str, str] | None = None) -> None:
         """Materialize assets of the demo; ``days`` makes one run, and one commit a table, of that range."""
@@ -124,15 +137,15 @@ class Demo:
             self.materialize("flights_enriched", days=(first, last))
 
     def hand_over(self) -> None:
-        """Give the sensor's place in the feed to the daemon, so that it goes on where this run has stopped."""
+        """Let the sensor of the daemon go on where this run has stopped, instead of telling every commit again."""
         root = Path(__file__).parents[1]
         for command in (["cursor", commit_sensor.name, "--set", self.cursor or ""], ["start", commit_sensor.name]):
             arguments = [sys.executable, "-m", "dagster", "sensor", *command, "-w", str(root / "workspace.yaml")]
             done = subprocess.run(arguments, cwd=root, capture_output=True, text=True)
             if done.returncode:
-                say(f"    the daemon will look at every commit again: {done.stderr.strip().splitlines()[-1:]}")
+                say(f"    that failed, so it begins with the first commit: {done.stderr.strip().splitlines()[-1:]}")
                 return
-        say("    the daemon goes on from here")
+        say("    it is switched on, and begins after the last commit that is reported above")
 
     def maintain(self, table: str, **actions: str) -> None:
         """One run of a table's maintenance job; tasks that are not named are skipped."""
@@ -144,17 +157,13 @@ class Demo:
             observation = record.asset_observation
             if observation is not None:
                 facts = {name: value.value for name, value in observation.metadata.items()}
-                outcome = (
-                    table,
-                    str(facts["cm_delta/operation"]),
-                    str(facts["cm_delta/outcome"]),
-                    str(facts["cm_delta/result"]),
+                say(
+                    f"    {facts['cm_delta/operation']} of {table}: {facts['cm_delta/outcome']}. {facts['cm_delta/result']}"
                 )
-                self.decisions.append(outcome)
-                say(f"    {outcome[1]} of {table}: {outcome[2]}. {outcome[3]}")
 
     def files(self) -> dict[str, int]:
-        return {table: self.lake.table(table).snapshot().num_files for table in MAINTAINED}
+        """Number of files of each table that is compacted."""
+        return {table: self.lake.table(table).snapshot().num_files for table in COMPACTED}
 
 
 def ranges(days: Iterable[str | None]) -> list[tuple[str, str]]:
@@ -235,7 +244,7 @@ def maintain(demo: Demo) -> tuple[dict[str, int], dict[str, int]]:
         )
     with step("The sensor sees it as an observation: nothing downstream runs, since no row changed"):
         demo.tick()
-    with step("The daemon of dg dev is told how far the sensor has come"):
+    with step("The sensor is handed over to dg dev, which is to repeat nothing that was reported here"):
         demo.hand_over()
     return before, demo.files()
 
@@ -257,12 +266,9 @@ def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
             )
         )
     print(f"\n{table_of(rows, ('table', 'rows', 'version', 'data version', 'published', 'files'))}\n")
-    print(
-        table_of(
-            [(table, before[table], after[table]) for table in MAINTAINED], ("compaction", "files before", "after")
-        )
-    )
-    print(f"\n{table_of(demo.decisions, ('table', 'task', 'outcome', 'what the catalog and the task said'))}\n")
+    compacted = [(table, before[table], after[table]) for table in COMPACTED]
+    print(f"{table_of(compacted, ('compacted', 'files before', 'after'))}\n")
+    print("\n".join(folded(about_weather(demo))) + "\n")
     right = True
     for name, expected in raw.items():
         found = demo.lake.table(f"main.nyc.{name}").to_df().count()
@@ -273,8 +279,20 @@ def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
             f"{'ok ' if found == wanted else 'BAD'} main.nyc.{name}: {found:,} rows; the raw file has {expected:,}{extra}"
         )
     right &= check_joined(demo)
-    print(f"\nTables and catalog are in {home()}. To look around: DAGSTER_HOME={os.environ['DAGSTER_HOME']} dg dev")
+    print(f"\nTables and catalog are in {home()}. To look around:")
+    print(f"    DAGSTER_HOME={os.environ['DAGSTER_HOME']} dg dev")
     return right
+
+
+def about_weather(demo: Demo) -> str:
+    """Why the table has fewer files than the year has days, and is not compacted."""
+    table = demo.lake.table("main.nyc.weather")
+    present = {str(day) for day in table.to_arrow(["date"])["date"].unique().to_pylist()}
+    missing = [day for day in DAYS.get_partition_keys() if day not in present]
+    return (
+        f"main.nyc.weather is not compacted: its {table.snapshot().num_files:,} files hold one day each, and the raw file "
+        f"has no line for {' and '.join(missing)}."
+    )
 
 
 def check_joined(demo: Demo) -> bool:

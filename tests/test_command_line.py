@@ -111,12 +111,14 @@ def test_kinds_are_shown_as_the_policy_shows_them_and_taken_in_any_case(url: str
         assert "DATA_CLEANUP" in run(url, "policy", command, "main", kind).stdout
 
 
-def test_the_newest_commits_are_listed_with_their_state(url: str) -> None:
+def test_commits_are_listed_newest_first_with_their_state(url: str) -> None:
     lines = run(url, "commits", str(NAME), "--limit", "2").output.splitlines()
     assert [line.split() for line in lines[1:]] == [
-        ["1", "2023-11-14T22:13:20Z", "published", "yes", "WRITE"],
         ["2", "2023-11-14T22:13:20Z", "ratified", "yes", "WRITE"],
+        ["1", "2023-11-14T22:13:20Z", "published", "yes", "WRITE"],
     ]
+    everything = run(url, "commits", str(NAME)).output.splitlines()
+    assert [line.split()[0] for line in everything[1:]] == ["2", "1", "0"]
 
 
 def test_policy_is_set_shown_and_reset(url: str) -> None:

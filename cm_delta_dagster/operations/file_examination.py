@@ -6,6 +6,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, ObjectNotFoundError
 from cm_delta_dagster.operations.clean_staged_commits import plan_clean_staged_commits
 from cm_delta_dagster.operations.findings import Finding, Problem, Severity
+from cm_delta_dagster.operations.sizes import size_text
 from cm_delta_dagster.operations.vacuum import plan_vacuum, vector_files
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.path_encoding import file_keys, normalise_location
@@ -68,14 +69,14 @@ def leftovers(table: Table) -> Iterable[Finding]:
             severity=Severity.NOTE,
             problem=Problem.ORPHANED_FILES,
             where=table.location,
-            message=f"{orphans.num_files} files ({orphans.num_bytes} bytes) are needed by no version within the retention; "
-            "vacuum deletes them.",
+            message=f"{orphans.num_files} files ({size_text(orphans.num_bytes)}) are needed by no version within the "
+            "retention; vacuum deletes them.",
         )
     if staged.num_files:
         yield Finding(
             severity=Severity.NOTE,
             problem=Problem.STAGED_LEFTOVERS,
             where=log_files.staged_commits_directory(table.location),
-            message=f"{staged.num_files} staged commits ({staged.num_bytes} bytes) are needed by nobody; "
+            message=f"{staged.num_files} staged commits ({size_text(staged.num_bytes)}) are needed by nobody; "
             "clean_staged_commits deletes them.",
         )

@@ -31,7 +31,8 @@ from cm_delta_dagster.operations.clean_log import clean_log, plan_clean_log
 from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits, plan_clean_staged_commits
 from cm_delta_dagster.operations.optimize import optimize, plan_optimize
 from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.operations.vacuum import plan_vacuum, vacuum
+from cm_delta_dagster.operations.sizes import size_text, span_text
+from cm_delta_dagster.operations.vacuum import VacuumPlan, VacuumResult, plan_vacuum, vacuum
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.runs import RUN_ID_TAG, STEP_KEY_TAG
 from cm_delta_dagster.protocol import last_checkpoint, log_files
@@ -193,7 +194,7 @@ def due_tasks(table: Table, policy: MaintenancePolicy) -> tuple[DueTask, ...]:
         # The listing is what counts: checkpoints forget tombstones, and vacuumed files still have theirs.
         removal = plan_vacuum(table, retention_ms=policy.retention_ms)
         if removal.num_files and removal.num_bytes >= policy.tombstone_bytes:
-            reason = f"{removal.num_files} files ({removal.num_bytes} bytes) are past their retention"
+            reason = f"{removal.num_files} files ({size_text(removal.num_bytes)}) are past their retention"
             due(MaintenanceTask.VACUUM, reason, f"{removal.num_files}:{removal.num_bytes}")
     rounds = snapshot.version // policy.commits_between_log_cleanups
     if rounds:
@@ -262,7 +263,8 @@ def _plan(table: Table, task: MaintenanceTask, policy: MaintenancePolicy) -> Tas
             return _planned(f"would become {compaction.num_bins}", paths, num_bytes=compaction.num_bytes)
         case MaintenanceTask.VACUUM:
             removal = plan_vacuum(table, retention_ms=policy.retention_ms)
-            return _planned("would be deleted", removal.paths, num_bytes=removal.num_bytes)
+            report = _planned("would be deleted", removal.paths, num_bytes=removal.num_bytes)
+            return replace(report, text=report.text + _why_none_goes(removal))
         case MaintenanceTask.CLEAN_LOG:
             log = plan_clean_log(table)
             names = [*log.log_names, *log.staged_names, *log.sidecar_names]
@@ -273,7 +275,7 @@ def _plan(table: Table, task: MaintenanceTask, policy: MaintenancePolicy) -> Tas
 
 
 def _planned(verb: str, names: Sequence[str], *, num_bytes: int | None = None) -> TaskReport:
-    size = "" if num_bytes is None else f" ({num_bytes} bytes)"
+    size = f" ({size_text(num_bytes)})" if num_bytes else ""
     metadata: dict[str, Any] = {"cm_delta/num_files": len(names)}
     if num_bytes is not None:
         metadata["cm_delta/num_bytes"] = num_bytes
@@ -324,7 +326,9 @@ def _run(
                 conflict_retries=compacted.retries,
             )
         case MaintenanceTask.VACUUM:
-            return _deleted(vacuum(table, retention_ms=policy.retention_ms), "data files")
+            vacuumed = vacuum(table, retention_ms=policy.retention_ms)
+            report = _deleted(vacuumed, "data files")
+            return replace(report, text=report.text + _why_none_goes(vacuumed))
         case MaintenanceTask.CLEAN_LOG:
             return _deleted(clean_log(table), "files of the log")
         case MaintenanceTask.CLEAN_STAGED_COMMITS:
@@ -332,8 +336,17 @@ def _run(
 
 
 def _deleted(result: Any, what: str) -> TaskReport:
-    text = f"Deleted {result.num_files} {what} ({result.num_bytes} bytes)."
+    size = f" ({size_text(result.num_bytes)})" if result.num_bytes else ""
+    text = f"Deleted {result.num_files} {what}{size}."
     return _done(result.num_files, text, num_files=result.num_files, num_bytes=result.num_bytes)
+
+
+def _why_none_goes(found: VacuumPlan | VacuumResult) -> str:
+    """What explains a vacuum that deletes nothing, e.g. right after a compaction; empty if it deletes something."""
+    if found.num_files:
+        return ""
+    kept = span_text(found.retention_ms)
+    return f" Files written or removed within the last {kept} are kept, for time travel and for queries that run."
 
 
 def _done(amount: int, text: str, **entries: int) -> TaskReport:

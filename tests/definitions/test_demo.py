@@ -36,10 +36,17 @@ def test_the_year_of_flights_ends_in_tables_that_equal_the_raw_files(tmp_path: P
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert "ok  main.nyc.flights: 336,777 rows; the raw file has 336,776 + 1 late flight" in result.stdout
     assert "BAD" not in result.stdout
-    outcomes = re.findall(r"^main\.nyc\.flights +(\w+) +(\w+) ", result.stdout, flags=re.MULTILINE)
+    outcomes = re.findall(
+        r"^\[ *[\d.]+ s\]     (\w+) of main\.nyc\.flights: (\w+)\. ", result.stdout, flags=re.MULTILINE
+    )
     assert ("compact", "denied") in outcomes
     assert ("compact", "planned") in outcomes
     assert ("compact", "done") in outcomes
+    assert len(outcomes) == len(set(outcomes)), "each result is told once"
+    told = " ".join(result.stdout.split())
+    assert "Files written or removed within the last 7 days are kept" in told
+    assert "its 364 files hold one day each, and the raw file has no line for 2013-12-31" in told
+    assert [line for line in result.stdout.splitlines() if len(line) > 120 and str(tmp_path) not in line] == []
     again = run_python("-m", "definitions", home=tmp_path)
     assert again.returncode == 2
     assert "--fresh" in again.stderr

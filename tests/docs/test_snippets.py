@@ -1,13 +1,16 @@
 """The documents keep their word: every Python block runs, every link leads somewhere.
 
-The blocks of one document share a namespace and a temporary working directory, as if they were typed one after the
-other. What they take for granted (a frame, a file) is the prelude below. Whatever a block defines for Dagster is used
-once: assets are materialised, jobs executed, sensors and schedules evaluated. Lines of shell blocks that begin with
-``cm-delta`` run too.
+The blocks of one document share a namespace, empty at first, and a temporary working directory, as if they were typed
+one after the other: what an example needs is on its page. Blocks of CSV and TOML are files of the name that the page
+gives just before them. Whatever a block defines for Dagster is used once: assets are materialised, jobs executed,
+sensors and schedules evaluated. Lines of shell blocks that begin with ``cm-delta`` run too.
 """
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from cm_delta_dagster import __version__, connect
 from cm_delta_dagster.command_line import main
 from cm_delta_dagster.orchestration.write_contract import READ_KEYS, WRITE_KEYS
 
@@ -25,50 +29,8 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")))
 ASSETS = "docs/assets.md"
 
-_FRAMES = """
-_orders = "order_id int, customer string, amount double, day date"
-_rows = [(1, "acme", 250.0, "2024-05-01"), (2, "blue", 20.0, "2024-05-01"), (3, "acme", 120.0, "2024-05-02")]
-
-
-def _frame(rows):
-    from datetime import date
-
-    return session.createDataFrame([(*row[:3], date.fromisoformat(row[3])) for row in rows], _orders).coalesce(1)
-
-
-frame = _frame(_rows)
-corrections = _frame([(2, "blue", 25.0, "2024-05-01"), (4, "cyan", 70.0, "2024-05-02")])
-one_day = _frame([(1, "acme", 240.0, "2024-05-01"), (5, "dawn", 15.0, "2024-05-01")])
-"""
-
-_CSV = """
-from pathlib import Path
-
-_lines = ["order_id,customer,amount,day", *(",".join(str(value) for value in row) for row in _rows)]
-Path("orders.csv").write_text("\\n".join(_lines) + "\\n")
-"""
-
-_OLD_TABLE = """
-import deltalake
-import pyarrow
-
-_properties = {"delta.enableChangeDataFeed": "true"}
-_ids = [pyarrow.table({"order_id": pyarrow.array(ids, pyarrow.int32())}) for ids in ([1, 2], [3])]
-deltalake.write_deltalake("old_table", _ids[0], configuration=_properties)
-deltalake.write_deltalake("old_table", _ids[1], mode="append")
-"""
-
-PRELUDES = {
-    "README.md": _FRAMES + _CSV,
-    "docs/library.md": _FRAMES + "frame_with_channel = frame.selectExpr('*', \"'web' AS channel\")\n",
-    ASSETS: _FRAMES + _CSV,
-    "docs/maintenance.md": _FRAMES,
-    "docs/protocol.md": _FRAMES,
-    "docs/reading.md": _FRAMES + _OLD_TABLE,
-}
-"""What the blocks of a document find besides the Spark session ``session``."""
-
-_BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(python|bash|csv|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE_NAME = re.compile(r"`([\w./]+\.(?:py|csv|toml))`[^`]*:\n\n\Z")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -89,11 +51,14 @@ class Reader:
         text = (ROOT / self.document).read_text()
         for block in _BLOCK.finditer(text):
             line = text.count("\n", 0, block.start()) + 1
-            if block[1] == "bash":
-                self._shell(block[2])
-            else:
-                self._python(block[2], line=line)
-                self._use_definitions()
+            match block[1]:
+                case "bash":
+                    self._shell(block[2])
+                case "python":
+                    self._python(block[2], line=line)
+                    self._use_definitions()
+                case _:
+                    Path(_file_name(text, block)).write_text(block[2])
 
     def _python(self, code: str, *, line: int) -> None:
         # Empty lines in front, so that a traceback shows the line of the document.
@@ -143,6 +108,12 @@ class Reader:
         return dict(self.namespace.get("resources") or self.namespace["defs"].resources)
 
 
+def _file_name(text: str, block: re.Match[str]) -> str:
+    found = _FILE_NAME.search(text[: block.start()])
+    assert found, f"the page does not say which file this is: {block[2][:60]!r}"
+    return found[1]
+
+
 def _flat(values: Any) -> Iterator[object]:
     for value in values:
         if isinstance(value, dg.Definitions):
@@ -180,7 +151,6 @@ def working_directory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def reader_of(
-    spark: SparkSession,
     working_directory: Path,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
@@ -188,8 +158,7 @@ def reader_of(
     dagster_home = tmp_path_factory.mktemp("dagster")
 
     def reader(document: str) -> Reader:
-        namespace: dict[str, Any] = {"__name__": f"snippets of {document}", "session": spark}
-        exec(PRELUDES.get(document, ""), namespace)
+        namespace: dict[str, Any] = {"__name__": f"snippets of {document}"}
         return Reader(document=document, namespace=namespace, monkeypatch=monkeypatch, instance=instance)
 
     with dg.instance_for_test(temp_dir=str(dagster_home)) as instance:
@@ -216,6 +185,19 @@ def test_the_reference_of_assets_runs_and_names_every_key_of_an_event(
     assert sorted(key for key in ours if f"`{key}`" not in text) == []
 
 
+def test_the_first_asset_of_the_readme_is_a_project_that_dg_runs(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    (tmp_path / "shop" / "defs").mkdir(parents=True)
+    for block in _BLOCK.finditer(text, text.index("## A first asset"), text.index("Without Dagster,")):
+        (tmp_path / _file_name(text, block)).write_text(block[2])
+    command = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()", "launch", "--assets", "*"]
+    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    with connect(f"sqlite:///{tmp_path}/catalog.db") as lake:
+        assert lake.table("main.sales.orders").count_rows() == 3
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_relative_link_leads_to_a_file(document: str) -> None:
     path = ROOT / document
@@ -237,3 +219,9 @@ def test_the_reference_of_assets_names_every_metadata_key() -> None:
     text = (ROOT / ASSETS).read_text()
     missing = [key for key in sorted(WRITE_KEYS | READ_KEYS) if f"`{key}`" not in text]
     assert missing == []
+
+
+def test_the_newest_release_of_the_changelog_is_the_version_of_the_package() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    assert re.fullmatch(rf"\[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d", headings[1])

@@ -108,6 +108,21 @@ def test_a_plan_shows_the_files_and_deletes_nothing(catalog, instance):
     assert table.store.stat(stray).size == 7
 
 
+def test_a_vacuum_that_finds_nothing_says_how_long_files_are_kept(catalog, instance):
+    table = make_table(catalog.client, NAME)
+    commit(table)
+    table.store.write(f"{table.location}/stray.parquet", b"x" * 7)
+    allow(catalog, MaintenanceKind.DATA_CLEANUP)
+    kept = "Files written or removed within the last 7 days are kept, for time travel and for queries that run."
+    for action, outcome, text in (
+        ("plan", "planned", f"0 files would be deleted. {kept} It is permitted."),
+        ("run", "nothing_to_do", f"Deleted 0 data files. {kept}"),
+    ):
+        run_job(policy_of(), catalog, instance, vacuum=action)
+        seen = observations(instance)[-1]
+        assert (seen["cm_delta/outcome"], seen["cm_delta/result"]) == (outcome, text)
+
+
 def test_checkpoint_and_publish_run_without_spark(catalog, instance):
     table = make_table(catalog.client, NAME)
     for _ in range(3):
