@@ -204,7 +204,7 @@ class AfterCommit:
                 publish_one(self._store, snapshot.location, version=snapshot.version, data=data)
                 self._reached(snapshot.version)
                 return snapshot.version
-            pending = [winners[version] for version in range(known + 1, snapshot.version) if version in winners]
+            pending = [_from_its_file(winners[v]) for v in range(known + 1, snapshot.version) if v in winners]
             if len(pending) < snapshot.version - 1 - known:
                 return self._publish_pending(snapshot.table_id, snapshot.location, {snapshot.version: data})
             publish_commits(self._store, location=snapshot.location, commits=pending, reached=self._reached)
@@ -311,3 +311,8 @@ class AfterCommit:
         if published >= snapshot.version:
             current = replace(snapshot, published_version=snapshot.version)
             write_checkpoint(self._store, current, now_ms=self.now_ms())
+
+
+def _from_its_file(commit: RatifiedCommit) -> RatifiedCommit:
+    """What is published of a staged commit is its file, and not a copy of that."""
+    return commit if commit.mode is CommitMode.INLINE else replace(commit, content=None)

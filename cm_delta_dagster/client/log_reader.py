@@ -66,15 +66,20 @@ class LoadedState:
 
 def ratified_source(location: str, commit: RatifiedCommit) -> RatifiedSource:
     """Where the ratified content of ``commit`` is: in the catalog's answer, or in its staged file."""
-    if commit.content is not None and (commit.mode is CommitMode.INLINE or _is_copy(commit, commit.content)):
+    if commit.content is not None and commit.mode is CommitMode.INLINE:
         return InlineCommit(version=commit.version, content=commit.content)
-    return staged_source(location, commit)
+    file = staged_source(location, commit)
+    if commit.content is not None and _is_copy(commit, commit.content):
+        return InlineCommit(version=commit.version, content=commit.content, file=file)
+    return file
 
 
-def kept_sources(kept: Sequence[RatifiedCommit]) -> dict[int, InlineCommit]:
+def kept_sources(location: str, kept: Sequence[RatifiedCommit]) -> dict[int, InlineCommit]:
     """Content of published commits by version, where it can be trusted; the published file says the same."""
     return {
-        commit.version: InlineCommit(version=commit.version, content=commit.content)
+        commit.version: InlineCommit(
+            version=commit.version, content=commit.content, file=published_source(location, commit.version)
+        )
         for commit in kept
         if commit.content is not None and _is_copy(commit, commit.content)
     }
@@ -118,7 +123,7 @@ def commit_sources(
     Args:
         kept: published commits with content, which saves the look into their files.
     """
-    sources: dict[int, CommitSource] = dict(kept_sources(kept))
+    sources: dict[int, CommitSource] = dict(kept_sources(location, kept))
     sources.update((commit.version, ratified_source(location, commit)) for commit in ratified)
     return tuple(sources.get(version) or published_source(location, version) for version in range(start, end + 1))
 
@@ -143,30 +148,36 @@ def read_source(store: Store, source: CommitSource) -> bytes:
 
 def decode_source(store: Store, source: CommitSource) -> CommitActions:
     """One commit or compaction, parsed. Raises ObjectNotFoundError, CorruptLogError; both name the file."""
-    return _decoded(read_source(store, source), source)
+    return _decoded(store, read_source(store, source), source)
 
 
-def _decoded(data: bytes, source: CommitSource) -> CommitActions:
-    if isinstance(source, InlineCommit):
-        return _decoded_together([(source.version, data)])[0]
+def _decoded(store: Store, data: bytes, source: CommitSource) -> CommitActions:
     try:
         return action_json.decode_commit(data, version=source.version)
     except CorruptLogError as error:
-        raise CorruptLogError(f"{source.location} cannot be read: {error}") from error
+        file = source.file if isinstance(source, InlineCommit) else source
+        if file is None:
+            raise CorruptLogError(f"The catalog's answer cannot be read: {error}") from error
+        if file is source:
+            raise CorruptLogError(f"{file.location} cannot be read: {error}") from error
+        _log.warning(
+            "The catalog's copy of version %d is damaged: %s %s is read.", source.version, error, file.location
+        )
+        return decode_source(store, file)
 
 
-def _decoded_together(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions, ...]:
+def _decoded_together(store: Store, sources: Sequence[InlineCommit]) -> tuple[CommitActions, ...]:
     try:
-        return action_json.decode_commits(contents)
-    except CorruptLogError as error:
-        raise CorruptLogError(f"The catalog's answer cannot be read: {error}") from error
+        return action_json.decode_commits([(source.version, source.content) for source in sources])
+    except CorruptLogError:
+        return tuple(decode_source(store, source) for source in sources)  # Which one is it?
 
 
 def read_commits(store: Store, sources: Sequence[CommitSource], *, threads: int) -> tuple[CommitActions, ...]:
     """Fetch and parse commits, in the order given. Raises ObjectNotFoundError naming the missing file."""
-    here = [(source.version, source.content) for source in sources if isinstance(source, InlineCommit)]
-    if len(here) == len(sources) and all(len(data) < action_json.LARGE_COMMIT_BYTES for _, data in here):
-        return _decoded_together(here)
+    here = [source for source in sources if isinstance(source, InlineCommit)]
+    if len(here) == len(sources) and all(len(source.content) < action_json.LARGE_COMMIT_BYTES for source in here):
+        return _decoded_together(store, here)
     if len(sources) <= 2 or _interpreter_ends():
         return tuple(decode_source(store, source) for source in sources)
     # Many may wait for the store at once. To have as many parse large commits would only cost memory, which each thread keeps.
@@ -178,8 +189,8 @@ def read_commits(store: Store, sources: Sequence[CommitSource], *, threads: int)
         def read_one(source: CommitSource) -> CommitActions:
             data = read_source(store, source)
             if len(data) < action_json.LARGE_COMMIT_BYTES:
-                return _decoded(data, source)
-            return parsers.submit(_decoded, data, source).result()
+                return _decoded(store, data, source)
+            return parsers.submit(_decoded, store, data, source).result()
 
         return tuple(readers.map(read_one, sources))
 
@@ -209,7 +220,7 @@ def load_state(
         ObjectNotFoundError: a file named by the catalog or seen in the listing has gone.
     """
     ratified_sources = tuple(ratified_source(location, commit) for commit in ratified if commit.version <= version)
-    contents = kept_sources(kept)
+    contents = kept_sources(location, kept)
     served = [
         *(contents[kept_version] for kept_version in sorted(contents) if kept_version <= version),
         *ratified_sources,

@@ -41,10 +41,15 @@ class StagedCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlineCommit:
-    """A ratified commit whose content came with the catalog's answer (CM-6)."""
+    """A ratified commit whose content came with the catalog's answer (CM-6).
+
+    Attributes:
+        file: where the content stands too, if it is a copy: that decides if the copy is damaged.
+    """
 
     version: int
     content: bytes
+    file: PublishedCommit | StagedCommit | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

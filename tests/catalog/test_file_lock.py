@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cm_delta_dagster.catalog.sql.file_lock import file_lock
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -69,6 +71,31 @@ def test_who_comes_while_a_wait_in_vain_goes_on_is_the_one_who_gets_the_lock(tmp
         assert not done
     waiting.join(60)
     assert done == [True]
+
+
+class _InterruptError(BaseException):
+    pass
+
+
+def test_an_interrupt_while_it_is_waited_for_leaves_nothing_behind(tmp_path: Path) -> None:
+    """OCC-15: a user's, or that of a run that is cancelled."""
+    path = tmp_path / "1.lock"
+
+    def interrupt(*_: object) -> None:
+        raise _InterruptError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with file_lock(path, seconds=0) as held:
+            assert held
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(_InterruptError), file_lock(path, seconds=30):
+                raise AssertionError("nobody gave it back")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    until(lambda: waiting_threads() == 0)
+    with file_lock(path, seconds=0) as held:
+        assert held
 
 
 def _killed_with_a_child(path: Path, sender: Any) -> None:

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.prepared import Prepared
+from cm_delta_dagster.catalog.sql.schema import FEED_COUNTER
+from cm_delta_dagster.errors import CatalogError
+from tests.contracts.catalog_contract import create, inline
 
 _TABLE = sa.table("t", sa.column("id", sa.BigInteger), sa.column("data", sa.LargeBinary))
 _READ = Prepared(
@@ -85,6 +89,32 @@ def test_a_lost_connection_is_told_apart_from_other_errors(postgres_url: str, po
             _READ.rows(connection, {"first": 0})
         assert caught.value.connection_invalidated
     engine.dispose()
+
+
+def test_an_error_in_the_midst_of_the_rows_is_one_of_sqlalchemy_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    """CM-C15: what cannot be decoded shows only when the rows are fetched."""
+    bad = sa.literal_column("CAST(x'ff' AS TEXT)").label("bad")
+    engine = engine_of(f"sqlite:///{tmp_path}/catalog.db")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (id BIGINT, data BLOB)")
+        connection.exec_driver_sql("INSERT INTO t VALUES (1, x'00')")
+        with pytest.raises(sa.exc.OperationalError, match="decode"):
+            Prepared(sa.select(bad).select_from(_TABLE)).rows(connection, {})
+        with pytest.raises(sa.exc.OperationalError, match="decode"):
+            Prepared(sa.update(_TABLE).values(id=_TABLE.c.id + 1).returning(bad)).rows(connection, {})
+        assert connection.exec_driver_sql("SELECT id FROM t").scalar_one() == 2
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_a_feed_without_its_counter_takes_no_commit(kind: str, request: pytest.FixtureRequest) -> None:
+    """CM-C1, CM-C12: nothing is acknowledged that the feed does not show."""
+    with SqlCatalog(request.getfixturevalue(f"{kind}_url"), warehouse="memory://warehouse") as catalog:
+        table = create(catalog).table_id
+        catalog._database.write(lambda connection: connection.execute(sa.delete(FEED_COUNTER)))
+        with pytest.raises(CatalogError, match="lost its counter"):
+            catalog.commit(table, inline(1))
+        assert catalog.get_ratified_commits(table).latest_version == 0
 
 
 def test_a_statement_does_not_outlive_the_transaction_that_it_belongs_to(tmp_path: Path) -> None:

@@ -201,13 +201,35 @@ def test_a_copy_that_is_not_the_commit_is_not_believed(connect: Connect, tmp_pat
     right = state_of(table.snapshot())
     texts = [record.content for record in catalog.accepted_commits(table.table_id, start=0, end=3)]
     engine = sa.create_engine(f"sqlite:///{tmp_path}/catalog.db", poolclass=sa.pool.NullPool)
-    for wrong in (b"", texts[3] + b" ", texts[2].replace(b"1.parquet", b"2.parquet")):
+    assert texts[3] is not None and texts[2] is not None
+    broken = (b"X" + texts[3][1:], texts[3][:-3] + b"X" + texts[3][-2:])  # In its first line, and in a later one.
+    for wrong in (b"", texts[3] + b" ", texts[2].replace(b"1.parquet", b"2.parquet"), *broken):
         with engine.begin() as connection:
             connection.execute(sa.update(COMMITS).where(COMMITS.c.version == 3).values(content=wrong))
         reader, store, _ = connect()
         assert state_of(reader.table(NAME).snapshot()) == right
         assert store.calls["read"] > 0
     assert [finding.problem.value for finding in doctor(table).findings] == ["copy_differs"]
+
+
+def test_a_winner_is_published_from_its_staged_file_and_not_from_the_copy(connect: Connect, tmp_path: Path) -> None:
+    """CM-P1: what was ratified is that file, byte for byte."""
+    winner, store, _ = connect(publish_delay_seconds=1000)
+    loser, _, _ = connect()
+    theirs, ours = made(winner), loser.table(NAME)
+    transaction = ours.start_transaction(ours.snapshot(), operation="WRITE")
+    append(theirs, "theirs.parquet")
+    published = f"{theirs.location}/_delta_log/{1:020d}.json"
+    staged = store.read(published)
+    store.delete(published)  # As if it had been killed before.
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/catalog.db", poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        altered = staged.replace(b'"size":1,', b'"size":2,')
+        assert altered != staged
+        connection.execute(sa.update(COMMITS).where(COMMITS.c.version == 1).values(content=altered))
+    add(ours, transaction, "ours.parquet")
+    assert transaction.commit().version == 2
+    assert store.read(published) == staged
 
 
 def test_a_rebase_reads_its_winners_from_the_answer(connect: Connect) -> None:

@@ -33,6 +33,7 @@ _ADVANCED = (
         TABLES.c.latest_version == _long("new_version") - 1,
         TABLES.c.latest_in_commit_timestamp < _long("new_timestamp"),
         TABLES.c.latest_version >= _long("mark"),
+        sa.exists(sa.select(FEED_COUNTER.c.counter_id)),
         *(sa.func.coalesce(TABLES.c.commit_policy, "") != policy for policy in _NOT_THROUGH_CATALOG),
     )
     .values(

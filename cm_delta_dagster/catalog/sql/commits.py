@@ -28,7 +28,7 @@ from cm_delta_dagster.catalog.sql import definitions
 from cm_delta_dagster.catalog.sql.policies import EFFECTIVE_POLICY
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, FEED_COUNTER, TABLES
-from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.errors import CatalogError, CommitRejectedError, InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.protocol import log_files
 
 COMMIT_COLUMNS = (
@@ -279,7 +279,9 @@ def insert_commit(
             "new_content_from": content_from,
         },
     )
-    position = _NEXT_POSITION.rows(connection, {})[0].position
+    position = next((row.position for row in _NEXT_POSITION.rows(connection, {})), None)
+    if position is None:
+        raise CatalogError("The catalog's feed has lost its counter; restore the database from a backup.")
     values = values_of(table_id, proposal, now_ms=now_ms)
     _INSERT.run(connection, values | {"position": position, "data_version": data_version})
 

@@ -29,12 +29,11 @@ def file_lock(path: Path, *, seconds: float) -> Iterator[bool]:
     Args:
         path: of the file, which is made, with its directory, if it is not there.
     """
-    file = _locked(path, seconds)
+    claim = _Claim(path)
     try:
-        yield file is not None
+        yield claim.is_granted_within(seconds)
     finally:
-        if file is not None:
-            file.release()
+        claim.give_up()
 
 
 class _LockFile:
@@ -75,7 +74,7 @@ class _Waiter:
         self.is_wanted = True
         self.is_over = False
         self.has_lock = False
-        threading.Thread(target=self._wait, name="cm-delta-turn", daemon=True).start()
+        self.thread = threading.Thread(target=self._wait, name="cm-delta-turn", daemon=True)
 
     def _wait(self) -> None:
         try:
@@ -92,33 +91,63 @@ class _Waiter:
             _CHANGED.notify_all()
 
 
-def _locked(path: Path, seconds: float) -> _LockFile | None:
-    if fcntl is None:
-        return None
-    until = time.monotonic() + seconds
-    try:
-        waiter = _taken_over(path)
-        if waiter is None:
-            file = _LockFile(path)
-            if file.lock(wait=False):
-                return file
-            try:
-                waiter = _Waiter(file)
-            except RuntimeError:  # There are no more threads to be had.
-                file.release()
-                return None
-    except OSError as error:
-        _log.debug("No lock of %s: %s", path, error)
-        return None
-    with _CHANGED:
-        while not waiter.is_over:
-            left = until - time.monotonic()
-            if left <= 0:
-                waiter.is_wanted = False
-                _LEFT.setdefault(path, []).append(waiter)
-                return None
-            _CHANGED.wait(left)
-        return waiter.file if waiter.has_lock else None
+class _Claim:
+    """What one block has of the lock: nothing, the lock, or a thread that waits for it.
+
+    It is noted before anything can go wrong, since an interrupt of the user's may come at any time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: _LockFile | None = None
+        self._waiter: _Waiter | None = None
+
+    def is_granted_within(self, seconds: float) -> bool:
+        """Wait so long at most; after that nothing is waited for any more."""
+        until = time.monotonic() + seconds
+        try:
+            granted = fcntl is not None and (self._is_granted_at_once() or self._is_granted_before(until))
+        except (OSError, RuntimeError) as error:  # Or there are no more threads to be had.
+            _log.debug("No lock of %s: %s", self._path, error)
+            granted = False
+        if not granted:
+            self.give_up()
+        return granted
+
+    def give_up(self) -> None:
+        """Have nothing of it any more."""
+        file, self._file = self._file, None
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            with _CHANGED:
+                if waiter.thread.is_alive() and not waiter.is_over:
+                    waiter.is_wanted = False
+                    _LEFT.setdefault(self._path, []).append(waiter)
+                    return
+                file = waiter.file
+        if file is not None:
+            file.release()
+
+    def _is_granted_at_once(self) -> bool:
+        self._waiter = _taken_over(self._path)
+        if self._waiter is not None:
+            return False
+        self._file = _LockFile(self._path)
+        if self._file.lock(wait=False):
+            return True
+        self._waiter, self._file = _Waiter(self._file), None
+        self._waiter.thread.start()
+        return False
+
+    def _is_granted_before(self, until: float) -> bool:
+        assert self._waiter is not None
+        with _CHANGED:
+            while not self._waiter.is_over:
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                _CHANGED.wait(left)
+            return self._waiter.has_lock
 
 
 def _taken_over(path: Path) -> _Waiter | None:

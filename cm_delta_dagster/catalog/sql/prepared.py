@@ -40,7 +40,11 @@ class Prepared:
         cursor = self._run(connection, parameters)
         if isinstance(cursor, sa.CursorResult):
             return cursor.all()
-        return [self._row._make(row) for row in cursor.fetchall()]
+        try:
+            return [self._row._make(row) for row in cursor.fetchall()]
+        except connection.dialect.loaded_dbapi.Error as error:
+            # It has had its effect, if it has one: it is not run again.
+            raise sa.exc.OperationalError(str(self._statement), None, error) from error
 
     def run(self, connection: sa.Connection, parameters: Mapping[str, Any]) -> None:
         """For a statement that answers nothing."""
