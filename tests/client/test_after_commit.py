@@ -16,6 +16,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.log_reader import read_checksum
+from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogUnavailableError
 from cm_delta_dagster.operations.commit_mode import set_commit_policy
@@ -35,6 +36,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.log_reader import read_checksum
+from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.commit_mode import set_commit_policy
 from cm_delta_dagster.operations.create import create_table
@@ -216,15 +218,30 @@ def test_of_checkpoints_in_a_hurry_the_newest_is_written_and_not_more_than_ten_a
         lake.append(table)
     lake.client.wait_for_background()
     assert checkpoints(lake, table) == [8]
-    other = lake.reopened().table("main.test.t")
-    for ahead in (12, 40):
-        while lake.append(table).version % 2:
+    second = DeltaClient(
+        lake.catalog,
+        stores=Stores(stores={"memory": lake.store}),
+        settings=ClientSettings(publish_delay_seconds=1000),
+        now_ms=lake.clock,
+    )
+    other = second.table("main.test.t")
+
+    def both_up_to(one: int, another: int) -> None:
+        """The first writer makes version ``one`` after the other has made those before, and the other goes on."""
+        while lake.append(other).version < one - 1:
             pass
-        while lake.append(other).version < ahead:  # Which are left to the other, who waits as long as this one.
+        assert lake.append(table).version == one
+        while lake.append(other).version < another:
             pass
         table.snapshot()
         lake.client.wait_for_background()
+
+    both_up_to(12, 14)
     assert checkpoints(lake, table) == [8]
+    both_up_to(30, 32)
+    assert checkpoints(lake, table) == [8, 30]
+    second.close()
+    assert checkpoints(lake, table) == [8, 30, 32]
     lake.client.close()
 
 
@@ -279,7 +296,8 @@ def test_the_pauses_between_tries_grow_and_the_tries_end(caplog: pytest.LogCaptu
     time.sleep(1)
     background.close()
     assert len(work.at) == 5
-    levels = [record.levelname for record in caplog.records]
+    said = [record for record in caplog.records if record.getMessage().startswith("publication ")]  # Not other tests'.
+    levels = [record.levelname for record in said]
     assert levels == ["WARNING", "INFO", "INFO", "INFO", "WARNING"]
 
 
@@ -341,6 +359,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.log_reader import read_checksum
+from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.operations.commit_mode import set_commit_policy
