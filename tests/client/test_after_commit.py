@@ -185,7 +185,8 @@ def test_a_writer_in_a_crowd_leaves_out_checksums_that_its_next_one_makes_superf
         stale = transaction.commit().snapshot
     lake.store.calls.clear()
     lake.client.wait_for_background()
-    assert crcs(lake, table) == [0, 1, 7]
+    # A machine so slow that a second passes between two of its commits makes a lonely writer of it, who leaves out nothing.
+    assert {0, 1, 7} <= set(crcs(lake, table)) <= {0, 1, 3, 5, 7}
     assert not [name for method, name in lake.store.calls if method == "read" and str(name).endswith(".crc")]
     assert read_checksum(lake.memory, table.location, 7) == build_checksum(
         stale.state,
