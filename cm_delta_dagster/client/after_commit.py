@@ -19,8 +19,9 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import Ratified, RatifiedCommit
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.background import BackgroundWork, guarded, renewed_after_fork
-from cm_delta_dagster.client.checkpointer import hinted_version, write_checkpoint
+from cm_delta_dagster.client.checkpointer import write_checkpoint
 from cm_delta_dagster.client.checksums import Checksums
+from cm_delta_dagster.client.log_reader import hinted_version
 from cm_delta_dagster.client.publisher import publish_commits, publish_one
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import TableNotFoundError
@@ -296,7 +297,6 @@ class AfterCommit:
     def _is_left_to_others(self, snapshot: Snapshot) -> bool:
         """Whether a newer checkpoint is there, or is due at whoever made a later commit and enough are there for now."""
         made = hinted_version(self._store, snapshot.location)
-        made = -1 if made is None else made
         interval = snapshot.properties.checkpoint_interval
         with self._lock:
             is_followed = self._newest >= snapshot.version + interval

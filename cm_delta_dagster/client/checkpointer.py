@@ -7,7 +7,7 @@ that never lets a reader see a half-made one: sidecars, then the checkpoint, the
 import uuid
 from dataclasses import dataclass
 
-from cm_delta_dagster.client.log_reader import published_source
+from cm_delta_dagster.client.log_reader import hinted_version, published_source
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, UnpublishedVersionError
 from cm_delta_dagster.protocol import checkpoints, checksum, last_checkpoint, log_files
@@ -76,22 +76,8 @@ def _require_published(store: Store, snapshot: Snapshot) -> None:
         ) from error
 
 
-def hinted_version(store: Store, location: str) -> int | None:
-    """The version to which ``_last_checkpoint`` points, if there is one that can be understood."""
-    try:
-        hint = last_checkpoint.decode(store.read(_hint_location(location)))
-    except ObjectNotFoundError:
-        return None
-    return None if hint is None else hint.version
-
-
-def _hint_location(location: str) -> str:
-    return f"{log_files.log_directory(location)}/{log_files.LAST_CHECKPOINT_FILE_NAME}"
-
-
 def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) -> None:
-    current = hinted_version(store, snapshot.location)
-    if current is not None and current > written.version:
+    if hinted_version(store, snapshot.location) > written.version:
         return  # The hint is never moved back to an older checkpoint (LASTCP-2).
     hint = last_checkpoint.LastCheckpoint(
         version=written.version,
@@ -99,7 +85,8 @@ def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) ->
         size_in_bytes=written.size_bytes,
         num_of_add_files=snapshot.num_files,
     )
-    store.write(_hint_location(snapshot.location), last_checkpoint.encode(hint))
+    location = f"{log_files.log_directory(snapshot.location)}/{log_files.LAST_CHECKPOINT_FILE_NAME}"
+    store.write(location, last_checkpoint.encode(hint))
 
 
 def write_checksum(store: Store, location: str, version: int, value: VersionChecksum) -> None:

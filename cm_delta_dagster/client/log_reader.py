@@ -320,6 +320,12 @@ def read_hint(store: Store, directory: str) -> LastCheckpoint | None:
         return None
 
 
+def hinted_version(store: Store, location: str) -> int:
+    """Version of the newest checkpoint of the table at ``location`` according to its hint; -1 without a usable one."""
+    hint = read_hint(store, log_files.log_directory(location))
+    return -1 if hint is None else hint.version
+
+
 def _listing_start(store: Store, directory: str, version: int) -> str:
     """First name to list: that of the hinted checkpoint, or "" without a usable hint (LASTCP-3, LASTCP-4)."""
     hint = read_hint(store, directory)

@@ -18,13 +18,13 @@ from pydantic import Field
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.context import CommitContext
+from cm_delta_dagster.client.log_reader import hinted_version
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CmDeltaError,
     InvalidArgumentError,
     MaintenanceInProgressError,
     MaintenanceNotPermittedError,
-    ObjectNotFoundError,
 )
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.clean_log import clean_log, plan_clean_log
@@ -35,7 +35,7 @@ from cm_delta_dagster.operations.sizes import size_text, span_text
 from cm_delta_dagster.operations.vacuum import VacuumPlan, VacuumResult, plan_vacuum, vacuum
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.runs import RUN_ID_TAG, STEP_KEY_TAG
-from cm_delta_dagster.protocol import last_checkpoint, log_files
+from cm_delta_dagster.protocol import log_files
 
 POOL_PREFIX = "cm_delta/"
 STATE_TAG_PREFIX = "cm_delta_maintenance/"
@@ -182,7 +182,7 @@ def due_tasks(table: Table, policy: MaintenancePolicy) -> tuple[DueTask, ...]:
     unpublished = snapshot.version - snapshot.published_version
     if unpublished >= policy.unpublished_commits:
         due(MaintenanceTask.PUBLISH, f"{unpublished} commits are not published", snapshot.published_version)
-    checkpointed = _last_checkpoint_version(table)
+    checkpointed = hinted_version(table.store, table.location)
     behind = snapshot.version - checkpointed
     if behind >= policy.commits_since_checkpoint:
         due(MaintenanceTask.CHECKPOINT, f"{behind} commits since the last checkpoint", checkpointed)
@@ -497,13 +497,3 @@ def _was_started(instance: dg.DagsterInstance, item: DueTask) -> bool:
     # Dagster drops a repeated run key of a schedule only within one tick.
     runs = instance.get_runs(dg.RunsFilter(tags={f"{STATE_TAG_PREFIX}{item.task.value}": item.state}))
     return any(not run.is_finished or run.is_success for run in runs)
-
-
-def _last_checkpoint_version(table: Table) -> int:
-    """Version of the newest checkpoint according to ``_last_checkpoint``; -1 if there is none."""
-    location = f"{log_files.log_directory(table.location)}/{log_files.LAST_CHECKPOINT_FILE_NAME}"
-    try:
-        found = last_checkpoint.decode(table.store.read(location))
-    except ObjectNotFoundError:
-        return -1
-    return -1 if found is None else found.version

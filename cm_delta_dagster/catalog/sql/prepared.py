@@ -33,7 +33,7 @@ class Prepared:
         self._statement = statement
         self._compiled: dict[str, _Compiled] = {}
         names = [str(column.key) for column in statement.exported_columns]
-        self._row: Any = namedtuple("Row", names)  # type: ignore[misc]  # As SQLAlchemy's rows.
+        self._row: Any = namedtuple("Row", names)  # type: ignore[misc]  # Mypy wants literal names.
 
     def rows(self, connection: sa.Connection, parameters: Mapping[str, Any]) -> Sequence[Any]:
         """What it selects or returns: the columns are attributes of the rows."""

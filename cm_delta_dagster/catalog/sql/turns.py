@@ -88,10 +88,8 @@ class AdvisoryTurns:
             return None
         try:
             connection = self.engine.raw_connection()
-        except (
-            sa.exc.TimeoutError
-        ):  # Other threads of this process wait with all the connections that there are for it.
-            return None
+        except sa.exc.TimeoutError:
+            return None  # Other threads of this process wait with all the connections that there are for it.
         except self._errors as error:
             _log.debug("No connection to wait for a turn with: %s", error)
             self._rests_until = time.monotonic() + _REST_SECONDS
