@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.catalog.sql.commits import COMMIT_COLUMNS, ratified_commit, unknown_table
-from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, TABLES
+from cm_delta_dagster.catalog.sql.schema import COMMITS, IS_ACTIVE, TABLES
 
 _ACCEPTED = (
     sa.select(*COMMIT_COLUMNS)
@@ -21,10 +21,10 @@ _ACCEPTED = (
             ),
         )
     )
-    .where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
+    .where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
     .order_by(COMMITS.c.version)
 )
-_KNOWN = sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
+_KNOWN = sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
 
 
 def accepted_commits(connection: sa.Connection, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:

@@ -11,7 +11,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKin
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified
 from cm_delta_dagster.catalog.sql import commits
 from cm_delta_dagster.catalog.sql.prepared import Prepared
-from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, FEED_COUNTER, TABLES
+from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IS_ACTIVE, TABLES
 
 _NOT_THROUGH_CATALOG = [
     str(CommitPolicy(kind=kind)) for kind in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)
@@ -29,7 +29,7 @@ _ADVANCED = (
     .where(
         TABLES.c.table_id == sa.bindparam("of_table"),
         _BEFORE.c.table_id == TABLES.c.table_id,
-        TABLES.c.state == ACTIVE,
+        IS_ACTIVE,
         TABLES.c.latest_version == _long("new_version") - 1,
         TABLES.c.latest_in_commit_timestamp < _long("new_timestamp"),
         TABLES.c.latest_version >= _long("mark"),

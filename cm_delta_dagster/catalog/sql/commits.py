@@ -27,7 +27,7 @@ from cm_delta_dagster.catalog.ratification import (
 from cm_delta_dagster.catalog.sql import definitions
 from cm_delta_dagster.catalog.sql.policies import EFFECTIVE_POLICY
 from cm_delta_dagster.catalog.sql.prepared import Prepared
-from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMITS, FEED_COUNTER, TABLES
+from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IS_ACTIVE, TABLES
 from cm_delta_dagster.errors import CatalogError, CommitRejectedError, InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.protocol import log_files
 
@@ -42,7 +42,7 @@ COMMIT_COLUMNS = (
     COMMITS.c.content,
 )
 
-_THE_TABLE = sa.and_(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
+_THE_TABLE = sa.and_(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
 _HEAD_COLUMNS = (
     TABLES.c.latest_version,
     TABLES.c.published_version,

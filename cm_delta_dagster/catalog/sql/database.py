@@ -31,6 +31,7 @@ from cm_delta_dagster.errors import (
 
 T = TypeVar("T")
 
+_BEGIN = "BEGIN IMMEDIATE"
 _BUSY_TIMEOUT_S = 30
 _GIVE_UP_AFTER_S = 120
 _CONNECT_TIMEOUT_S = 10
@@ -168,8 +169,14 @@ class Database:
 
     def _begin(self, connection: sa.Connection) -> None:
         """Of SQLite, which would else begin to write in the middle, when another may have been faster."""
-        if self._is_sqlite:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if not self._is_sqlite:
+            return
+        connection.begin()
+        driver: Any = connection.connection.dbapi_connection
+        try:
+            driver.execute(_BEGIN)
+        except connection.dialect.loaded_dbapi.Error as error:
+            raise sa.exc.OperationalError(_BEGIN, None, error) from error
 
     def _ready(self) -> tuple[sa.Engine, sa.Engine]:
         reader, writer = self._engine, self._writer

@@ -14,7 +14,7 @@ from cm_delta_dagster.catalog.maintenance import (
     MaintenanceRule,
 )
 from cm_delta_dagster.catalog.sql.commits import unknown_table
-from cm_delta_dagster.catalog.sql.schema import ACTIVE, MAINTENANCE_CLAIMS, MAINTENANCE_RULES, TABLES
+from cm_delta_dagster.catalog.sql.schema import IS_ACTIVE, MAINTENANCE_CLAIMS, MAINTENANCE_RULES, TABLES
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -24,9 +24,7 @@ _DECIDING = _RULES.where(
     MAINTENANCE_RULES.c.scope.in_(sa.bindparam("scopes", expanding=True)),
 )
 _LOCKED_TABLE = (
-    sa.select(TABLES.c.table_id)
-    .where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
-    .with_for_update()
+    sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE).with_for_update()
 )
 _NAME_NOW = sa.select(TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name).where(
     TABLES.c.table_id == sa.bindparam("of_table")

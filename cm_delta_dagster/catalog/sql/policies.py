@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
-from cm_delta_dagster.catalog.sql.schema import ACTIVE, COMMIT_POLICIES, COMMITS, TABLES
+from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, TABLES
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 
@@ -38,7 +38,7 @@ EFFECTIVE_POLICY = sa.func.coalesce(
 
 _LOCKED = (
     sa.select(TABLES.c.commit_policy, TABLES.c.barrier_after, TABLES.c.latest_version, TABLES.c.published_version)
-    .where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
+    .where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
     .with_for_update()
 )
 _ADOPT = (
@@ -87,7 +87,7 @@ def remove_rule(connection: sa.Connection, scope: str) -> None:
 def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
     """Rules of catalogs, schemas and tables, by scope."""
     own = sa.select(TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name, TABLES.c.commit_policy).where(
-        TABLES.c.state == ACTIVE, TABLES.c.commit_policy.is_not(None)
+        IS_ACTIVE, TABLES.c.commit_policy.is_not(None)
     )
     found = {row.scope: row.policy for row in connection.execute(sa.select(COMMIT_POLICIES))}
     for row in connection.execute(own):

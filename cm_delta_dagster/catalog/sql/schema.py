@@ -42,6 +42,9 @@ TABLES = sa.Table(
 content in ``COMMITS``, and none below has. ``etag`` counts the changes of name and definition.
 """
 
+IS_ACTIVE = TABLES.c.state == sa.literal_column(f"'{ACTIVE}'")
+"""Written out: were it a parameter, SQLite would plan each statement anew each time, since an index depends on it."""
+
 DEFINITIONS = sa.Table(
     "cm_delta_definitions",
     METADATA,
@@ -62,8 +65,8 @@ sa.Index(
     TABLES.c.schema_name,
     TABLES.c.table_name,
     unique=True,
-    sqlite_where=TABLES.c.state == sa.literal_column("'active'"),
-    postgresql_where=TABLES.c.state == sa.literal_column("'active'"),
+    sqlite_where=IS_ACTIVE,
+    postgresql_where=IS_ACTIVE,
 )
 
 COMMITS = sa.Table(

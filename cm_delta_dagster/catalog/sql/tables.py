@@ -18,6 +18,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     COMMITS,
     DEFINITIONS,
     DROPPED,
+    IS_ACTIVE,
     MAINTENANCE_CLAIMS,
     STAGING,
     TABLES,
@@ -31,7 +32,7 @@ _OF_NAME = sa.and_(
     TABLES.c.catalog_name == sa.bindparam("of_catalog"),
     TABLES.c.schema_name == sa.bindparam("of_schema"),
     TABLES.c.table_name == sa.bindparam("of_name"),
-    TABLES.c.state == ACTIVE,
+    IS_ACTIVE,
 )
 _HOLDER = sa.select(TABLES.c.table_id).where(_OF_NAME)
 _ENTRY = (
@@ -58,7 +59,7 @@ _ENTRY = (
     .order_by(COMMITS.c.version)
 )
 _LOAD = _ENTRY.where(_OF_NAME)
-_LOAD_BY_ID = _ENTRY.where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state == ACTIVE)
+_LOAD_BY_ID = _ENTRY.where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
 LOCKED = sa.select(TABLES).where(TABLES.c.table_id == sa.bindparam("of_table")).with_for_update()
 _ACTIVATE = (
     sa.update(TABLES)
@@ -211,7 +212,7 @@ def drop_table(
 def list_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[TableIdentifier, ...]:
     """Registered names that begin with ``parts``, sorted by code point whatever the database's collation."""
     conditions = [column == part for column, part in zip(_NAME, parts, strict=False)]
-    rows = connection.execute(sa.select(*_NAME).where(TABLES.c.state == ACTIVE, *conditions)).all()
+    rows = connection.execute(sa.select(*_NAME).where(IS_ACTIVE, *conditions)).all()
     return tuple(sorted(identifier_of(row) for row in rows))
 
 
