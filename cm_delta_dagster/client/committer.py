@@ -298,7 +298,7 @@ class TableCommitter:
         written = None
         if mode is CommitMode.STAGED:
             directory = log_files.staged_commits_directory(base.location)
-            written = self._store.write_if_absent(f"{directory}/{file_name}", data)
+            written = self._store.write_if_absent(f"{directory}/{file_name}", data, may_show_unfinished=True)
         summary = CommitSummary(
             txn_id=transaction.txn_id,
             in_commit_timestamp=timestamp,

@@ -114,7 +114,7 @@ class FsspecStore:
         with _mapped("write", location):
             self._filesystem.pipe_file(self._path(location), bytes(data))
 
-    def write_if_absent(self, location: str, data: bytes) -> None:
+    def write_if_absent(self, location: str, data: bytes, *, may_show_unfinished: bool = False) -> None:
         """Create only. Raises ObjectAlreadyExistsError, StoreNotSupportedError."""
         if self._scheme not in CONDITIONAL_CREATE_SCHEMES:
             raise StoreNotSupportedError(

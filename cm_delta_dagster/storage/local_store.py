@@ -128,14 +128,18 @@ class LocalStore:
         with _mapped("write", location), _finished_file(target, data) as (temporary, _):
             os.replace(temporary, target)
 
-    def write_if_absent(self, location: str, data: bytes) -> ObjectStatus:
+    def write_if_absent(self, location: str, data: bytes, *, may_show_unfinished: bool = False) -> ObjectStatus:
         """Create only, atomically and durably. Raises ObjectAlreadyExistsError, StoreNotSupportedError."""
         target = local_path(location)
         with _mapped("create", location):
             if os.path.lexists(target):  # Saves the write; what decides is the primitive below.
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-            with _finished_file(target, data) as (temporary, written):
-                self._place(temporary, target)
+            if may_show_unfinished:  # One name less to make durable.
+                written = _created(target, data)
+                _sync_directory(os.path.dirname(target))
+            else:
+                with _finished_file(target, data) as (temporary, written):
+                    self._place(temporary, target)
         modified = written.st_mtime_ns // 1_000_000
         return ObjectStatus(location=location, size=written.st_size, modification_time=modified)
 
@@ -218,25 +222,36 @@ def _finished_file(target: str, data: bytes) -> Iterator[tuple[str, os.stat_resu
     """A temporary file beside ``target`` with ``data`` on disk; gone, or renamed and durable, when the block ends."""
     directory = os.path.dirname(target)
     temporary = f"{directory.rstrip('/')}/.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}"
+    written = _created(temporary, data)
     try:
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileNotFoundError:
-            _make_directories(directory)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            remaining = memoryview(data)
-            while remaining:
-                remaining = remaining[os.write(descriptor, remaining) :]
-            os.fsync(descriptor)
-            written = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
         yield temporary, written
         _sync_directory(directory)
     finally:
         with suppress(OSError):
             os.unlink(temporary)
+
+
+def _created(path: str, data: bytes) -> os.stat_result:
+    """A new file with ``data`` on disk, though its name may not be there yet; what is not finished is taken away."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        _make_directories(os.path.dirname(path))
+        descriptor = os.open(path, flags, 0o666)
+    try:
+        try:
+            remaining = memoryview(data)
+            while remaining:
+                remaining = remaining[os.write(descriptor, remaining) :]
+            os.fsync(descriptor)
+            return os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
 
 
 def _make_directories(directory: str) -> None:

@@ -59,7 +59,7 @@ class MemoryStore:
         with self._lock:
             self._objects[location] = (bytes(data), self._now_ms())
 
-    def write_if_absent(self, location: str, data: bytes) -> ObjectStatus:
+    def write_if_absent(self, location: str, data: bytes, *, may_show_unfinished: bool = False) -> ObjectStatus:
         """Create only. Raises ObjectAlreadyExistsError."""
         with self._lock:
             if location in self._objects:

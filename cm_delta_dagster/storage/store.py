@@ -54,8 +54,12 @@ class Store(typing.Protocol):
         """Create or replace; parent directories are made as needed."""
         ...
 
-    def write_if_absent(self, location: str, data: bytes) -> ObjectStatus | None:
+    def write_if_absent(self, location: str, data: bytes, *, may_show_unfinished: bool = False) -> ObjectStatus | None:
         """Create only. Raises ObjectAlreadyExistsError, or StoreNotSupportedError where there is no such primitive.
+
+        Args:
+            may_show_unfinished: of a name that nobody else writes to, nor trusts before this call has returned: the object may
+                be there in part meanwhile, and stay so if the process ends.
 
         Returns:
             What ``stat`` would answer, where the store knows it without asking again; else None.

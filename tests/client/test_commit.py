@@ -283,10 +283,10 @@ class UnpublishingStore(MemoryStore):
 
     refuse = False
 
-    def write_if_absent(self, location: str, data: bytes) -> None:
+    def write_if_absent(self, location: str, data: bytes, **how: bool) -> None:
         if self.refuse and location.rpartition("/")[0].endswith("_delta_log") and location.endswith(".json"):
             raise StorageError("no space for published commits")
-        super().write_if_absent(location, data)
+        super().write_if_absent(location, data, **how)
 
 
 def test_a_failing_publication_does_not_fail_the_write_and_is_caught_up_in_order(

@@ -61,7 +61,7 @@ class WillfulStore:
         self.reads.append(location)
         return self._store.read(location)
 
-    def write_if_absent(self, location: str, data: bytes) -> None:
+    def write_if_absent(self, location: str, data: bytes, **how: bool) -> None:
         published = _PUBLISHED.fullmatch(location) is not None
         if published and self.before_creation:
             self.before_creation.pop()()
@@ -69,7 +69,7 @@ class WillfulStore:
             self.before_each_creation()
         if published and self.fail == "before":
             raise StorageError("The disk is read-only.")
-        self._store.write_if_absent(location, data)
+        self._store.write_if_absent(location, data, **how)
         if published and self.fail == "after":
             self.fail = ""
             raise StorageError("The connection broke.")
@@ -533,7 +533,7 @@ class StoreWithoutPrimitive(WillfulStore):
 
     overwrites = False
 
-    def write_if_absent(self, location: str, data: bytes) -> None:
+    def write_if_absent(self, location: str, data: bytes, **how: bool) -> None:
         if not self.overwrites:
             raise StoreNotSupportedError("There is no exclusive creation here.")
         self._store.write(location, data)

@@ -32,9 +32,12 @@ def write_replaces_and_stat_tells_the_new_size(store: Store, root: str) -> None:
 def write_if_absent_never_changes_what_is_there(store: Store, root: str) -> None:
     """LOG-5"""
     store.write_if_absent(f"{root}/log/0.json", b"first")
-    with pytest.raises(ObjectAlreadyExistsError):
-        store.write_if_absent(f"{root}/log/0.json", b"second")
-    assert store.read(f"{root}/log/0.json") == b"first"
+    store.write_if_absent(f"{root}/log/staged/1.json", b"staged", may_show_unfinished=True)
+    for name, there in (("0.json", b"first"), ("staged/1.json", b"staged")):
+        for may_show_unfinished in (False, True):
+            with pytest.raises(ObjectAlreadyExistsError):
+                store.write_if_absent(f"{root}/log/{name}", b"second", may_show_unfinished=may_show_unfinished)
+        assert store.read(f"{root}/log/{name}") == there
 
 
 def exactly_one_of_many_writers_creates_the_object(store: Store, root: str) -> None:

@@ -129,18 +129,19 @@ class StoreThatReusesStagedFile(Forwarding):
         super().__init__(real)
         self.first: bytes | None = None
 
-    def write_if_absent(self, location: str, data: bytes) -> None:
+    def write_if_absent(self, location: str, data: bytes, **how: bool) -> None:
         if _STAGED.fullmatch(location):
             self.first = data = self.first or data
-        self.real.write_if_absent(location, data)
+        self.real.write_if_absent(location, data, **how)
 
 
 class StoreThatRewritesWhatItPublishes(Forwarding):
     """Publishes a commit parsed and written anew, instead of its bytes."""
 
-    def write_if_absent(self, location: str, data: bytes) -> None:
+    def write_if_absent(self, location: str, data: bytes, **how: bool) -> None:
         staged = _STAGED.fullmatch(location)
-        self.real.write_if_absent(location, data if staged else data.replace(b'"WRITE"', b'"write"'))
+        content = data if staged else data.replace(b'"WRITE"', b'"write"')
+        self.real.write_if_absent(location, content, **how)
 
 
 class CatalogCallsThatGiveUp(Forwarding):
@@ -361,7 +362,7 @@ def creator_that_registers_first(name: str) -> Member:
             super().__init__(real)
             self.kept: list[tuple[str, bytes]] = []
 
-        def write_if_absent(self, location: str, data: bytes) -> None:
+        def write_if_absent(self, location: str, data: bytes, **how: bool) -> None:
             self.kept.append((location, data))
 
     late: list[Late] = []

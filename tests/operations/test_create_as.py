@@ -135,10 +135,10 @@ def overtaking(client: DeltaClient, write: Callable[[Table], Any], **winner: Any
                 def __getattr__(self, name: str) -> Any:
                     return getattr(store, name)
 
-                def write_if_absent(self, location: str, data: bytes) -> None:
+                def write_if_absent(self, location: str, data: bytes, **how: bool) -> None:
                     if client.catalog.list_tables() == ():
                         create_table(client, identifier=NAME, **winner)
-                    original(location, data)
+                    original(location, data, **how)
 
             store = table.store
             table.store = Overtaking()

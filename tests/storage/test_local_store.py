@@ -21,11 +21,11 @@ def _race(location: str, number: int, barrier: object, answers: object) -> None:
         answers.put(None)
 
 
-def _write_with_a_file_size_limit(location: str, answers: object) -> None:
+def _write_with_a_file_size_limit(location: str, may_show_unfinished: bool, answers: object) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     try:
-        LocalStore().write_if_absent(location, b"x" * 5000)
+        LocalStore().write_if_absent(location, b"x" * 5000, may_show_unfinished=may_show_unfinished)
         answers.put("written")
     except StorageError as error:
         answers.put(str(error))
@@ -47,11 +47,13 @@ def test_exactly_one_of_many_processes_creates_the_object(tmp_path: Path) -> Non
     assert os.listdir(tmp_path / "log") == ["0.json"]
 
 
-def test_a_write_that_runs_out_of_space_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("may_show_unfinished", [False, True])
+def test_a_write_that_runs_out_of_space_leaves_nothing_behind(tmp_path: Path, may_show_unfinished: bool) -> None:
     """LOG-5"""
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.Queue()
-    process = spawn.Process(target=_write_with_a_file_size_limit, args=(f"file://{tmp_path}/x", answers))
+    arguments = (f"file://{tmp_path}/x", may_show_unfinished, answers)
+    process = spawn.Process(target=_write_with_a_file_size_limit, args=arguments)
     process.start()
     answer = answers.get(timeout=60)
     process.join()
