@@ -21,37 +21,30 @@ from cm_delta_dagster.catalog.ratification import (
     CommitProposal,
     CommitSummary,
     Ratified,
-    RatifiedCommit,
-    RatifiedCommits,
     VersionTaken,
 )
 from cm_delta_dagster.client.after_commit import AfterCommit
-from cm_delta_dagster.client.log_reader import commit_sources, published_source, read_commits
+from cm_delta_dagster.client.log_reader import published_source
 from cm_delta_dagster.client.publisher import publish_commits
 from cm_delta_dagster.client.put_if_absent import create_commit, ratified_commits, record_commit
+from cm_delta_dagster.client.race import Race, describe
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshot import Snapshot, advance
 from cm_delta_dagster.client.transaction import Committed, Transaction
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
-    CommitConflictError,
     CommitRejectedError,
     CommitRetriesExceededError,
     CommitStateUnknownError,
     CorruptLogError,
-    ObjectNotFoundError,
     StorageError,
     StoreNotSupportedError,
     TableNotFoundError,
-    UnsupportedFeatureError,
 )
-from cm_delta_dagster.protocol import action_json, log_files, log_segment
+from cm_delta_dagster.protocol import action_json, log_files
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.actions import Action, Metadata, Protocol
 from cm_delta_dagster.protocol.commit_timestamps import next_in_commit_timestamp
-from cm_delta_dagster.protocol.conflicts import Conflict, ConflictKind, PendingCommit, check_conflict, following
-from cm_delta_dagster.protocol.reconciliation import replay
-from cm_delta_dagster.protocol.table_features import check_writable
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
@@ -75,16 +68,6 @@ class _Staged:
     @property
     def version(self) -> int:
         return self.proposal.version
-
-
-class _Race:
-    """What one transaction has met on its way: the version it stands on now, and the commits that were faster."""
-
-    def __init__(self, base: Snapshot) -> None:
-        self.base = base
-        self.winners: list[CommitActions] = []
-        self.told: dict[int, RatifiedCommit] = {}
-        """Winners by version, as the catalog has told of them; not all, if it was asked more than once."""
 
 
 class TableCommitter:
@@ -116,21 +99,31 @@ class TableCommitter:
         self._bound_backlog(base)
         if 0 <= self._own_version < base.version:
             self._met_others()
-        race = _Race(base)
+        race = Race(
+            transaction,
+            catalog=self._catalog,
+            store=self._store,
+            threads=self._settings.read_threads,
+            learned=self._learned,
+        )
         for attempt in range(self._settings.max_commit_attempts):
             with self._turn(race.base) as ones_turn:
                 if ones_turn or (attempt and self._pause(attempt)):
-                    self._catch_up(transaction, race)
+                    race.catch_up()
                 staged, outcome = self._attempt(transaction, race.base)
             if isinstance(outcome, Ratified) and staged is not None:
                 self._own_version = outcome.version
                 return self._finish(transaction, race, staged, outcome, retries=max(attempt, min(1, len(race.winners))))
             if isinstance(outcome, VersionTaken):
-                self._met_others()
-                self._rebase(transaction, race, outcome.winners)
+                race.rebase(outcome.winners)
             elif isinstance(outcome, CommitPolicyChanged):
                 race.base = replace(race.base, commit_policy=outcome.policy)
         raise self._exceeded(transaction, race.base, race.winners)
+
+    def _learned(self, winners: Sequence[CommitActions], published_version: int) -> None:
+        """What others have committed meanwhile."""
+        self._met_others()
+        self._after_commit.note(winners, published_version=published_version)
 
     @property
     def _is_in_a_crowd(self) -> bool:
@@ -253,7 +246,7 @@ class TableCommitter:
                 f"{what}The table's commit mode is being switched, and writers wait for that. If whoever began it has gone, "
                 "set the mode again: that completes the switch."
             )
-        named = "; ".join(f"version {winner.version} ({_describe(winner)})" for winner in winners)
+        named = "; ".join(f"version {winner.version} ({describe(winner)})" for winner in winners)
         return CommitRetriesExceededError(
             f"{what}Others were faster each time, with commits that are compatible with it: {named or 'none that is known'}. "
             "Run it again, write less often, or raise ClientSettings.max_commit_attempts.",
@@ -264,25 +257,6 @@ class TableCommitter:
         seconds = random.uniform(0, self._settings.longest_pause_seconds(retry))
         time.sleep(seconds)
         return seconds
-
-    def _catch_up(self, transaction: Transaction, race: _Race) -> None:
-        """Learn what others have committed during a pause: a proposal that does not know of it would be made in vain."""
-        base = race.base
-        start, table_id = base.version + 1, base.table_id
-        try:
-            known = (
-                self._catalog.get_ratified_commits(table_id, start=start, kept_from=start)
-                if base.commit_policy.through_catalog
-                else ratified_commits(
-                    self._catalog, self._store, table_id=table_id, location=base.location, kept_from=start
-                )
-            )
-        except (CatalogUnavailableError, StorageError):
-            return  # The proposal meets the same, and knows what to do about it.
-        otherwise = base.commit_policy.through_catalog and not known.commit_policy.through_catalog
-        if not otherwise and known.latest_version >= start:
-            self._met_others()
-            self._rebase(transaction, race, replace(known, commits=(*known.kept, *known.commits), kept=()))
 
     def _prepare(self, transaction: Transaction, base: Snapshot, mode: CommitMode | None) -> _Staged:
         """The commit after ``base``; staged, if that is its mode. With None the policy chooses, by size."""
@@ -381,64 +355,8 @@ class TableCommitter:
         info = action_json.decode_commit_info(self._store.read(published_source(base.location, version).location))
         return None if info is None else info.txn_id
 
-    def _rebase(self, transaction: Transaction, race: _Race, told: RatifiedCommits) -> None:
-        """Check every winner against the transaction, and let it stand on them. Raises CommitConflictError."""
-        base = race.base
-        winners = self._read_winners(base, told)
-        pending = transaction.pending(base)
-        for winner in winners:
-            conflict = check_conflict(pending, winner, location=base.location) or _unsupported(
-                pending, winner, base.identifier
-            )
-            if conflict is not None:
-                raise CommitConflictError(
-                    f"{transaction.operation} on {base.identifier}, which read version {transaction.snapshot.version}, "
-                    f"conflicts with version {winner.version} ({_describe(winner)}): {conflict.message} Nothing was "
-                    "committed. Run it again on the latest version.",
-                    kind=str(conflict.kind.value),
-                    winning_version=winner.version,
-                )
-            pending = following(pending, winner)
-        race.base = replace(
-            advance(base, winners, published_version=told.published_version), commit_policy=told.commit_policy
-        )
-        race.winners += winners
-        race.told.update((commit.version, commit) for commit in told.commits)
-        self._after_commit.note(winners, published_version=told.published_version)
-
-    def _read_winners(self, base: Snapshot, ratified: RatifiedCommits) -> tuple[CommitActions, ...]:
-        start = base.version + 1
-        for answer in (ratified, None):
-            known = answer or self._catalog.get_ratified_commits(base.table_id, start=start)
-            unpublished = [commit for commit in known.commits if commit.version > known.published_version]
-            published = [commit for commit in known.commits if commit.version <= known.published_version]
-            sources = commit_sources(
-                base.location, start=start, end=known.latest_version, ratified=unpublished, kept=published
-            )
-            try:
-                return read_commits(self._store, sources, threads=self._settings.read_threads)
-            except ObjectNotFoundError as error:
-                # It may have been published and its staged file cleaned since the catalog answered: ask once more (CM-R10).
-                missing = error
-        names = [status.name for status in self._store.list_from(log_files.log_directory(base.location))]
-        held = [commit.version for commit in known.commits]
-        if (
-            log_segment.version_after_cleanup(names, ratified=held, version=start, latest=known.latest_version)
-            is not None
-        ):
-            raise CommitConflictError(
-                f"The write to {base.identifier} read version {base.version}, and version {start} after it is so old that "
-                "metadata cleanup has removed it: whether it conflicts can no longer be told. Nothing was committed. Run it "
-                "again on the latest version.",
-                winning_version=start,
-            )
-        raise CorruptLogError(
-            f"A winning commit of {base.identifier} after version {base.version} cannot be read: {missing} The catalog lists it, "
-            "so storage lost it; restore the file before writing to the table."
-        )
-
     def _finish(
-        self, transaction: Transaction, race: _Race, staged: _Staged, outcome: Ratified, *, retries: int
+        self, transaction: Transaction, race: Race, staged: _Staged, outcome: Ratified, *, retries: int
     ) -> Committed:
         base = race.base
         own = action_json.decode_commit(staged.data, version=staged.version)
@@ -461,17 +379,6 @@ class TableCommitter:
         )
 
 
-def _unsupported(pending: PendingCommit, winner: CommitActions, table: str) -> Conflict | None:
-    """Whether a winner has changed the protocol to one that this client does not keep (OCC-6)."""
-    if winner.protocol is None:
-        return None
-    try:
-        check_writable(winner.protocol, table, metadata=pending.metadata)
-    except UnsupportedFeatureError as error:
-        return Conflict(kind=ConflictKind.PROTOCOL_CHANGED, version=winner.version, message=str(error))
-    return None
-
-
 def _definition(actions: Sequence[Action], base: Snapshot) -> tuple[Metadata | None, Protocol | None]:
     """Metadata and protocol after a commit that changes the one or the other; they follow commitInfo."""
     metadata = next((action for action in actions[1:3] if isinstance(action, Metadata)), None)
@@ -481,36 +388,6 @@ def _definition(actions: Sequence[Action], base: Snapshot) -> tuple[Metadata | N
     return metadata or base.metadata, protocol or base.protocol
 
 
-def advance(base: Snapshot, commits: Sequence[CommitActions], *, published_version: int) -> Snapshot:
-    """``base`` with ``commits``, which follow it without a gap, applied (CACHE-4).
-
-    Raises CorruptLogError if the last commit has no in-commit timestamp (ICT-12).
-    """
-    if not commits:
-        return replace(base, published_version=min(max(base.published_version, published_version), base.version))
-    state = replay(base.state, commits, location=base.location)
-    last = commits[-1]
-    if last.commit_info is None or last.commit_info.in_commit_timestamp is None:
-        raise CorruptLogError(
-            f"Version {last.version} of {base.identifier} has no inCommitTimestamp in its first action, which every commit of "
-            "a catalog-managed table must have; the commit is corrupt."
-        )
-    data_version = max((c.version for c in commits if changes_data(c)), default=base.data_version)
-    return replace(
-        base,
-        state=state,
-        version=last.version,
-        published_version=min(max(base.published_version, published_version), last.version),
-        data_version=max(data_version, base.data_version),
-        timestamp_ms=last.commit_info.in_commit_timestamp,
-    )
-
-
-def changes_data(commit: CommitActions) -> bool:
-    """Whether a commit changed rows or metadata, as :attr:`CommitSummary.data_change` has it."""
-    return commit.metadata is not None or commit.has_data_change
-
-
 def feed_tags(transaction: Transaction) -> dict[str, str]:
     """Provenance for the catalog's feed and, where it is known and short, which partitions changed."""
     tags = dict(transaction.context.tags)
@@ -518,11 +395,3 @@ def feed_tags(transaction: Transaction) -> dict[str, str]:
     if partitions is not None:
         tags[CHANGED_PARTITIONS_TAG] = json.dumps([dict(values) for values in partitions])
     return tags
-
-
-def _describe(commit: CommitActions) -> str:
-    info = commit.commit_info
-    if info is None:
-        return "without commitInfo"
-    who = (info.tags or {}).get("dagster/asset_key") or info.engine_info or "unknown writer"
-    return f"{info.operation or 'unknown operation'} by {who}, txnId {info.txn_id}"

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
-from cm_delta_dagster.client.committer import advance, feed_tags
+from cm_delta_dagster.client.committer import feed_tags
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshot import Snapshot, advance
 from cm_delta_dagster.client.table import Services, Table
 from cm_delta_dagster.client.transaction import Committed, Committer, Transaction, changed_partitions
 from cm_delta_dagster.errors import (

@@ -1,17 +1,19 @@
 """A table at one version (protocol "Snapshot"). Room: client. Immutable; refreshing makes another one."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from cm_delta_dagster.catalog.commit_policy import STAGED_POLICY, CommitPolicy
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, column_mapping_mode
 from cm_delta_dagster.protocol.data_skipping import keep_mask
 from cm_delta_dagster.protocol.predicates import AlwaysTrue, Predicate
-from cm_delta_dagster.protocol.reconciliation import TableState
+from cm_delta_dagster.protocol.reconciliation import TableState, replay
 from cm_delta_dagster.protocol.schema import StructType, parse_schema
 from cm_delta_dagster.protocol.statistics import logical_row_count
 from cm_delta_dagster.protocol.table_properties import TableProperties
@@ -115,3 +117,33 @@ class Snapshot:
             index=self.state.files.index,
         )
         return files.filter(mask)
+
+
+def advance(base: Snapshot, commits: Sequence[CommitActions], *, published_version: int) -> Snapshot:
+    """``base`` with ``commits``, which follow it without a gap, applied (CACHE-4).
+
+    Raises CorruptLogError if the last commit has no in-commit timestamp (ICT-12).
+    """
+    if not commits:
+        return replace(base, published_version=min(max(base.published_version, published_version), base.version))
+    state = replay(base.state, commits, location=base.location)
+    last = commits[-1]
+    if last.commit_info is None or last.commit_info.in_commit_timestamp is None:
+        raise CorruptLogError(
+            f"Version {last.version} of {base.identifier} has no inCommitTimestamp in its first action, which every commit of "
+            "a catalog-managed table must have; the commit is corrupt."
+        )
+    data_version = max((c.version for c in commits if changes_data(c)), default=base.data_version)
+    return replace(
+        base,
+        state=state,
+        version=last.version,
+        published_version=min(max(base.published_version, published_version), last.version),
+        data_version=max(data_version, base.data_version),
+        timestamp_ms=last.commit_info.in_commit_timestamp,
+    )
+
+
+def changes_data(commit: CommitActions) -> bool:
+    """Whether a commit changed rows or metadata, as :attr:`CommitSummary.data_change` has it."""
+    return commit.metadata is not None or commit.has_data_change

@@ -11,12 +11,12 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.after_commit import AfterCommit
 from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.commit_log import CommitLog, LoadedCommit
-from cm_delta_dagster.client.committer import TableCommitter, advance, changes_data
+from cm_delta_dagster.client.committer import TableCommitter
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.log_reader import LoadedState, commit_sources, load_state, read_commits
 from cm_delta_dagster.client.put_if_absent import ratified_commits
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshot import Snapshot, advance, changes_data
 from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.errors import (
     CorruptLogError,

@@ -15,7 +15,6 @@ from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol import row_tracking
-from cm_delta_dagster.protocol.action_json import check_commit
 from cm_delta_dagster.protocol.actions import (
     Action,
     AddFile,
@@ -26,6 +25,7 @@ from cm_delta_dagster.protocol.actions import (
     RemoveFile,
     SetTransaction,
 )
+from cm_delta_dagster.protocol.commit_legality import check_commit
 from cm_delta_dagster.protocol.commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.known_files import KnownFiles

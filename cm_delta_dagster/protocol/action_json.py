@@ -15,17 +15,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError
+from cm_delta_dagster.protocol.action_fields import (
+    cdc_of,
+    commit_info_of,
+    domain_of,
+    metadata_of,
+    protocol_of,
+    to_fields,
+    transaction_of,
+)
 from cm_delta_dagster.protocol.actions import (
     Action,
     AddCdcFile,
-    AddFile,
     CheckpointMetadata,
     CommitInfo,
-    DeletionVectorDescriptor,
     DomainMetadata,
     Metadata,
     Protocol,
-    RemoveFile,
     SetTransaction,
     SidecarFile,
 )
@@ -33,10 +39,6 @@ from cm_delta_dagster.protocol.bulk_json import parse_file_actions
 from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA, REMOVE_SCHEMA, dv_ids, refuse_incomplete
 from cm_delta_dagster.protocol.json_fields import (
     long,
-    nullable_texts,
-    optional_list,
-    optional_long,
-    optional_text,
     optional_texts,
     text,
 )
@@ -91,7 +93,7 @@ def encode_action(action: Action) -> str:
     Raises:
         IllegalCommitError: a value has no form in JSON and UTF-8, such as NaN or a lone surrogate.
     """
-    name, fields = _to_json(action)
+    name, fields = to_fields(action)
     try:
         line = json.dumps({name: fields}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         line.encode()
@@ -100,152 +102,6 @@ def encode_action(action: Action) -> str:
             f"The action {name} cannot be written as JSON ({error}). Nothing was written."
         ) from error
     return line
-
-
-def _to_json(action: Action) -> tuple[str, dict[str, Any]]:
-    match action:
-        case AddFile():
-            return "add", _add_to_json(action)
-        case RemoveFile():
-            return "remove", _remove_to_json(action)
-        case CommitInfo():
-            return "commitInfo", _commit_info_to_json(action)
-        case Protocol():
-            return "protocol", _without_nulls(
-                {
-                    "minReaderVersion": action.min_reader_version,
-                    "minWriterVersion": action.min_writer_version,
-                    "readerFeatures": None if action.reader_features is None else list(action.reader_features),
-                    "writerFeatures": None if action.writer_features is None else list(action.writer_features),
-                }
-            )
-        case Metadata():
-            return "metaData", _metadata_to_json(action)
-        case SetTransaction():
-            fields = {"appId": action.app_id, "version": action.version, "lastUpdated": action.last_updated}
-            return "txn", _without_nulls(fields)
-        case DomainMetadata():
-            return "domainMetadata", {
-                "domain": action.domain,
-                "configuration": action.configuration,
-                "removed": action.removed,
-            }
-        case AddCdcFile():
-            fields = {
-                "path": action.path,
-                "partitionValues": dict(action.partition_values),
-                "size": action.size,
-                "dataChange": False,
-                "tags": _copy(action.tags),
-            }
-            return "cdc", _without_nulls(fields)
-
-
-def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _copy(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if values is None else dict(values)
-
-
-def _add_to_json(add: AddFile) -> dict[str, Any]:
-    return _without_nulls(
-        {
-            "path": add.path,
-            "partitionValues": dict(add.partition_values),
-            "size": add.size,
-            "modificationTime": add.modification_time,
-            "dataChange": add.data_change,
-            "stats": add.stats,
-            "tags": _copy(add.tags),
-            "deletionVector": _dv_to_json(add.deletion_vector),
-            "baseRowId": add.base_row_id,
-            "defaultRowCommitVersion": add.default_row_commit_version,
-            "clusteringProvider": add.clustering_provider,
-        }
-    )
-
-
-def _remove_to_json(remove: RemoveFile) -> dict[str, Any]:
-    return _without_nulls(
-        {
-            "path": remove.path,
-            "deletionTimestamp": remove.deletion_timestamp,
-            "dataChange": remove.data_change,
-            "extendedFileMetadata": remove.extended_file_metadata,
-            "partitionValues": _copy(remove.partition_values),
-            "size": remove.size,
-            "stats": remove.stats,
-            "tags": _copy(remove.tags),
-            "deletionVector": _dv_to_json(remove.deletion_vector),
-            "baseRowId": remove.base_row_id,
-            "defaultRowCommitVersion": remove.default_row_commit_version,
-        }
-    )
-
-
-def _dv_to_json(vector: DeletionVectorDescriptor | None) -> dict[str, Any] | None:
-    if vector is None:
-        return None
-    return _without_nulls(
-        {
-            "storageType": vector.storage_type,
-            "pathOrInlineDv": vector.path_or_inline_dv,
-            "offset": vector.offset,
-            "sizeInBytes": vector.size_in_bytes,
-            "cardinality": vector.cardinality,
-        }
-    )
-
-
-def _metadata_to_json(metadata: Metadata) -> dict[str, Any]:
-    fields = {
-        "id": metadata.id,
-        "name": metadata.name,
-        "description": metadata.description,
-        "format": {"provider": metadata.format_provider, "options": dict(metadata.format_options)},
-        "schemaString": metadata.schema_string,
-        "partitionColumns": list(metadata.partition_columns),
-        "configuration": dict(metadata.configuration),
-        "createdTime": metadata.created_time,
-    }
-    return _without_nulls(fields)
-
-
-_INFO_FIELDS = {
-    "inCommitTimestamp": "in_commit_timestamp",
-    "timestamp": "timestamp",
-    "userId": "user_id",
-    "userName": "user_name",
-    "operation": "operation",
-    "operationParameters": "operation_parameters",
-    "readVersion": "read_version",
-    "isolationLevel": "isolation_level",
-    "isBlindAppend": "is_blind_append",
-    "operationMetrics": "operation_metrics",
-    "userMetadata": "user_metadata",
-    "tags": "tags",
-    "engineInfo": "engine_info",
-    "txnId": "txn_id",
-}
-
-_INFO_TYPES: Mapping[str, type] = {
-    "inCommitTimestamp": int,
-    "timestamp": int,
-    "operationParameters": dict,
-    "readVersion": int,
-    "isBlindAppend": bool,
-    "operationMetrics": dict,
-    "tags": dict,
-}
-"""All other fields of ``_INFO_FIELDS`` are strings."""
-
-
-def _commit_info_to_json(info: CommitInfo) -> dict[str, Any]:
-    known = {name: getattr(info, attribute) for name, attribute in _INFO_FIELDS.items()}
-    plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in known.items()}
-    return {**_without_nulls(plain), **info.extra}
 
 
 # Reading
@@ -296,7 +152,7 @@ def decode_commit_info(data: bytes) -> CommitInfo | None:
     except (ValueError, RecursionError):
         return None
     fields = first.get("commitInfo") if isinstance(first, dict) else None
-    return _commit_info_from_json(fields) if isinstance(fields, dict) else None
+    return commit_info_of(fields) if isinstance(fields, dict) else None
 
 
 def find_commit_info(data: bytes) -> CommitInfo | None:
@@ -405,14 +261,14 @@ def _assembled(found: _Found, version: int, adds: pa.Table, removes: pa.Table) -
     infos = found.get("commitInfo", ())
     return CommitActions(
         version=version,
-        commit_info=_commit_info_from_json(infos[0]) if infos else None,
-        protocol=_only("protocol", [_protocol_from_json(row) for row in found.get("protocol", ())]),
-        metadata=_only("metaData", [_metadata_from_json(row) for row in found.get("metaData", ())]),
-        transactions=tuple(_transaction_from_json(row) for row in found.get("txn", ())),
-        domains=tuple(_domain_from_json(row) for row in found.get("domainMetadata", ())),
+        commit_info=commit_info_of(infos[0]) if infos else None,
+        protocol=_only("protocol", [protocol_of(row) for row in found.get("protocol", ())]),
+        metadata=_only("metaData", [metadata_of(row) for row in found.get("metaData", ())]),
+        transactions=tuple(transaction_of(row) for row in found.get("txn", ())),
+        domains=tuple(domain_of(row) for row in found.get("domainMetadata", ())),
         adds=adds,
         removes=removes,
-        cdc=tuple(_cdc_from_json(row) for row in found.get("cdc", ())),
+        cdc=tuple(cdc_of(row) for row in found.get("cdc", ())),
         checkpoint_metadata=_only(
             "checkpointMetadata",
             [
@@ -440,33 +296,6 @@ def _only(name: str, values: Sequence[_T]) -> _T | None:
     if len(values) > 1:
         raise ValueError(f"it holds {len(values)} {name} actions and may hold one")
     return values[0] if values else None
-
-
-def _transaction_from_json(row: Mapping[str, Any]) -> SetTransaction:
-    return SetTransaction(
-        app_id=text(row, "appId"), version=long(row, "version"), last_updated=optional_long(row, "lastUpdated")
-    )
-
-
-def _domain_from_json(row: Mapping[str, Any]) -> DomainMetadata:
-    removed = row.get("removed")
-    if removed is not None and not isinstance(removed, bool):
-        raise ValueError(f"removed is {removed!r}, not true or false")
-    return DomainMetadata(
-        domain=text(row, "domain"),
-        configuration="" if row.get("configuration") is None else text(row, "configuration"),
-        removed=bool(removed),
-    )
-
-
-def _cdc_from_json(row: Mapping[str, Any]) -> AddCdcFile:
-    values = row.get("partitionValues")
-    return AddCdcFile(
-        path=text(row, "path"),
-        partition_values={} if values is None else nullable_texts(values, "partitionValues"),
-        size=long(row, "size"),
-        tags=None if row.get("tags") is None else nullable_texts(row["tags"], "tags"),
-    )
 
 
 def _file_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -498,85 +327,3 @@ def _one_vector_a_path(adds: pa.Table) -> pa.Table:
         if files.group_by(["path", "vector"]).aggregate([]).num_rows > pc.count_distinct(files["path"]).as_py():
             raise ValueError("it adds a file twice, with different deletion vectors")
     return adds
-
-
-def _protocol_from_json(row: Mapping[str, Any]) -> Protocol:
-    return Protocol(
-        min_reader_version=long(row, "minReaderVersion"),
-        min_writer_version=long(row, "minWriterVersion"),
-        reader_features=optional_list(row, "readerFeatures"),
-        writer_features=optional_list(row, "writerFeatures"),
-    )
-
-
-def _metadata_from_json(row: Mapping[str, Any]) -> Metadata:
-    file_format = row.get("format") or {}
-    provider = file_format.get("provider")
-    return Metadata(
-        id=text(row, "id"),
-        schema_string=text(row, "schemaString"),
-        partition_columns=optional_list(row, "partitionColumns") or (),
-        configuration=optional_texts(row, "configuration") or {},
-        name=optional_text(row, "name"),
-        description=optional_text(row, "description"),
-        format_provider="parquet" if provider is None else text(file_format, "provider"),
-        format_options=optional_texts(file_format, "options") or {},
-        created_time=optional_long(row, "createdTime"),
-    )
-
-
-def _commit_info_from_json(row: Mapping[str, Any]) -> CommitInfo:
-    """Any object is a legal commitInfo (CINFO-1): a known name with a value of another type stays in ``extra``."""
-    known: dict[str, Any] = {}
-    extra: dict[str, Any] = {}
-    for name, value in row.items():
-        if name not in _INFO_FIELDS or (value is not None and type(value) is not _INFO_TYPES.get(name, str)):
-            extra[name] = value
-        elif value is not None:
-            known[_INFO_FIELDS[name]] = _texts(value) if type(value) is dict else value
-    return CommitInfo(**known, extra=extra)
-
-
-def _texts(values: dict[str, Any]) -> dict[str, str]:
-    """Values as text: foreign writers put numbers, booleans and objects where the protocol has strings."""
-    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
-
-
-# Legality of what is about to be written
-
-
-def check_commit(actions: Sequence[Action]) -> None:
-    """Refuse a proposal whose actions reconcile with each other (LOG-8, FILE-5, FILE-6).
-
-    Raises:
-        IllegalCommitError: the message names both actions; nothing was written.
-    """
-    seen: set[tuple[str, ...]] = set()
-    for action in actions:
-        for key in _identities(action):
-            if key in seen:
-                raise IllegalCommitError(
-                    f"The commit would hold two actions for {' '.join(key)}, which the protocol forbids. "
-                    "Nothing was written."
-                )
-            seen.add(key)
-    if sum(isinstance(action, CommitInfo) for action in actions) != 1 or not isinstance(actions[0], CommitInfo):
-        raise IllegalCommitError("The commit must hold exactly one commitInfo and hold it first. Nothing was written.")
-
-
-def _identities(action: Action) -> Iterable[tuple[str, ...]]:
-    match action:
-        case AddFile() | RemoveFile():
-            vector = "" if action.deletion_vector is None else action.deletion_vector.unique_id
-            yield ("add" if isinstance(action, AddFile) else "remove", "of", action.path)
-            yield ("file", action.path, vector)
-        case Metadata():
-            yield ("metaData",)
-        case Protocol():
-            yield ("protocol",)
-        case SetTransaction():
-            yield ("txn", action.app_id)
-        case DomainMetadata():
-            yield ("domainMetadata", action.domain)
-        case _:
-            return

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import threading
-import time
 import uuid
 import zoneinfo
 from decimal import Decimal
@@ -51,6 +50,7 @@ from cm_delta_dagster.protocol.schema import (
 )
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from tests.arrow.data_files import DataFiles, columns, mapped, numbered
+from tests.waiting import until
 
 _ROW_IDS = RowIdColumns(row_id="_row-id-col-1", row_commit_version="_row-commit-version-col-1")
 
@@ -365,10 +365,7 @@ def test_a_stream_reads_no_further_ahead_than_a_few_files(tmp_path: Path) -> Non
     assert stream.read_next_batch().num_rows == 20_000
     assert store.reads < 60
     del stream
-    deadline = time.monotonic() + 20
-    while any("cm-delta-scan" in thread.name for thread in threading.enumerate()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any("cm-delta-scan" in thread.name for thread in threading.enumerate())
+    until(lambda: not any("cm-delta-scan" in thread.name for thread in threading.enumerate()))
     assert sum(batch.num_rows for batch in data_files.stream(columns(id=LONG))) == 200 * 20_000
 
 

@@ -15,7 +15,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog, at_once
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, TABLES
 from cm_delta_dagster.errors import CommitRejectedError
 from cm_delta_dagster.protocol.actions import Protocol
-from tests.contracts.catalog_contract import NAME, create, inline, proposal
+from tests.contracts.catalog_bench import NAME, create, inline, proposal
 
 pytestmark = pytest.mark.postgres
 

@@ -7,12 +7,26 @@ import pytest
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from tests.contracts.catalog_contract import CATALOG_CONTRACT, Bench, Rule
+from tests.contracts.catalog_bench import Bench, Rule
+from tests.contracts.commit_mode_contract import COMMIT_MODE_CONTRACT
+from tests.contracts.feed_contract import FEED_CONTRACT
+from tests.contracts.maintenance_contract import MAINTENANCE_CONTRACT
+from tests.contracts.name_contract import NAME_CONTRACT
+from tests.contracts.ratification_contract import RATIFICATION_CONTRACT
 from tests.contracts.reader_contract import READER_CONTRACT
 from tests.contracts.state_contract import STATE_CONTRACT
 from tests.contracts.turn_contract import TURN_CONTRACT
 
-CONTRACT = (*CATALOG_CONTRACT, *READER_CONTRACT, *STATE_CONTRACT, *TURN_CONTRACT)
+CONTRACT = (
+    *NAME_CONTRACT,
+    *RATIFICATION_CONTRACT,
+    *FEED_CONTRACT,
+    *MAINTENANCE_CONTRACT,
+    *COMMIT_MODE_CONTRACT,
+    *READER_CONTRACT,
+    *STATE_CONTRACT,
+    *TURN_CONTRACT,
+)
 
 
 @dataclass

@@ -4,7 +4,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     PermissionDeniedError,
 )
+from tests.waiting import until
 
 NAME = TableIdentifier("main", "sales", "orders")
 
@@ -241,10 +241,8 @@ def test_turns_take_no_connection_where_connections_are_few(
             with catalog.turn("a table", seconds=5) as ones_turn:
                 assert not ones_turn
             count = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
-            deadline = time.monotonic() + 20  # The server takes a moment to see a connection off.
-            while catalog._database.read(lambda connection: connection.execute(sa.text(count)).scalar_one()) > 1:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            # The server takes a moment to see a connection off.
+            until(lambda: catalog._database.read(lambda connection: connection.scalar(sa.text(count))) <= 1)
             execute(postgres_server, f"ALTER {limited} {role if limited == 'ROLE' else database} CONNECTION LIMIT 4")
             with catalog.turn("a table", seconds=5) as ones_turn:
                 assert not ones_turn, "nobody asks again at once"

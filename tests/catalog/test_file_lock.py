@@ -5,13 +5,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cm_delta_dagster.catalog.sql.file_lock import file_lock
+from tests.waiting import until
 
 _SPAWN = multiprocessing.get_context("spawn")
 _FORK = multiprocessing.get_context("fork")
@@ -25,13 +25,6 @@ def _hold(path: Path, sender: Any) -> None:
 
 def waiting_threads() -> int:
     return sum(thread.name == "cm-delta-turn" for thread in threading.enumerate())
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_waits_in_vain_do_not_pile_up_threads(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import FEED_COUNTER
 from cm_delta_dagster.errors import CatalogError
-from tests.contracts.catalog_contract import create, inline
+from tests.contracts.catalog_bench import create, inline
 
 _TABLE = sa.table("t", sa.column("id", sa.BigInteger), sa.column("data", sa.LargeBinary))
 _READ = Prepared(

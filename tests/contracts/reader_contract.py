@@ -1,6 +1,6 @@
 """What every catalog does for runs and sensors: pinned versions, and pages of the feed that say whose feed it is.
 
-Run for each database by ``tests/catalog/test_catalog_contract.py``, as the rules of ``catalog_contract``.
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ import pytest
 from cm_delta_dagster.catalog.catalog import PIN_LIFETIME_MS
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
-from tests.contracts.catalog_contract import NAME, SPAWN, Bench, Rule, create, proposal
+from tests.contracts.catalog_bench import NAME, SPAWN, Bench, Rule, create, proposal
 
 
 def the_first_pin_of_an_owner_stays(bench: Bench) -> None:

@@ -1,6 +1,6 @@
 """What every catalog keeps of a table beside its versions: definition and etag, the published mark, contents of small commits.
 
-Run for each database by ``tests/catalog/test_catalog_contract.py``, as the rules of ``catalog_contract``.
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
 """
 
 import json
@@ -25,7 +25,7 @@ from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.protocol import action_json
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
-from tests.contracts.catalog_contract import NAME, OTHER, Bench, Rule, create, created, inline, proposal, summary
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, created, inline, proposal, summary
 
 PROTOCOL = Protocol(
     min_reader_version=3,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.catalog_contract import OTHER, SPAWN, Bench, Rule, create
+from tests.contracts.catalog_bench import OTHER, SPAWN, Bench, Rule, create
 
 _SOON, _LONG = 0.05, 30.0
 

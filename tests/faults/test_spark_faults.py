@@ -22,6 +22,7 @@ from cm_delta_dagster.spark.java import OLDEST_JAVA, ensure_java
 from cm_delta_dagster.storage.stores import Stores
 from tests.faults.refusals import files_below, folder, refused, state_of
 from tests.operations.lake import Unreliable
+from tests.waiting import until
 
 resource = pytest.importorskip("resource", reason="limits of a process are a matter of POSIX")
 
@@ -197,7 +198,7 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_files_that_vacuum_finds(
         start_new_session=True,
     )
     try:
-        wait_for(lambda: leftovers(table) != set() or writer.poll() is not None)
+        until(lambda: leftovers(table) != set() or writer.poll() is not None)
         time.sleep(0.2)
         os.killpg(writer.pid, signal.SIGKILL)  # Python and the Java that it started; both were started here.
         output, _ = writer.communicate(timeout=60)
@@ -238,10 +239,3 @@ def files_of(directory: Path) -> set[str]:
             if name.endswith(".parquet") and not name.startswith(".")
         }
     return found
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

@@ -12,7 +12,6 @@ from cm_delta_dagster.protocol import action_json
 from cm_delta_dagster.protocol.action_json import (
     LARGE_COMMIT_BYTES,
     CommitActions,
-    check_commit,
     decode_commit,
     decode_commit_info,
     decode_commits,
@@ -31,6 +30,7 @@ from cm_delta_dagster.protocol.actions import (
     RemoveFile,
     SetTransaction,
 )
+from cm_delta_dagster.protocol.commit_legality import check_commit
 from cm_delta_dagster.protocol.file_actions import table_to_adds, table_to_removes
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(

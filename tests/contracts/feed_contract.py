@@ -1,0 +1,81 @@
+"""What every catalog must do about its feed of commits."""
+
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+from cm_delta_dagster.catalog.ratification import (
+    CommitProposal,
+)
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from tests.contracts.catalog_bench import NAME, Bench, Rule, create, proposal, summary
+
+
+def the_feed_shows_every_commit_in_order_with_its_summary(bench: Bench) -> None:
+    with bench.client() as catalog:
+        other_name = TableIdentifier("main", "sales", "other")
+        table, other = create(catalog).table_id, create(catalog, other_name).table_id
+        bench.clock.now += 7
+        catalog.commit(table, proposal(1))
+        catalog.commit(other, proposal(1, data_change=False))
+        tagged = CommitProposal(
+            version=2,
+            file_name=f"{2:020d}.{uuid.uuid4()}.json",
+            file_size=1,
+            file_modification_time=1,
+            summary=summary(2000, data_change=False, tags={"dagster/partition_key": "ä|\x00'\""}),
+        )
+        catalog.commit(table, tagged)
+        feed = catalog.feed(after=0, limit=100)
+        assert [(entry.identifier, entry.version, entry.data_version) for entry in feed] == [
+            (NAME, 0, 0),
+            (other_name, 0, 0),
+            (NAME, 1, 1),
+            (other_name, 1, 0),
+            (NAME, 2, 1),
+        ]
+        assert [entry.position for entry in feed] == [1, 2, 3, 4, 5]
+        assert feed[4].summary == tagged.summary and feed[4].ratified_ms == bench.clock.now
+        assert catalog.feed(after=2, limit=2) == feed[2:4]
+        assert [entry.position for entry in catalog.feed(after=0, limit=9, identifiers=[other_name])] == [2, 4]
+        assert catalog.feed(after=0, limit=9, identifiers=[]) == ()
+        assert catalog.latest_feed_position() == 5
+        assert catalog.load_table(NAME).ratified.latest_data_version == 1
+
+
+def an_empty_catalog_has_an_empty_feed(bench: Bench) -> None:
+    with bench.client() as catalog:
+        assert (catalog.latest_feed_position(), catalog.feed(after=0, limit=1), catalog.list_tables()) == (0, (), ())
+
+
+def a_reader_of_the_feed_never_misses_a_commit_made_meanwhile(bench: Bench) -> None:
+    """A position that shows up after a greater one was read would be lost to a sensor's cursor."""
+    writers, commits_each = 6, 40
+    with bench.client() as catalog, bench.client() as reader:
+        names = [TableIdentifier("main", "sales", f"t{number}") for number in range(writers)]
+        tables = [create(catalog, name).table_id for name in names]
+
+        def write(table: str) -> None:
+            for version in range(1, commits_each + 1):
+                catalog.commit(table, proposal(version))
+
+        seen: list[int] = []
+        with ThreadPoolExecutor(writers) as threads:
+            pending = [threads.submit(write, table) for table in tables]
+            while True:
+                done = all(future.done() for future in pending)
+                page = reader.feed(after=seen[-1] if seen else 0, limit=7)
+                seen += [entry.position for entry in page]
+                if done and not page:
+                    break
+                time.sleep(0.001)  # A spinning reader would keep the interpreter from the writers.
+            for future in pending:
+                future.result()
+        assert seen == list(range(1, writers * (commits_each + 1) + 1))
+
+
+FEED_CONTRACT: tuple[Rule, ...] = (
+    the_feed_shows_every_commit_in_order_with_its_summary,
+    an_empty_catalog_has_an_empty_feed,
+    a_reader_of_the_feed_never_misses_a_commit_made_meanwhile,
+)

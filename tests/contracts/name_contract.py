@@ -1,0 +1,320 @@
+"""What every catalog must do about names: reservation, registration, dropping, renaming, purging."""
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.ratification import (
+    Ratified,
+)
+from cm_delta_dagster.catalog.tables import InactiveState, TableEntry, TableIdentifier
+from cm_delta_dagster.errors import (
+    InvalidArgumentError,
+    PurgeRefusedError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, proposal, summary
+
+
+def a_reserved_table_cannot_be_resolved_until_it_is_registered(bench: Bench) -> None:
+    """CM-D1, CM-D3, CM-D5"""
+    with bench.client() as catalog, bench.client() as other:
+        staging = catalog.create_staging_table(NAME)
+        assert not staging.location.endswith("/") and "%" not in staging.location
+        with pytest.raises(TableNotFoundError):
+            other.load_table(NAME)
+        with pytest.raises(TableNotFoundError):
+            other.commit(staging.table_id, proposal(1))
+        with pytest.raises(TableNotFoundError):
+            other.get_ratified_commits(staging.table_id)
+        assert other.list_tables() == ()
+        entry = catalog.register_table(staging.table_id, NAME, summary=summary(1000))
+        assert other.load_table(NAME) == entry
+        assert (entry.table_id, entry.location) == (staging.table_id, staging.location)
+        assert (entry.ratified.latest_version, entry.ratified.published_version, entry.ratified.commits) == (0, 0, ())
+        assert entry.created_ms == bench.clock.now
+
+
+def no_two_reservations_share_an_id_or_a_location(bench: Bench) -> None:
+    """CM-D1"""
+    with bench.client() as catalog, ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda _: catalog.create_staging_table(NAME), range(40)))
+    assert len({staging.location for staging in made}) == len({staging.table_id for staging in made}) == 40
+
+
+def only_one_of_many_reservations_gets_the_name(bench: Bench) -> None:
+    """CM-D3"""
+    with bench.client() as catalog:
+        made = [catalog.create_staging_table(NAME) for _ in range(8)]
+
+        def register(table_id: str) -> TableEntry | None:
+            try:
+                return catalog.register_table(table_id, NAME, summary=summary(1000))
+            except TableAlreadyExistsError:
+                return None
+
+        with ThreadPoolExecutor(8) as threads:
+            entries = [entry for entry in threads.map(register, [staging.table_id for staging in made]) if entry]
+        assert len(entries) == 1 and catalog.load_table(NAME) == entries[0]
+        assert catalog.latest_feed_position() == 1
+        with pytest.raises(TableAlreadyExistsError, match=r"main\.sales\.orders"):
+            catalog.create_staging_table(NAME)
+
+
+def registering_again_answers_with_the_entry(bench: Bench) -> None:
+    """CM-D3"""
+    with bench.client() as catalog:
+        entry = create(catalog)
+        assert catalog.register_table(entry.table_id, NAME, summary=summary(9)) == entry
+        assert len(catalog.feed(after=0, limit=10)) == 1
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.register_table(entry.table_id, TableIdentifier("main", "sales", "other"), summary=summary(9))
+        with pytest.raises(TableNotFoundError):
+            catalog.register_table(str(uuid.uuid4()), NAME, summary=summary(9))
+
+
+def a_dropped_and_recreated_name_fences_clients_of_the_old_table(bench: Bench) -> None:
+    """CM-D6, CM-D8"""
+    with bench.client() as catalog:
+        old = create(catalog)
+        assert isinstance(catalog.commit(old.table_id, proposal(1)), Ratified)
+        catalog.drop_table(NAME)
+        with pytest.raises(TableNotFoundError):
+            catalog.load_table(NAME)
+        with pytest.raises(TableNotFoundError):
+            catalog.drop_table(NAME)
+        new = create(catalog)
+        assert new.table_id != old.table_id and new.location != old.location
+        for stale in (
+            lambda: catalog.commit(old.table_id, proposal(2)),
+            lambda: catalog.get_ratified_commits(old.table_id),
+            lambda: catalog.set_published_version(old.table_id, 1),
+            lambda: catalog.claim_maintenance(old.table_id, MaintenanceKind.CHECKPOINT, owner="a", duration_ms=1),
+            lambda: catalog.register_table(old.table_id, NAME, summary=summary(1)),
+        ):
+            with pytest.raises(TableNotFoundError):
+                stale()
+        assert catalog.load_table(NAME) == new
+
+
+def a_drop_by_id_spares_the_table_that_has_the_name_now(bench: Bench) -> None:
+    """CM-D8"""
+    with bench.client() as catalog:
+        old = create(catalog)
+        catalog.drop_table(NAME, table_id=old.table_id)
+        catalog.drop_table(NAME, table_id=old.table_id)
+        new = create(catalog)
+        catalog.drop_table(NAME, table_id=old.table_id)
+        with pytest.raises(TableNotFoundError):
+            catalog.drop_table(NAME, table_id=str(uuid.uuid4()))
+        assert catalog.load_table(NAME) == new
+
+
+def a_dropped_table_comes_back_whole_and_only_under_a_free_name(bench: Bench) -> None:
+    """CM-D6, CM-D8"""
+    with bench.client() as catalog:
+        catalog.set_published_version(create(catalog).table_id, 0)
+        old = catalog.load_table(NAME)
+        assert isinstance(catalog.commit(old.table_id, proposal(1)), Ratified)
+        before = catalog.load_table(NAME)
+        catalog.drop_table(NAME)
+        (dropped,) = catalog.inactive_tables()
+        assert (dropped.identifier, dropped.table_id, dropped.location) == (NAME, old.table_id, old.location)
+        assert (dropped.state, dropped.since_ms) == (InactiveState.DROPPED, bench.clock.now)
+        new = create(catalog)
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.undrop_table(old.table_id)
+        catalog.drop_table(NAME, table_id=new.table_id)
+        assert catalog.undrop_table(old.table_id) == before == catalog.undrop_table(old.table_id)
+        assert catalog.load_table(NAME) == before
+        assert isinstance(catalog.commit(old.table_id, proposal(2)), Ratified)
+        assert [table.table_id for table in catalog.inactive_tables("main.sales")] == [new.table_id]
+        assert catalog.inactive_tables("main.other") == ()
+        with pytest.raises(TableNotFoundError):
+            catalog.undrop_table(str(uuid.uuid4()))
+        with pytest.raises(TableNotFoundError):
+            catalog.undrop_table(catalog.create_staging_table(OTHER).table_id)
+
+
+def a_renamed_table_is_the_same_table(bench: Bench) -> None:
+    """CM-D8"""
+    with bench.client() as catalog, bench.client() as stale:
+        old = create(catalog)
+        stale.load_table(NAME)
+        renamed = catalog.rename_table(old.table_id, OTHER)
+        assert renamed == catalog.rename_table(old.table_id, OTHER) == catalog.load_table(OTHER)
+        assert (renamed.table_id, renamed.location) == (old.table_id, old.location)
+        with pytest.raises(TableNotFoundError):
+            catalog.load_table(NAME)
+        assert isinstance(stale.commit(old.table_id, proposal(1)), Ratified)
+        stale.set_published_version(old.table_id, 1)
+        new = create(catalog)
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.rename_table(old.table_id, NAME)
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.rename_table(new.table_id, OTHER)
+        with pytest.raises(TableNotFoundError):
+            stale.drop_table(NAME, table_id=old.table_id)
+        assert (catalog.load_table(OTHER).ratified.latest_version, catalog.load_table(NAME)) == (1, new)
+        with pytest.raises(InvalidArgumentError):
+            catalog.rename_table(old.table_id, TableIdentifier("main", "sales", "a/b"))
+        catalog.drop_table(OTHER)
+        with pytest.raises(TableNotFoundError):
+            catalog.rename_table(old.table_id, TableIdentifier("main", "sales", "third"))
+
+
+def a_renamed_table_is_under_the_rules_of_its_name_now(bench: Bench) -> None:
+    """CM-M5, CM-M7"""
+    kind = MaintenanceKind.DATA_CLEANUP
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_maintenance_rule(MaintenanceRule(scope=str(NAME), kind=kind, allowed=True))
+        assert catalog.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        catalog.rename_table(table_id, OTHER)
+        assert not catalog.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        assert catalog.maintenance_decision(NAME, kind).allowed
+
+
+def what_is_denied_to_a_table_stays_denied_under_its_next_name(bench: Bench) -> None:
+    """CM-M4, CM-M7"""
+    kind, exempt, other = MaintenanceKind.DATA_CLEANUP, MaintenanceKind.CHECKPOINT, MaintenanceKind.DATA_REORGANIZATION
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        for scope, which, allowed in (
+            ("main", kind, True),
+            (str(NAME), kind, False),
+            (str(OTHER), kind, True),
+            (str(NAME), exempt, False),
+            (str(NAME), other, True),
+        ):
+            catalog.set_maintenance_rule(
+                MaintenanceRule(scope=scope, kind=which, allowed=allowed, reason="" if allowed else "for the auditors")
+            )
+        catalog.rename_table(table_id, OTHER)
+        for which in (kind, exempt):
+            decision = catalog.maintenance_decision(NAME, which, table_id=table_id)
+            assert (decision.allowed, decision.decided_by) == (False, str(OTHER))
+            assert str(NAME) in decision.reason and "for the auditors" in decision.reason
+        assert not catalog.maintenance_decision(NAME, other, table_id=table_id).allowed
+        catalog.rename_table(table_id, OTHER)
+        assert len([rule for rule in catalog.maintenance_rules() if rule.scope == str(OTHER)]) == 2
+
+
+def a_purge_takes_old_dropped_tables_only_and_for_good(bench: Bench) -> None:
+    """CM-D7, CM-D8"""
+    with bench.client() as catalog:
+        entry = create(catalog)
+        with pytest.raises(PurgeRefusedError):
+            catalog.begin_purge(entry.table_id, min_age_ms=0)
+        catalog.drop_table(NAME)
+        bench.clock.now += 999
+        with pytest.raises(PurgeRefusedError):
+            catalog.begin_purge(entry.table_id, min_age_ms=1000)
+        with pytest.raises(PurgeRefusedError):
+            catalog.finish_purge(entry.table_id)
+        bench.clock.now += 1
+        purging = catalog.begin_purge(entry.table_id, min_age_ms=1000)
+        assert purging == catalog.begin_purge(entry.table_id, min_age_ms=1000) == catalog.inactive_tables()[0]
+        assert (purging.state, purging.location, purging.registered) == (InactiveState.PURGING, entry.location, True)
+        for late in (
+            lambda: catalog.undrop_table(entry.table_id),
+            lambda: catalog.register_table(entry.table_id, NAME, summary=summary(1)),
+            lambda: catalog.commit(entry.table_id, proposal(1)),
+            lambda: catalog.rename_table(entry.table_id, OTHER),
+        ):
+            with pytest.raises(TableNotFoundError):
+                late()
+        catalog.finish_purge(entry.table_id)
+        catalog.finish_purge(entry.table_id)
+        assert catalog.inactive_tables() == ()
+        with pytest.raises(TableNotFoundError):
+            catalog.begin_purge(entry.table_id, min_age_ms=0)
+        with pytest.raises(TableNotFoundError):
+            catalog.undrop_table(entry.table_id)
+        assert [one.table_id for one in catalog.feed(after=0, limit=9)] == [entry.table_id]
+
+
+def an_abandoned_reservation_is_purged_and_can_no_longer_become_a_table(bench: Bench) -> None:
+    """CM-D5"""
+    with bench.client() as catalog:
+        staging = catalog.create_staging_table(NAME)
+        (found,) = catalog.inactive_tables()
+        assert (found.state, found.table_id, found.registered) == (InactiveState.STAGING, staging.table_id, False)
+        with pytest.raises(PurgeRefusedError):
+            catalog.begin_purge(staging.table_id, min_age_ms=1)
+        purging = catalog.begin_purge(staging.table_id, min_age_ms=0)
+        assert (purging, purging.registered) == (catalog.inactive_tables()[0], False)
+        with pytest.raises(TableNotFoundError):
+            catalog.register_table(staging.table_id, NAME, summary=summary(1))
+        catalog.finish_purge(staging.table_id)
+        assert catalog.inactive_tables() == ()
+        assert create(catalog).table_id != staging.table_id
+
+
+def one_of_undrop_and_purge_wins(bench: Bench) -> None:
+    """CM-D7"""
+    with bench.client() as one, bench.client() as two:
+        table_ids = []
+        for number in range(8):
+            name = TableIdentifier("main", "sales", f"t{number}")
+            table_ids.append(create(one, name).table_id)
+            one.drop_table(name)
+
+        def purge(table_id: str) -> bool:
+            try:
+                two.begin_purge(table_id, min_age_ms=0)
+            except PurgeRefusedError:
+                return False
+            return True
+
+        def undrop(table_id: str) -> bool:
+            try:
+                one.undrop_table(table_id)
+            except TableNotFoundError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = [(pool.submit(purge, table), pool.submit(undrop, table)) for table in table_ids]
+            assert all(purged.result() != undropped.result() for purged, undropped in outcomes)
+
+
+def names_are_listed_by_scope_in_order(bench: Bench) -> None:
+    with bench.client() as catalog:
+        texts = ["b.s.t", "a.s.t", "a.S.t", "a.s-2.t", "a.s.Ü", "a.s.a_1"]
+        for text in texts:
+            create(catalog, TableIdentifier.parse(text))
+        create(catalog, TableIdentifier.parse("a.s.gone"))
+        catalog.drop_table(TableIdentifier.parse("a.s.gone"))
+        assert catalog.list_tables() == tuple(sorted(map(TableIdentifier.parse, texts)))
+        assert [str(name) for name in catalog.list_tables("a.s")] == ["a.s.a_1", "a.s.t", "a.s.Ü"]
+        assert len(catalog.list_tables("a")) == 5 and catalog.list_tables("c") == ()
+
+
+def names_that_would_break_paths_are_refused(bench: Bench) -> None:
+    with bench.client() as catalog:
+        for part in ("a/b", "a b", "a%b", "..", "", "a'b", "a.b", "u\u0308", "x" * 300, "a\x00"):
+            with pytest.raises(InvalidArgumentError):
+                catalog.create_staging_table(TableIdentifier("main", "sales", part))
+
+
+NAME_CONTRACT: tuple[Rule, ...] = (
+    a_reserved_table_cannot_be_resolved_until_it_is_registered,
+    no_two_reservations_share_an_id_or_a_location,
+    only_one_of_many_reservations_gets_the_name,
+    registering_again_answers_with_the_entry,
+    a_dropped_and_recreated_name_fences_clients_of_the_old_table,
+    a_drop_by_id_spares_the_table_that_has_the_name_now,
+    a_dropped_table_comes_back_whole_and_only_under_a_free_name,
+    a_renamed_table_is_the_same_table,
+    a_renamed_table_is_under_the_rules_of_its_name_now,
+    what_is_denied_to_a_table_stays_denied_under_its_next_name,
+    a_purge_takes_old_dropped_tables_only_and_for_good,
+    an_abandoned_reservation_is_purged_and_can_no_longer_become_a_table,
+    one_of_undrop_and_purge_wins,
+    names_are_listed_by_scope_in_order,
+    names_that_would_break_paths_are_refused,
+)
