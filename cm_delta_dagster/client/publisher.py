@@ -6,11 +6,10 @@ the table's path (CM-P1). Staged files stay; metadata cleanup removes them (CM-P
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.log_reader import published_source, ratified_source, read_source
-from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError, ObjectNotFoundError
+from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError
 from cm_delta_dagster.storage.store import Store
 
 
@@ -36,45 +35,18 @@ def publish_commits(
         StorageError: a commit could not be copied; those after it were not tried (CM-P2), those before are reported.
     """
     held = contents or {}
-
-    def content(commit: RatifiedCommit) -> bytes:
-        data = held.get(commit.version)
-        return read_source(store, ratified_source(location, commit)) if data is None else data
-
-    compared = _number_compared(store, location, commits, content)
     done: list[int] = []
     try:
-        for number, commit in enumerate(commits):
-            if number >= compared or not _is_there(store, location, commit.version):
-                publish_one(store, location, version=commit.version, data=content(commit))
+        for commit in commits:
+            data = held.get(commit.version)
+            if data is None:
+                data = read_source(store, ratified_source(location, commit))
+            publish_one(store, location, version=commit.version, data=data)
             done.append(commit.version)
     finally:
         if done:
             reached(done[-1])
     return tuple(done)
-
-
-def _number_compared(
-    store: Store, location: str, commits: Sequence[RatifiedCommit], content: Callable[[RatifiedCommit], bytes]
-) -> int:
-    """How many of ``commits`` whoever published the last of them has published, or compared, too (CM-P2)."""
-    number, step = len(commits) if len(commits) > 1 else 0, 1
-    while number > 0:
-        commit = commits[number - 1]
-        with suppress(ObjectNotFoundError, CorruptLogError):  # Which the publication of that commit meets again.
-            if store.read(published_source(location, commit.version).location) == content(commit):
-                return number
-        number, step = number - step, 2 * step
-    return 0
-
-
-def _is_there(store: Store, location: str, version: int) -> bool:
-    """Whether the file, whose content was compared before, is still there."""
-    try:
-        store.stat(published_source(location, version).location)
-    except ObjectNotFoundError:
-        return False
-    return True
 
 
 def publish_one(store: Store, location: str, *, version: int, data: bytes) -> None:

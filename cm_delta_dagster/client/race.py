@@ -56,7 +56,10 @@ class Race:
         self._learned = learned
 
     def catch_up(self) -> None:
-        """Learn what others have committed during a pause: a proposal that does not know of it would be made in vain."""
+        """Learn what others have committed while one waited: a proposal that does not know of it would be made in vain.
+
+        A catalog or storage that does not answer is left to the proposal. Raises as :meth:`rebase`.
+        """
         base = self.base
         start, table_id = base.version + 1, base.table_id
         try:
@@ -74,7 +77,16 @@ class Race:
             self.rebase(replace(known, commits=(*known.kept, *known.commits), kept=()))
 
     def rebase(self, told: RatifiedCommits) -> None:
-        """Check every winner against the transaction, and let it stand on them. Raises CommitConflictError."""
+        """Check every winner against the transaction, and let it stand on them.
+
+        Args:
+            told: the answer that tells of the winners; if their files have gone since, the catalog is asked once more.
+
+        Raises:
+            CommitConflictError: a winner and the transaction cannot both stand.
+            CorruptLogError: a winner cannot be read or understood.
+            StorageError, CatalogUnavailableError: there was no answer; nothing was proposed.
+        """
         transaction, base = self._transaction, self.base
         winners = self._read(told)
         self._learned(winners, told.published_version)

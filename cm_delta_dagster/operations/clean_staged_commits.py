@@ -94,13 +94,24 @@ def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) ->
 def _with_published_copy(table: Table, names: tuple[str, ...]) -> tuple[str, ...]:
     """Only the files whose version is really in ``_delta_log``, or was removed from it by log cleanup.
 
-    The catalog says that it is; looking costs one listing, and a staged file may be the last copy of its commit.
+    The catalog says that it is; looking costs one listing and one question, and a staged file may be the last copy of its commit:
+    also where somebody has put another file of another size in its place.
     """
-    listed = (parse_log_file(status.name) for status in table.store.list_from(log_files.log_directory(table.location)))
-    published = {file.version for file in listed if isinstance(file, CommitFile)}
+    if not names:
+        return ()
+    listed = table.store.list_from(log_files.log_directory(table.location))
+    published = {
+        file.version: status.size for status in listed if isinstance(file := parse_log_file(status.name), CommitFile)
+    }
     if not published:
         return ()
     oldest = min(published)
     # Names of staged commits begin with their version (CM-3); others are not among them.
     versions = {name: int(name.partition(".")[0]) for name in names}
-    return tuple(name for name, version in versions.items() if version in published or version < oldest)
+    ends = {"start": min(versions.values()), "end": max(versions.values())}
+    accepted = {commit.file_name: commit.file_size for commit in table.catalog.accepted_commits(table.table_id, **ends)}
+    return tuple(
+        name
+        for name, version in versions.items()
+        if version < oldest or (version in published and accepted.get(name, published[version]) == published[version])
+    )

@@ -192,9 +192,8 @@ def orphaned_staged_commits(
     Args:
         staged: name and modification time (epoch milliseconds) of all files in ``_staged_commits``.
         ratified_names: names of every staged file that the catalog serves.
-        published_version: newest version in ``_delta_log``; a file of a later version may still be proposed or
-        ratified. safety_age_ms: younger files are kept, as a reader or publisher may hold an older answer of the
-        catalog.
+        published_version: newest version in ``_delta_log``; a file of a later version may still be proposed or ratified.
+        safety_age_ms: younger files are kept, as a reader or publisher may hold an older answer of the catalog.
     """
     kept = frozenset(ratified_names)
     return tuple(

@@ -73,8 +73,9 @@ def _renameat2() -> Callable[..., int] | None:
 class LocalStore:
     """Files below ``file:`` locations.
 
-    Invariants: an object gets its name only once all its bytes are on disk, and a call that creates or replaces returns
-    after the directory entry is on disk too. Unfinished files start with a dot and never show in a listing.
+    Invariants: an object gets its name only once all its bytes are on disk, unless it may show unfinished, and a call that
+    creates or replaces returns after the directory entry is on disk too. Other unfinished files start with a dot and never show
+    in a listing.
 
     Args:
         primitives: ways to name a finished file exclusively, tried in order until the file system supports one.
@@ -129,7 +130,10 @@ class LocalStore:
             os.replace(temporary, target)
 
     def write_if_absent(self, location: str, data: bytes, *, may_show_unfinished: bool = False) -> ObjectStatus:
-        """Create only, atomically and durably. Raises ObjectAlreadyExistsError, StoreNotSupportedError."""
+        """Create only, durably and, unless it may show unfinished, atomically.
+
+        Raises ObjectAlreadyExistsError, StoreNotSupportedError.
+        """
         target = local_path(location)
         with _mapped("create", location):
             if os.path.lexists(target):  # Saves the write; what decides is the primitive below.

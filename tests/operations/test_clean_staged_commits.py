@@ -114,6 +114,18 @@ def test_a_file_whose_published_copy_is_missing_is_kept(lake: Lake, table: Table
     assert [name[:20] for name in lake.files(table, STAGED)] == [f"{1:020d}"]
 
 
+def test_a_file_whose_published_copy_is_another_one_is_kept_and_those_that_lost_go(lake: Lake, table: Table) -> None:
+    """CM-P7: it is the last copy of its commit."""
+    lake.append(table)
+    lake.append(table)
+    orphan(lake, table, 1)
+    lake.clock.pass_days(2)
+    lake.memory.write(f"{table.location}/_delta_log/{1:020d}.json", b"{}\n")
+    (accepted,) = lake.catalog.accepted_commits(table.table_id, start=1, end=1)
+    clean_staged_commits(table)
+    assert lake.files(table, STAGED) == {accepted.file_name}
+
+
 def test_a_negative_age_is_refused(lake: Lake, table: Table) -> None:
     with pytest.raises(InvalidArgumentError):
         plan_clean_staged_commits(table, safety_age_ms=-1)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from cm_delta_dagster.catalog.sql import migrate
+from cm_delta_dagster.catalog.sql import migrate, sessions
 from cm_delta_dagster.catalog.sql.turns import AdvisoryTurns, file_turn
 from cm_delta_dagster.errors import (
     CatalogError,
@@ -354,17 +354,7 @@ def _postgresql_engine(
         connect_args=arguments,
     )
 
-    @sa.event.listens_for(engine, "connect")
-    def _configure(connection: Any, _record: Any) -> None:
-        # A server set to synchronous_commit=off would lose commits that were answered as ratified.
-        before = connection.autocommit
-        connection.autocommit = True
-        connection.execute(
-            "SELECT set_config('synchronous_commit', 'on', false)"
-            " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
-        )
-        connection.autocommit = before
-
+    sa.event.listen(engine, "connect", sessions.prepare)
     return engine
 
 

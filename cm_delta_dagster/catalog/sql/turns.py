@@ -1,9 +1,9 @@
 """Turns: writers of one table who have met wait in a row instead of racing each other. Room: catalog.sql.
 
 Advice and nothing more. Whether a version is ratified is decided by the commit alone, so that a turn that is not had, or is lost
-with a connection, costs time and never data. On PostgreSQL it is an advisory lock of a transaction, first come, first served, which
-also holds behind a connection pooler; beside a SQLite file it is a lock on a file, since whoever shares the one can share the
-other. Both end with their process.
+with a connection, costs time and never data. On PostgreSQL it is an advisory lock of a transaction, first come, first served;
+beside a SQLite file it is a lock on a file, since whoever shares the one can share the other. Both end with their process. Behind a
+connection pooler there are none: those who wait would take the few connections of which the holder needs one.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.file_lock import file_lock
+from cm_delta_dagster.catalog.sql.sessions import is_pooled
 
 _log = logging.getLogger(__name__)
 
@@ -112,13 +113,15 @@ class AdvisoryTurns:
 
 
 class _Crowded(sa.exc.SQLAlchemyError):
-    """More than half of the connections that the server allows are taken: those who commit need the rest."""
+    """Connections are few, and those who commit need them."""
 
 
-def _spare_connection(connection: Any, _record: Any) -> None:
+def _spare_connection(connection: Any, record: Any) -> None:
     """Of a connection for turns just made: give it up where connections are few, and have the server end it when it is idle."""
     before, connection.autocommit = connection.autocommit, True
     try:
+        if is_pooled(record):
+            raise _Crowded("a connection pooler has fewer connections than there may be who wait")
         if connection.execute(_IS_CROWDED).fetchone()[0]:
             raise _Crowded("more than half of the server's connections are taken")
         if connection.info.server_version >= _KNOWS_IDLE_SESSIONS:
