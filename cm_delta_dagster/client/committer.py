@@ -96,7 +96,6 @@ class TableCommitter:
     def commit(self, transaction: Transaction) -> Committed:
         """See :meth:`Transaction.commit`."""
         base = transaction.snapshot
-        self._bound_backlog(base)
         if 0 <= self._own_version < base.version:
             self._met_others()
         race = Race(
@@ -110,6 +109,7 @@ class TableCommitter:
             with self._turn(race.base) as ones_turn:
                 if ones_turn or (attempt and self._pause(attempt)):
                     race.catch_up()
+                self._bound_backlog(race.base)
                 staged, outcome = self._attempt(transaction, race.base)
             if isinstance(outcome, Ratified) and staged is not None:
                 self._own_version = outcome.version
@@ -269,10 +269,11 @@ class TableCommitter:
         file_name = log_files.commit_file_name(version)
         if mode is not CommitMode.PUT_IF_ABSENT:
             file_name = log_files.staged_commit_file_name(version, str(uuid.uuid4()))
-        written = None
+        modified = timestamp
         if mode is CommitMode.STAGED:
-            directory = log_files.staged_commits_directory(base.location)
-            written = self._store.write_if_absent(f"{directory}/{file_name}", data, may_show_unfinished=True)
+            location = f"{log_files.staged_commits_directory(base.location)}/{file_name}"
+            written = self._store.write_if_absent(location, data, may_show_unfinished=True)
+            modified = (written or self._store.stat(location)).modification_time
         summary = CommitSummary(
             txn_id=transaction.txn_id,
             in_commit_timestamp=timestamp,
@@ -285,7 +286,7 @@ class TableCommitter:
             version=version,
             file_name=file_name,
             file_size=len(data),
-            file_modification_time=timestamp if written is None else written.modification_time,
+            file_modification_time=modified,
             summary=summary,
             mode=mode,
             content=data if mode is CommitMode.INLINE or len(data) <= self._settings.copied_content_bytes else None,

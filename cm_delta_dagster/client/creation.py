@@ -193,7 +193,7 @@ class _CreationCommitter:
         assert own.metadata is not None and own.protocol is not None
         initial = InitialCommit(
             file_size=len(data),
-            file_modification_time=timestamp if written is None else written.modification_time,
+            file_modification_time=written.modification_time,
             metadata=own.metadata,
             protocol=own.protocol,
             content=data if len(data) <= table.services.settings.copied_content_bytes else None,
@@ -205,11 +205,11 @@ class _CreationCommitter:
             version=0, txn_id=transaction.txn_id, in_commit_timestamp=timestamp, retries=0, snapshot=snapshot
         )
 
-    def _write(self, data: bytes) -> ObjectStatus | None:
+    def _write(self, data: bytes) -> ObjectStatus:
         table = self._table
         location = f"{log_files.log_directory(table.location)}/{log_files.commit_file_name(0)}"
         try:
-            return table.store.write_if_absent(location, data)
+            return table.store.write_if_absent(location, data) or table.store.stat(location)
         except ObjectAlreadyExistsError as error:
             raise IllegalCommitError(
                 f"The catalog reserved {table.location} for {table.identifier}, but a Delta log is there already. Nothing "

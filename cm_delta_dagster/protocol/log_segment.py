@@ -123,8 +123,9 @@ def build_log_segment(
         base = "no checkpoint" if found is None else f"the checkpoint of version {found.version}"
         raise CorruptLogError(
             f"Version {version} of the table at {location} cannot be built: with {base} to start from, the commits of "
-            f"{_names(missing)} are missing from _delta_log and from the catalog. Restore them from a backup, or read "
-            "a version that is complete; no older version is shown in place of this one."
+            f"{_names(missing)} are missing from _delta_log and from the catalog. If their staged files are still there, "
+            "`cm-delta doctor NAME --repair` puts them back; else restore them from a backup, or read a version that is complete. "
+            "No older version is shown in place of this one."
         )
     return segment
 

@@ -14,6 +14,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
@@ -114,8 +115,8 @@ def another(client: DeltaClient, store: Any, catalog: Any = None, settings: Clie
     return fresh.table(NAME)
 
 
-def append(table: Table, *, stats: str = '{"numRecords":1}') -> int:
-    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+def append(table: Table, *, stats: str = '{"numRecords":1}', on: Snapshot | None = None) -> int:
+    transaction = table.start_transaction(on or table.snapshot(), operation="WRITE")
     path = f"day=2024-01-01/{uuid.uuid4()}.parquet"
     file = AddFile(path=path, partition_values={"day": "2024-01-01"}, size=1, modification_time=1, stats=stats)
     transaction.add_files([file])
@@ -269,6 +270,21 @@ def test_too_many_unpublished_commits_are_published_by_the_next_writer(
     willful.fail = "after"
     assert append(bounded) == 4
     assert bounded.ratified().published_version == 4
+
+
+def test_writers_on_an_old_snapshot_are_bounded_as_well(
+    table: Table, client: DeltaClient, willful: WillfulStore
+) -> None:
+    settings = ClientSettings(retry_initial_seconds=0.0001, max_unpublished_commits=3)
+    bounded = another(client, willful, settings=settings)
+    choose(bounded, "inline")
+    willful.fail = "before"
+    old = bounded.snapshot()
+
+    assert [append(bounded, on=old) for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(CommitRejectedError, match=r"3 of its commits are not published.*read-only"):
+        append(bounded, on=old)
+    assert bounded.snapshot().version == 3
 
 
 def test_a_commit_made_by_creating_its_file_is_published_at_once(

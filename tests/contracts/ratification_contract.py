@@ -103,6 +103,8 @@ def the_same_file_name_again_is_the_same_commit(bench: Bench) -> None:
         answer = catalog.commit(table, mine)
         assert answer == Ratified(version=1, latest_version=2, published_version=2, repeated=True)
         assert catalog.latest_feed_position() == 3
+        another = catalog.commit(table, replace(mine, file_size=mine.file_size + 1))
+        assert isinstance(another, VersionTaken), "it has the name, and is another commit"
 
 
 def a_proposal_that_cannot_be_right_is_rejected(bench: Bench) -> None:

@@ -20,6 +20,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.history import history
 from cm_delta_dagster.operations.merge import MergeMode, merge
+from cm_delta_dagster.operations.read import read
 from cm_delta_dagster.operations.write import WriteOutcome, append
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
 from tests.builders import TableBuilder
@@ -219,13 +220,21 @@ def test_new_columns_are_added_when_asked_for(build: Callable[..., TableBuilder]
 
 def test_a_source_computed_from_the_table_itself_works(build: Callable[..., TableBuilder]) -> None:
     """TT-8."""
-    from cm_delta_dagster.operations.read import read
-
     builder = build("id long, v long")
     builder.append((1, 1), (2, 2))
     frame = read(builder.table, spark=builder.spark).withColumn("v", F.col("v") + 1)
     merge(builder.table, frame=frame, keys=["id"])
     assert builder.rows() == [(1, 2), (2, 3)]
+
+
+def test_an_older_version_of_the_table_itself_is_a_source(build: Callable[..., TableBuilder]) -> None:
+    """TT-8: each side keeps its own version."""
+    builder = build("id long, v long")
+    builder.append((1, 1), (2, 2))
+    builder.append((3, 3))
+    older = read(builder.table, spark=builder.spark, version=1).withColumn("v", F.col("v") + 10)
+    merge(builder.table, frame=older, keys=["id"])
+    assert builder.rows() == [(1, 11), (2, 12), (3, 3)]
 
 
 def test_the_source_is_evaluated_once(build: Callable[..., TableBuilder], spark: SparkSession) -> None:

@@ -343,7 +343,7 @@ def insert_initial_commit(
 
 def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any) -> CommitOutcome:
     rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
-    if rows and rows[0].file_name == proposal.file_name:
+    if rows and (rows[0].file_name, rows[0].file_size) == (proposal.file_name, proposal.file_size):
         return _repeated(proposal, head)
     return VersionTaken(proposed_version=proposal.version, winners=_winners(head, rows))
 
