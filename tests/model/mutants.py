@@ -29,7 +29,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.storage.store import Store
+from cm_delta_dagster.storage.store import ObjectStatus, Store
 from tests.model.casts import (
     NAME,
     SCHEMA,
@@ -362,8 +362,9 @@ def creator_that_registers_first(name: str) -> Member:
             super().__init__(real)
             self.kept: list[tuple[str, bytes]] = []
 
-        def write_if_absent(self, location: str, data: bytes, **how: bool) -> None:
+        def write_if_absent(self, location: str, data: bytes, **how: bool) -> ObjectStatus:
             self.kept.append((location, data))
+            return ObjectStatus(location=location, size=len(data), modification_time=1)
 
     late: list[Late] = []
 
