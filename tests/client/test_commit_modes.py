@@ -256,35 +256,22 @@ def test_inline_commits_are_staged_for_clients_that_know_file_names_only(
     assert published(store, table, 1) == staged
 
 
+@pytest.mark.parametrize("is_old", [False, True], ids=["newest snapshot", "old snapshot"])
 def test_too_many_unpublished_commits_are_published_by_the_next_writer(
-    table: Table, client: DeltaClient, willful: WillfulStore
+    table: Table, client: DeltaClient, willful: WillfulStore, is_old: bool
 ) -> None:
     settings = ClientSettings(retry_initial_seconds=0.0001, max_unpublished_commits=3)
     bounded = another(client, willful, settings=settings)
     choose(bounded, "inline")
     willful.fail = "before"
-    assert [append(bounded) for _ in range(3)] == [1, 2, 3]
+    on = bounded.snapshot() if is_old else None
+    assert [append(bounded, on=on) for _ in range(3)] == [1, 2, 3]
     with pytest.raises(CommitRejectedError, match=r"3 of its commits are not published.*read-only"):
-        append(bounded)
+        append(bounded, on=on)
     assert bounded.snapshot().version == 3
     willful.fail = "after"
-    assert append(bounded) == 4
+    assert append(bounded, on=on) == 4
     assert bounded.ratified().published_version == 4
-
-
-def test_writers_on_an_old_snapshot_are_bounded_as_well(
-    table: Table, client: DeltaClient, willful: WillfulStore
-) -> None:
-    settings = ClientSettings(retry_initial_seconds=0.0001, max_unpublished_commits=3)
-    bounded = another(client, willful, settings=settings)
-    choose(bounded, "inline")
-    willful.fail = "before"
-    old = bounded.snapshot()
-
-    assert [append(bounded, on=old) for _ in range(3)] == [1, 2, 3]
-    with pytest.raises(CommitRejectedError, match=r"3 of its commits are not published.*read-only"):
-        append(bounded, on=old)
-    assert bounded.snapshot().version == 3
 
 
 def test_a_commit_made_by_creating_its_file_is_published_at_once(

@@ -53,10 +53,8 @@ def delta_jars(spark_version: str) -> list[str]:
     folder = cache / f"delta-{DELTA_VERSION}-spark-{short}"
     if not (folder / "complete").exists():
         if shutil.which("mvn") is None:
-            message = "delta-spark is compared with only where Maven can fetch it; no mvn on the PATH"
-            if os.environ.get("CM_DELTA_REQUIRE_PEERS"):
-                pytest.fail(message)
-            pytest.skip(message)
+            give_up = pytest.fail if os.environ.get("CM_DELTA_REQUIRE_PEERS") else pytest.skip
+            give_up("delta-spark is compared with only where Maven can fetch it; no mvn on the PATH")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "pom.xml").write_text(_POM.format(spark=short, delta=DELTA_VERSION))
         subprocess.run(

@@ -24,9 +24,8 @@ def prepare(connection: Any, record: Any) -> None:
         session, synchronous_commit, database = connection.execute(asked).fetchone()
         record.info[_IS_POOLED] = session != connection.info.backend_pid
         if is_pooled(record):
-            connection.prepare_threshold = (
-                None  # The next session knows no statement that this one has prepared, or another.
-            )
+            # The next session knows no statement that this one has prepared, or knows another by its name.
+            connection.prepare_threshold = None
         if synchronous_commit in _NOT_DURABLE:
             if is_pooled(record):
                 raise CatalogError(
