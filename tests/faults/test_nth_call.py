@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyRule
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -71,12 +72,17 @@ def commit(table: Table, path: str, remove: str | None = None) -> None:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A table with history to clean, a checkpoint and two unpublished commits; a dropped one; an abandoned creation."""
+def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A table with history to clean, a checkpoint and two commits that wait; a dropped one; an abandoned creation.
+
+    They wait for their publication or, of those that are made by creating the published file, the last for the catalog's notice.
+    """
     world = World(tmp_path_factory.mktemp("nth") / "template")
+    mode: CommitMode = request.param
     with world.client() as client:
         for kind in MaintenanceKind:
             client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
+        client.catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=CommitPolicy.parse(mode.value)))
         table = create_table(client, identifier=TABLE, schema=SCHEMA)
         for number in range(3):
             write(table, world, f"file-{number}.parquet")
@@ -91,11 +97,20 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> World:
         client.wait_for_background()
         world.pass_days(40)
         write(table, world, "file-4.parquet")
-    for version in (6, 7):
-        with world.client(Plan(broken=("write_if_absent", f"_delta_log/{6:020d}.json"))) as client:
-            table = client.table(TABLE)
-            write(table, world, f"late-{version}.parquet")
-            assert table.snapshot().published_version == 5
+        if mode is CommitMode.PUT_IF_ABSENT:
+            write(table, world, "late-6.parquet")
+        table_id = table.table_id
+    if mode is CommitMode.PUT_IF_ABSENT:
+        with world.client(Plan(broken=("record_published", table_id))) as client:
+            write(client.table(TABLE), world, "late-7.parquet")
+        with world.client() as client:
+            assert client.catalog.get_ratified_commits(table_id).latest_version == 6
+    else:
+        for version in (6, 7):
+            with world.client(Plan(broken=("write_if_absent", f"_delta_log/{6:020d}.json"))) as client:
+                table = client.table(TABLE)
+                write(table, world, f"late-{version}.parquet")
+                assert table.snapshot().published_version == 5
     world.pass_days(2)
     return world
 
@@ -207,19 +222,28 @@ def contents(client: DeltaClient, name: str) -> Contents:
     }
 
 
-ALWAYS = ("create", "append", "publish", "purge")
+ALWAYS = {
+    CommitMode.STAGED: ("create", "append", "publish", "purge"),
+    CommitMode.INLINE: ("append", "publish"),
+    CommitMode.PUT_IF_ABSENT: ("append", "publish"),
+}
 """Operations whose every call fails in each run of the tests; the others wait for ``-m exhaustive``."""
 
 
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize(
-    "name",
-    [*ALWAYS, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in OPERATIONS if name not in ALWAYS)],
+    ("name", "template"),
+    [
+        pytest.param(name, mode, marks=() if name in always else pytest.mark.exhaustive, id=f"{name}-{mode}")
+        for mode, always in ALWAYS.items()
+        for name in OPERATIONS
+    ],
+    indirect=["template"],
 )
 def test_after_recovery_from_a_fault_at_any_call_the_table_is_right(
     template: World, tmp_path: Path, name: str, fault: Fault
 ) -> None:
-    """CM-C15, CM-W4, CM-W5, CM-P5, CM-D3, CM-D5, CM-D7, CLEAN-11"""
+    """CM-C5, CM-C6, CM-C15, CM-W4, CM-W5, CM-P5, CM-D3, CM-D5, CM-D7, CLEAN-11"""
     operation = OPERATIONS[name]
     with template.client() as client:
         before = contents(client, TABLE)
