@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -60,7 +60,7 @@ from cm_delta_dagster.protocol.schema import StructType, from_arrow_schema
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
 from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.schema import from_spark, schema_of
-from cm_delta_dagster.spark.session import check_frame
+from cm_delta_dagster.spark.session import check_frame, session_time_zone
 from cm_delta_dagster.storage.stores import Stores, scheme_of
 from cm_delta_dagster.table_reads import PathDeltaTable
 
@@ -137,6 +137,17 @@ class Connection:
                     running = SparkSession.builder.appName("cm_delta_dagster").getOrCreate()
                 self._spark = running
             return self._spark
+
+    @property
+    def time_zone(self) -> tzinfo | None:
+        """That of the session, or None where none runs yet and times are those of this machine, as a new session would have it.
+
+        Raises:
+            InvalidArgumentError: Python does not know the session's time zone.
+        """
+        with self._lock:
+            running = self._spark or SparkSession.getActiveSession()
+        return None if running is None else session_time_zone(running)
 
     def table(self, name: TableIdentifier | str) -> "DeltaTable":
         """The table ``catalog.schema.table``. Raises TableNotFoundError, InvalidArgumentError."""

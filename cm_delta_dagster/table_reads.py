@@ -6,7 +6,7 @@ opened by their path. Methods with Arrow in their name need neither Java nor a S
 
 import typing
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import tzinfo
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from cm_delta_dagster.client.path_table import PathTable
 from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.client.snapshot import Snapshot
-from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.aggregate import aggregate
-from cm_delta_dagster.operations.arguments import as_predicate
+from cm_delta_dagster.operations.arguments import Timestamp, as_predicate, epoch_milliseconds
 from cm_delta_dagster.operations.history import HistoryEntry, history
 from cm_delta_dagster.operations.read import ReadPlan, plan_read, read
 from cm_delta_dagster.operations.read_arrow import read_arrow, read_batches
@@ -30,8 +29,6 @@ from cm_delta_dagster.protocol.schema import StructType
 from cm_delta_dagster.protocol.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.streaming import DEFAULT_MAX_FILES, ChangeHandling
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 TableT = typing.TypeVar("TableT", bound=ReadableTable)
 
 
@@ -41,12 +38,16 @@ class HasSession(typing.Protocol):
     @property
     def spark(self) -> SparkSession: ...
 
+    @property
+    def time_zone(self) -> tzinfo | None: ...
+
 
 class TableReads(typing.Generic[TableT]):
     """Reading one table.
 
     Every call sees the latest version at that moment unless a version or timestamp is given. A timestamp is a datetime with
-    a time zone, or epoch milliseconds.
+    a time zone, a date, which means its midnight, text in ISO 8601, or epoch milliseconds. Dates, and text that names no
+    zone, are read in the time zone of the Spark session, and where none runs in that of the machine (TT-9).
 
     Attributes:
         table: the handle of the Delta client below.
@@ -69,13 +70,16 @@ class TableReads(typing.Generic[TableT]):
         """Absolute URI of the table root."""
         return self.table.location
 
-    def snapshot(self, *, version: int | None = None, timestamp: datetime | int | None = None) -> Snapshot:
+    def _epoch_ms(self, timestamp: Timestamp | None) -> int | None:
+        return None if timestamp is None else epoch_milliseconds(timestamp, zone=lambda: self._connection.time_zone)
+
+    def snapshot(self, *, version: int | None = None, timestamp: Timestamp | None = None) -> Snapshot:
         """The table at its latest version, at ``version``, or as of ``timestamp``.
 
         Raises:
             VersionNotFoundError: there is no such version or none that old.
         """
-        return self.table.snapshot(version=version, timestamp_ms=epoch_milliseconds(timestamp))
+        return self.table.snapshot(version=version, timestamp_ms=self._epoch_ms(timestamp))
 
     def version(self) -> int:
         """The latest version."""
@@ -99,7 +103,7 @@ class TableReads(typing.Generic[TableT]):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         version: int | None = None,
-        timestamp: datetime | int | None = None,
+        timestamp: Timestamp | None = None,
     ) -> DataFrame:
         """Rows of one version as a Spark DataFrame, with the table's types, nullability and comments.
 
@@ -118,7 +122,7 @@ class TableReads(typing.Generic[TableT]):
             columns=columns,
             where=where,
             version=version,
-            timestamp_ms=epoch_milliseconds(timestamp),
+            timestamp_ms=self._epoch_ms(timestamp),
         )
 
     def plan_read(
@@ -126,11 +130,11 @@ class TableReads(typing.Generic[TableT]):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         version: int | None = None,
-        timestamp: datetime | int | None = None,
+        timestamp: Timestamp | None = None,
     ) -> ReadPlan:
         """What :meth:`to_df` would open, and how many files and bytes it would skip."""
         return plan_read(
-            self.table, columns=columns, where=where, version=version, timestamp_ms=epoch_milliseconds(timestamp)
+            self.table, columns=columns, where=where, version=version, timestamp_ms=self._epoch_ms(timestamp)
         )
 
     def to_arrow(
@@ -138,7 +142,7 @@ class TableReads(typing.Generic[TableT]):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         version: int | None = None,
-        timestamp: datetime | int | None = None,
+        timestamp: Timestamp | None = None,
     ) -> pa.Table:
         """Rows of one version as an Arrow table; arguments as of :meth:`to_df`.
 
@@ -146,7 +150,7 @@ class TableReads(typing.Generic[TableT]):
             InvalidArgumentError: as :meth:`to_df`, or ``where`` is SQL that only Spark can evaluate.
         """
         return read_arrow(
-            self.table, columns=columns, where=where, version=version, timestamp_ms=epoch_milliseconds(timestamp)
+            self.table, columns=columns, where=where, version=version, timestamp_ms=self._epoch_ms(timestamp)
         )
 
     def to_arrow_batches(
@@ -154,11 +158,11 @@ class TableReads(typing.Generic[TableT]):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         version: int | None = None,
-        timestamp: datetime | int | None = None,
+        timestamp: Timestamp | None = None,
     ) -> pa.RecordBatchReader:
         """:meth:`to_arrow` as a stream, for tables that do not fit into memory. Close it to stop early."""
         return read_batches(
-            self.table, columns=columns, where=where, version=version, timestamp_ms=epoch_milliseconds(timestamp)
+            self.table, columns=columns, where=where, version=version, timestamp_ms=self._epoch_ms(timestamp)
         )
 
     def count_rows(self, where: Predicate | str | None = None) -> int:
@@ -180,8 +184,8 @@ class TableReads(typing.Generic[TableT]):
         *,
         start_version: int | None = None,
         end_version: int | None = None,
-        start_timestamp: datetime | int | None = None,
-        end_timestamp: datetime | int | None = None,
+        start_timestamp: Timestamp | None = None,
+        end_timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
     ) -> DataFrame:
@@ -197,9 +201,9 @@ class TableReads(typing.Generic[TableT]):
             self.table,
             spark=self._connection.spark,
             start_version=start_version,
-            start_timestamp_ms=epoch_milliseconds(start_timestamp),
+            start_timestamp_ms=self._epoch_ms(start_timestamp),
             end_version=end_version,
-            end_timestamp_ms=epoch_milliseconds(end_timestamp),
+            end_timestamp_ms=self._epoch_ms(end_timestamp),
             columns=columns,
             where=where,
         )
@@ -209,8 +213,8 @@ class TableReads(typing.Generic[TableT]):
         *,
         start_version: int | None = None,
         end_version: int | None = None,
-        start_timestamp: datetime | int | None = None,
-        end_timestamp: datetime | int | None = None,
+        start_timestamp: Timestamp | None = None,
+        end_timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
     ) -> pa.Table:
@@ -218,9 +222,9 @@ class TableReads(typing.Generic[TableT]):
         return read_changes_arrow(
             self.table,
             start_version=start_version,
-            start_timestamp_ms=epoch_milliseconds(start_timestamp),
+            start_timestamp_ms=self._epoch_ms(start_timestamp),
             end_version=end_version,
-            end_timestamp_ms=epoch_milliseconds(end_timestamp),
+            end_timestamp_ms=self._epoch_ms(end_timestamp),
             columns=columns,
             where=where,
         )
@@ -230,8 +234,8 @@ class TableReads(typing.Generic[TableT]):
         *,
         start_version: int | None = None,
         end_version: int | None = None,
-        start_timestamp: datetime | int | None = None,
-        end_timestamp: datetime | int | None = None,
+        start_timestamp: Timestamp | None = None,
+        end_timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
     ) -> pa.RecordBatchReader:
@@ -239,9 +243,9 @@ class TableReads(typing.Generic[TableT]):
         return read_change_batches(
             self.table,
             start_version=start_version,
-            start_timestamp_ms=epoch_milliseconds(start_timestamp),
+            start_timestamp_ms=self._epoch_ms(start_timestamp),
             end_version=end_version,
-            end_timestamp_ms=epoch_milliseconds(end_timestamp),
+            end_timestamp_ms=self._epoch_ms(end_timestamp),
             columns=columns,
             where=where,
         )
@@ -250,7 +254,7 @@ class TableReads(typing.Generic[TableT]):
         self,
         *,
         starting_version: int | str | None = None,
-        starting_timestamp: datetime | int | None = None,
+        starting_timestamp: Timestamp | None = None,
         max_files: int | None = DEFAULT_MAX_FILES,
         max_bytes: int | None = None,
         changes: ChangeHandling | str = ChangeHandling.FAIL,
@@ -276,7 +280,7 @@ class TableReads(typing.Generic[TableT]):
             self.table,
             spark=self._connection.spark,
             starting_version=starting_version,
-            starting_timestamp_ms=epoch_milliseconds(starting_timestamp),
+            starting_timestamp_ms=self._epoch_ms(starting_timestamp),
             max_files=max_files,
             max_bytes=max_bytes,
             changes=changes,
@@ -290,7 +294,7 @@ class TableReads(typing.Generic[TableT]):
         offset: StreamOffset | str | None = None,
         *,
         starting_version: int | str | None = None,
-        starting_timestamp: datetime | int | None = None,
+        starting_timestamp: Timestamp | None = None,
         max_files: int | None = DEFAULT_MAX_FILES,
         max_bytes: int | None = None,
         changes: ChangeHandling | str = ChangeHandling.FAIL,
@@ -311,7 +315,7 @@ class TableReads(typing.Generic[TableT]):
             self.table,
             offset=offset,
             starting_version=starting_version,
-            starting_timestamp_ms=epoch_milliseconds(starting_timestamp),
+            starting_timestamp_ms=self._epoch_ms(starting_timestamp),
             max_files=max_files,
             max_bytes=max_bytes,
             changes=changes,
@@ -326,15 +330,3 @@ class PathDeltaTable(TableReads[PathTable]):
 
     A table whose commits a catalog ratifies is refused: its files alone do not say which commits count (CM-R8).
     """
-
-
-def epoch_milliseconds(timestamp: datetime | int | None) -> int | None:
-    """Epoch milliseconds of a timestamp argument. Raises InvalidArgumentError for a datetime without a time zone."""
-    if timestamp is None or (isinstance(timestamp, int) and not isinstance(timestamp, bool)):
-        return timestamp
-    if not isinstance(timestamp, datetime) or timestamp.tzinfo is None:
-        raise InvalidArgumentError(
-            f"timestamp is {timestamp!r}; give a datetime with a time zone, e.g. datetime.now(UTC), or epoch "
-            "milliseconds."
-        )
-    return (timestamp - _EPOCH) // timedelta(milliseconds=1)

@@ -1,7 +1,10 @@
 """The reads of the front door, on the catalog's tables and on tables of other writers."""
 
 import datetime as dt
+import os
+import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +19,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from cm_delta_dagster.table_reads import epoch_milliseconds
+from cm_delta_dagster.operations.arguments import epoch_milliseconds
 
 
 def lake_in(directory: Path, spark: SparkSession | None = None) -> Connection:
@@ -138,8 +141,68 @@ def test_names_that_are_no_text_are_refused_before_anything_is_made(tmp_path: Pa
         assert lake.tables() == ()
 
 
-@pytest.mark.parametrize("text", ["2024-01-01", "2024-01-01 12:00:00", "2024-01-01T12:00:00Z", ""])
-def test_a_text_is_no_timestamp(text: str) -> None:
-    """TT-9: there is no session whose zone a text could be of; whoever has a text has a zone, too, and says so."""
-    with pytest.raises(InvalidArgumentError, match="datetime with a time zone"):
-        epoch_milliseconds(text)
+def hours(text: str) -> float:
+    """How long after the beginning of 2024 in UTC the moment is that ``text`` names, on a machine in UTC-5."""
+    start = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    given = dt.date.fromisoformat(text.removeprefix("date ")) if text.startswith("date ") else text
+    zone = dt.timezone(dt.timedelta(hours=-5))
+    return (epoch_milliseconds(given, zone=lambda: zone) / 1000 - start.timestamp()) / 3600
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2024-01-01", 5),
+        ("date 2024-01-01", 5),
+        (" 2024-01-01 12:00:00 ", 17),
+        ("2024-01-01T12:00:00.5", 17 + 0.5 / 3600),
+        ("2024-01-01T12:00:00Z", 12),
+        ("2024-01-01T12:00:00+02:00", 10),
+    ],
+)
+def test_text_and_days_without_a_zone_are_of_the_zone_that_is_asked_for(text: str, expected: float) -> None:
+    """TT-9"""
+    assert hours(text) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("given", ["", "yesterday", "2024-13-01", dt.datetime(2024, 1, 1), True, 1.5, dt.time(12)])
+def test_what_is_no_moment_is_refused(given: Any) -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=r"give a datetime with a time zone.*, a date, text as in '2026-01-31'"
+    ):
+        epoch_milliseconds(given, zone=lambda: dt.UTC)
+
+
+def test_a_day_without_a_zone_is_of_the_machine_or_of_the_session(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TT-9, TT-2: version 0 is of the last evening of 2023 in New York, version 1 of the hour after."""
+    path = str(tmp_path / "table")
+    for number, at in enumerate(("2024-01-01T04:30:00Z", "2024-01-01T05:30:00Z")):
+        write_deltalake(path, pa.table({"id": [number]}), mode="append")
+        log = tmp_path / "table" / "_delta_log" / f"{number:020d}.json"
+        moment = dt.datetime.fromisoformat(at).timestamp()
+        os.utime(log, (moment, moment))
+
+    def version_at(day: str) -> int:
+        with lake_in(tmp_path, spark) as lake:
+            return lake.path_table(path).snapshot(timestamp=day).version
+
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert epoch_milliseconds("2024-01-01", zone=lambda: None) == 1_704_085_200_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    usual = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        for zone in ("America/New_York", "-05:00"):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            assert version_at("2024-01-01") == 0
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        with pytest.raises(VersionNotFoundError, match="as of"):
+            version_at("2024-01-01")
+        assert version_at("2024-01-01 05:00:00") == 0
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", usual)

@@ -7,7 +7,6 @@ table's definition at that moment, by which Spark has analysed the DataFrame.
 import datetime as dt
 import re
 import uuid
-import zoneinfo
 from collections.abc import Sequence
 
 from pyspark import cloudpickle
@@ -32,6 +31,7 @@ from cm_delta_dagster.protocol.schema import TIMESTAMP, StructType, data_type_te
 from cm_delta_dagster.protocol.streaming import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.table_definition import TableDefinition
 from cm_delta_dagster.spark.schema import to_spark
+from cm_delta_dagster.spark.session import session_time_zone
 
 
 @names_table
@@ -129,14 +129,7 @@ def _zone(spark: SparkSession, reading: TableDefinition) -> dt.tzinfo:
     partitions = (reading.schema.field(name) for name in reading.metadata.partition_columns)
     if all(item is None or item.type != TIMESTAMP for item in partitions):
         return dt.UTC
-    name = spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"The session's time zone is {name!r}, which Python does not know; partition values that are timestamps could not be "
-            "read. Set spark.sql.session.timeZone to the name of a region, such as Europe/Berlin."
-        ) from error
+    return session_time_zone(spark)
 
 
 def _check_types(spec: StreamSpec) -> None:

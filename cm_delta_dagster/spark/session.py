@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -50,6 +52,21 @@ def check_frame(frame: Any) -> DataFrame:
 def is_connect(session: SparkSession) -> bool:
     """Whether the session talks to a Spark Connect server."""
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def session_time_zone(session: SparkSession) -> tzinfo:
+    """The zone in which the session reads times that name none. Raises InvalidArgumentError for one that Python does not know."""
+    name = session.conf.get("spark.sql.session.timeZone") or "UTC"
+    with suppress(ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo(name)
+    with suppress(ValueError):  # +01:00
+        offset = datetime.fromisoformat(f"2000-01-01T00:00:00{name}").tzinfo
+        if offset is not None:
+            return offset
+    raise InvalidArgumentError(
+        f"The session's time zone is {name!r}, which Python does not know; times that name no zone cannot be read. Set "
+        "spark.sql.session.timeZone to the name of a region, such as Europe/Berlin."
+    )
 
 
 @contextmanager
