@@ -139,15 +139,21 @@ class Connection:
             return self._spark
 
     @property
-    def time_zone(self) -> tzinfo | None:
-        """That of the session, or None where none runs yet and times are those of this machine, as a new session would have it.
+    def time_zone(self) -> tzinfo:
+        """The Spark session's, of moments that name none.
 
         Raises:
-            InvalidArgumentError: Python does not know the session's time zone.
+            InvalidArgumentError: there is no session yet, or Python does not know its time zone. None is started for the
+                question: reading through Arrow needs no Java.
         """
         with self._lock:
             running = self._spark or SparkSession.getActiveSession()
-        return None if running is None else session_time_zone(running)
+        if running is None:
+            raise InvalidArgumentError(
+                "The timestamp names no time zone, and there is no Spark session yet whose zone it could be of. Give one, as in "
+                "'2026-01-31T12:00:00Z' or datetime(2026, 1, 31, tzinfo=UTC), or connect with spark=..."
+            )
+        return session_time_zone(running)
 
     def table(self, name: TableIdentifier | str) -> "DeltaTable":
         """The table ``catalog.schema.table``. Raises TableNotFoundError, InvalidArgumentError."""

@@ -39,15 +39,15 @@ class HasSession(typing.Protocol):
     def spark(self) -> SparkSession: ...
 
     @property
-    def time_zone(self) -> tzinfo | None: ...
+    def time_zone(self) -> tzinfo: ...
 
 
 class TableReads(typing.Generic[TableT]):
     """Reading one table.
 
     Every call sees the latest version at that moment unless a version or timestamp is given. A timestamp is a datetime with
-    a time zone, a date, which means its midnight, text in ISO 8601, or epoch milliseconds. Dates, and text that names no
-    zone, are read in the time zone of the Spark session, and where none runs in that of the machine (TT-9).
+    a time zone, a date, which means its midnight, text as Spark takes it, or epoch milliseconds. Dates, and text that names
+    no zone, are read in the time zone of the Spark session; where there is none yet they are refused (TT-9).
 
     Attributes:
         table: the handle of the Delta client below.

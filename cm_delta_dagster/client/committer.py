@@ -188,13 +188,13 @@ class TableCommitter:
                 )
                 last = error
                 continue
-            if created:
+            if created is not None:
                 return record_commit(
                     self._catalog,
                     self._store,
                     table_id=base.table_id,
                     location=base.location,
-                    proposal=staged.proposal,
+                    proposal=replace(staged.proposal, file_modification_time=created.modification_time),
                     follows_ms=base.timestamp_ms,
                 )
             known = ratified_commits(self._catalog, self._store, table_id=base.table_id, location=base.location)

@@ -27,6 +27,7 @@ from cm_delta_dagster.catalog.ratification import (
 from cm_delta_dagster.client.log_reader import published_source
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
+    CommitRejectedError,
     CommitStateUnknownError,
     CorruptLogError,
     ObjectAlreadyExistsError,
@@ -36,7 +37,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.protocol import action_json
-from cm_delta_dagster.storage.store import Store
+from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _log = logging.getLogger(__name__)
 
@@ -59,14 +60,21 @@ def ratified_commits(
     version = answer.latest_version
     while (data := _read_next(store, location, version + 1)) is not None:
         version += 1
-        catalog.record_published(table_id, _found(location, version, data))
+        source = published_source(location, version).location
+        try:
+            catalog.record_published(table_id, _found(version, store.stat(source), data))
+        except (CorruptLogError, CommitRejectedError) as error:
+            raise CorruptLogError(
+                f"{source} follows the latest version that the catalog knows, as a commit does that was made by creating its file, "
+                f"but no client can have made it: {error} Nothing was read or written. If it is nobody's commit, move it away."
+            ) from error
     if version == answer.latest_version:
         return answer
     return catalog.get_ratified_commits(table_id, kept_from=kept_from)
 
 
-def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> bool:
-    """Create the published file of ``proposal``; whether it is there now with this very commit in it.
+def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> ObjectStatus | None:
+    """Create the published file of ``proposal``; the file, if it is there now with this very commit in it.
 
     Asking again after an error is safe: a file that is there tells by its ``txnId`` whose it is.
 
@@ -76,7 +84,7 @@ def create_commit(store: Store, *, location: str, proposal: CommitProposal, data
     """
     target = published_source(location, proposal.version).location
     try:
-        store.write_if_absent(target, data)
+        written = store.write_if_absent(target, data)
     except StoreNotSupportedError as error:
         raise StoreNotSupportedError(
             f"Version {proposal.version} was not committed by creating its file, which needs a store where only one of two "
@@ -84,8 +92,10 @@ def create_commit(store: Store, *, location: str, proposal: CommitProposal, data
         ) from error
     except ObjectAlreadyExistsError:
         info = action_json.decode_commit_info(store.read(target))
-        return info is not None and info.txn_id == proposal.summary.txn_id
-    return True
+        if info is None or info.txn_id != proposal.summary.txn_id:
+            return None
+        written = None
+    return written or store.stat(target)
 
 
 def record_commit(
@@ -163,24 +173,22 @@ def _read_next(store: Store, location: str, version: int) -> bytes | None:
         return None
 
 
-def _found(location: str, version: int, data: bytes) -> CommitProposal:
+def _found(version: int, status: ObjectStatus, data: bytes) -> CommitProposal:
     """What the writer would have told the catalog, but for the partitions that it changed, which then are not known.
 
     Of metadata and protocol only that is told which the commit sets; the other one stays as it was.
     """
-    source = published_source(location, version)
     commit = action_json.decode_commit(data, version=version)
     info = commit.commit_info
     if info is None or not info.txn_id or info.in_commit_timestamp is None:
         raise CorruptLogError(
-            f"{source.location} was created without a commitInfo that has txnId and inCommitTimestamp, which every commit of "
-            "a catalog-managed table must have. The catalog does not know it; nothing was read or written."
+            "It has no commitInfo with txnId and inCommitTimestamp, which every commit of a catalog-managed table must have."
         )
     return CommitProposal(
         version=version,
-        file_name=source.location.rpartition("/")[2],
+        file_name=status.name,
         file_size=len(data),
-        file_modification_time=info.in_commit_timestamp,
+        file_modification_time=status.modification_time,
         mode=CommitMode.PUT_IF_ABSENT,
         metadata=commit.metadata,
         protocol=commit.protocol,

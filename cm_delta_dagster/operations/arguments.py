@@ -12,6 +12,7 @@ from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.protocol.predicate_text import parse_predicate
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import StructType
+from cm_delta_dagster.protocol.timestamp_text import parse_timestamp
 
 Timestamp = datetime | date | str | int
 """A moment: with a time zone, of a day or in text of which another one is known, or in epoch milliseconds."""
@@ -68,40 +69,29 @@ def as_predicate(where: Predicate | str | None, schema: StructType) -> Predicate
     return parse_predicate(where, schema) if isinstance(where, str) else where
 
 
-def epoch_milliseconds(timestamp: Timestamp, *, zone: Callable[[], tzinfo | None]) -> int:
+def epoch_milliseconds(timestamp: Timestamp, *, zone: Callable[[], tzinfo]) -> int:
     """Epoch milliseconds of a moment; what lies between two of them counts as the earlier one.
 
     Args:
-        zone: time zone of dates and of text that names none (TT-9), asked only for these; None is that of this machine.
+        zone: time zone of days, and of text that names none (TT-9); asked only for these.
 
     Raises:
-        InvalidArgumentError: a datetime without a time zone, text that is no ISO 8601, or something else.
+        InvalidArgumentError: a datetime without a time zone, text that is no moment, or something else.
     """
     if isinstance(timestamp, int) and not isinstance(timestamp, bool):
         return timestamp
-    moment = _parsed(timestamp) if isinstance(timestamp, str) else timestamp
-    if isinstance(moment, datetime):
-        if moment.tzinfo is None and moment is timestamp:
-            raise _no_timestamp(timestamp)
-    elif isinstance(moment, date):
-        moment = datetime(moment.year, moment.month, moment.day)
-    else:
-        raise _no_timestamp(timestamp)
+    moment: datetime | None = None
+    if isinstance(timestamp, str):
+        moment = parse_timestamp(timestamp)
+    elif isinstance(timestamp, datetime):
+        moment = timestamp if timestamp.tzinfo is not None else None
+    elif isinstance(timestamp, date):
+        moment = datetime(timestamp.year, timestamp.month, timestamp.day)
+    if moment is None:
+        raise InvalidArgumentError(
+            f"timestamp is {timestamp!r}; give a datetime with a time zone, e.g. datetime.now(UTC), a date, text as in "
+            "'2026-01-31', '2026-01-31 12:00:00' or '2026-01-31T12:00:00Z', or epoch milliseconds."
+        )
     if moment.tzinfo is None:
-        named = zone()
-        moment = moment.astimezone() if named is None else moment.replace(tzinfo=named)
+        moment = moment.replace(tzinfo=zone())
     return (moment - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _parsed(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-
-
-def _no_timestamp(given: object) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"timestamp is {given!r}; give a datetime with a time zone, e.g. datetime.now(UTC), a date, text as in "
-        "'2026-01-31', '2026-01-31 12:00:00' or '2026-01-31T12:00:00Z', or epoch milliseconds."
-    )

@@ -41,10 +41,10 @@ class Seen:
 
     @classmethod
     def of(cls, table: Table) -> "Seen":
-        ratified = table.ratified()
+        ratified = _known(table)
         log = table.store.list_from(log_files.log_directory(table.location))
         staged = table.store.list_from(log_files.staged_commits_directory(table.location))
-        after = table.ratified()
+        after = _known(table)
         records = table.catalog.accepted_commits(table.table_id, start=0, end=ratified.latest_version)
         return cls(
             ratified=ratified,
@@ -70,6 +70,14 @@ class Seen:
             if len(members) == count:
                 found.setdefault(version, []).append(tuple(name for _, name in sorted(members)))
         return found
+
+
+def _known(table: Table) -> RatifiedCommits:
+    """As a client knows it, or as the catalog does where a file in the log keeps clients from going on."""
+    try:
+        return table.ratified()
+    except CorruptLogError:
+        return table.catalog.get_ratified_commits(table.table_id)
 
 
 class CommitExamination:

@@ -25,6 +25,7 @@ from cm_delta_dagster.errors import (
     StorageError,
     TableNotFoundError,
 )
+from cm_delta_dagster.operations.unclaimed import LEVELS
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -170,8 +171,9 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
         try:
             if not client.catalog.maintenance_decision(table.identifier, table.purge_kind).allowed:
                 continue
+            store = client.stores.store_for(table.location)
+            _refuse_links(store, table)
             claimed = client.catalog.begin_purge(table.table_id, min_age_ms=_min_age(table, 0, abandoned_after_ms))
-            store = client.stores.store_for(claimed.location)
             found = list(itertools.islice(store.list_recursive(claimed.location), budget))
             for status in found:
                 store.delete(status.location)
@@ -204,6 +206,7 @@ def _claimed(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> Inac
             f"policy can allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`."
         )
     min_age_ms = _min_age(table, plan.retention_ms, plan.abandoned_after_ms)
+    _refuse_links(client.stores.store_for(table.location), table)
     try:
         claimed = client.catalog.begin_purge(table.table_id, min_age_ms=min_age_ms)
     except TableNotFoundError:
@@ -219,6 +222,18 @@ def _claimed(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> Inac
             "Make another plan."
         )
     return claimed
+
+
+def _refuse_links(store: Store, table: InactiveTable) -> None:
+    """The catalog has compared names only: on the way from the warehouse to the files there may be a link to elsewhere."""
+    warehouse = table.location.rsplit("/", LEVELS)[0]
+    expected = store.resolve(warehouse) + table.location.removeprefix(warehouse)
+    found = store.resolve(table.location)
+    if found != expected:
+        raise PurgeRefusedError(
+            f"{table.identifier} was not purged: {table.location} leads by a symbolic link to {found}, outside of where "
+            "the catalog has put the table. Nothing was deleted. Remove the link, and what it leads to by hand if it is nobody's."
+        )
 
 
 def _delete_all(store: Store, location: str) -> Iterator[ObjectStatus]:

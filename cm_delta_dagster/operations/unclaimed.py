@@ -14,7 +14,7 @@ from cm_delta_dagster.errors import TableNotFoundError
 from cm_delta_dagster.protocol.path_encoding import normalise_location
 from cm_delta_dagster.storage.store import ObjectStatus
 
-_LEVELS = 3
+LEVELS = 3
 """Directories between the warehouse and the files of a table: catalog, schema, table."""
 
 
@@ -71,4 +71,4 @@ def _locations(client: DeltaClient) -> Iterable[str]:
 def _parents(location: str, root: str) -> list[str]:
     """The directories above a file, from the warehouse down to where a table would be."""
     parts = location.removeprefix(f"{root}/").split("/")[:-1]
-    return ["/".join([root, *parts[:depth]]) for depth in range(min(len(parts), _LEVELS) + 1)]
+    return ["/".join([root, *parts[:depth]]) for depth in range(min(len(parts), LEVELS) + 1)]

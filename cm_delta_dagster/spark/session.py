@@ -2,15 +2,15 @@
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.timestamp_text import zone_of
 
 LISTING_SETTINGS: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1)}
 """Makes Spark list its input on the driver instead of in a job of its own."""
@@ -57,16 +57,13 @@ def is_connect(session: SparkSession) -> bool:
 def session_time_zone(session: SparkSession) -> tzinfo:
     """The zone in which the session reads times that name none. Raises InvalidArgumentError for one that Python does not know."""
     name = session.conf.get("spark.sql.session.timeZone") or "UTC"
-    with suppress(ZoneInfoNotFoundError, ValueError):
-        return ZoneInfo(name)
-    with suppress(ValueError):  # +01:00
-        offset = datetime.fromisoformat(f"2000-01-01T00:00:00{name}").tzinfo
-        if offset is not None:
-            return offset
-    raise InvalidArgumentError(
-        f"The session's time zone is {name!r}, which Python does not know; times that name no zone cannot be read. Set "
-        "spark.sql.session.timeZone to the name of a region, such as Europe/Berlin."
-    )
+    zone = zone_of(name)
+    if zone is None:
+        raise InvalidArgumentError(
+            f"The session's time zone is {name!r}, which Python does not know; times that name no zone cannot be read. Set "
+            "spark.sql.session.timeZone to the name of a region, such as Europe/Berlin."
+        )
+    return zone
 
 
 @contextmanager

@@ -138,6 +138,10 @@ class FsspecStore:
         with _mapped("delete", location), suppress(FileNotFoundError):
             self._filesystem.rm_file(self._path(location))
 
+    def resolve(self, location: str) -> str:
+        """There are no links here."""
+        return location
+
     def remove_empty_directories(self, directory: str) -> None:
         """Object stores have no directories."""
 

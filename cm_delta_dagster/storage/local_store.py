@@ -173,6 +173,11 @@ class LocalStore:
         with _mapped("delete", location), suppress(FileNotFoundError):
             os.unlink(local_path(location))
 
+    def resolve(self, location: str) -> str:
+        """The location without symbolic links."""
+        with _mapped("resolve", location):
+            return f"file://{os.path.realpath(local_path(location))}"
+
     def remove_empty_directories(self, directory: str) -> None:
         """Remove ``directory`` and those below it that hold nothing. One that something is put into meanwhile stays."""
         with _mapped("delete", directory):

@@ -78,6 +78,10 @@ class MemoryStore:
         with self._lock:
             self._objects.pop(location, None)
 
+    def resolve(self, location: str) -> str:
+        """There are no links here."""
+        return location
+
     def remove_empty_directories(self, directory: str) -> None:
         """Directories are only the beginnings of names here."""
 

@@ -74,6 +74,10 @@ class Store(typing.Protocol):
         """Remove the object; an absent one is no error. Empty parent directories may be left behind."""
         ...
 
+    def resolve(self, location: str) -> str:
+        """Where ``location`` leads to, there or not: another location only where the store has symbolic links."""
+        ...
+
     def remove_empty_directories(self, directory: str) -> None:
         """Remove ``directory`` and those below it, as far as they hold no object; nothing where none exist as such."""
         ...

@@ -30,6 +30,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.clean_staged_commits import plan_clean_staged_commits
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy, present_commits, set_commit_policy
+from cm_delta_dagster.operations.doctor import Problem, doctor
 from cm_delta_dagster.operations.history import history
 from cm_delta_dagster.operations.publish import publish
 from cm_delta_dagster.protocol.actions import AddFile
@@ -308,6 +309,35 @@ def test_a_created_commit_that_the_catalog_was_not_told_of_is_found_by_the_next_
     assert another(client, store).snapshot().version == committed.version == 3
     told = client.catalog.feed(after=0, limit=9)[-1]
     assert (told.version, told.summary.txn_id, told.summary.data_change) == (3, committed.txn_id, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("garbage\n", "not JSON"),
+        ('{"commitInfo":{"inCommitTimestamp":99999999999999}}\n', "no commitInfo with txnId"),
+        ('{"commitInfo":{"txnId":"x","inCommitTimestamp":1}}\n', "greater than the one before"),
+        ('{"commitInfo":{"txnId":"x","inCommitTimestamp":99999999999999999999999}}\n', "inCommitTimestamp"),
+        ("", "no commitInfo"),
+    ],
+)
+def test_a_file_that_no_client_can_have_created_stops_all_and_is_named(
+    table: Table, client: DeltaClient, store: MemoryStore, content: str, why: str
+) -> None:
+    """CM-C5: it may be the commit of a dead writer, damaged; moved away, everything goes on."""
+    choose(table, "put_if_absent")
+    append(table)
+    stray = f"{table.location}/_delta_log/{2:020d}.json"
+    store.write(stray, content.encode())
+    fresh = another(client, store)
+    for act in (fresh.snapshot, lambda: append(fresh), lambda: choose(fresh, "staged")):
+        with pytest.raises(CorruptLogError, match=f"{stray} follows the latest version.*{why}.*move it away"):
+            act()
+    assert {Problem.UNREADABLE, Problem.ABOVE_LATEST} <= {found.problem for found in doctor(fresh).findings}
+    assert client.catalog.get_ratified_commits(table.table_id).latest_version == 1
+    store.delete(stray)
+    assert append(fresh) == 2
+    assert {found.problem for found in doctor(another(client, store)).findings} == {Problem.FILE_MISSING}
 
 
 def test_a_lost_answer_of_storage_is_found_in_the_created_file(table: Table, willful: WillfulStore) -> None:

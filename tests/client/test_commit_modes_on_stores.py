@@ -38,18 +38,20 @@ def append(client: DeltaClient, number: int) -> None:
     transaction.commit()
 
 
+@pytest.mark.parametrize("policy", ["staged", "put_if_absent"])
 def test_size_and_time_of_accepted_commits_are_those_of_their_files(
-    store_and_root: tuple[Store, str], tmp_path: Path
+    policy: str, store_and_root: tuple[Store, str], tmp_path: Path
 ) -> None:
     """CM-C9: clients read a file by the size that they are told; the clock of the store is another one."""
     store, root = store_and_root
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=root)
     client = DeltaClient(catalog, stores=Stores({scheme_of(root): store}), now_ms=lambda: 4_000_000_000_000)
-    log = f"{create_table(client, identifier=NAME, schema=SCHEMA).location}/_delta_log"
+    table = create_table(client, identifier=NAME, schema=SCHEMA)
+    log, table_id = f"{table.location}/_delta_log", table.table_id
+    set_commit_policy(table, CommitPolicy.parse(policy))
     append(client, 1)
-    table_id = client.table(NAME).table_id
     for commit in catalog.accepted_commits(table_id, start=0, end=1):
-        place = f"{log}/_staged_commits" if commit.version else log
+        place = f"{log}/_staged_commits" if commit.version and policy == "staged" else log
         file = store.stat(f"{place}/{commit.file_name}")
         assert (commit.file_size, commit.file_modification_time) == (file.size, file.modification_time)
     client.close()

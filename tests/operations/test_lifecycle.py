@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.ratification import CommitSummary
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import InactiveState, StagingTable, TableIdentifier
@@ -19,7 +19,7 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from cm_delta_dagster.operations.create import TableDesign, create_table_as
+from cm_delta_dagster.operations.create import TableDesign, create_table, create_table_as
 from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.operations.maintenance import require_permission
 from cm_delta_dagster.operations.publish import publish
@@ -297,6 +297,36 @@ def test_a_location_outside_of_the_managed_root_is_refused(lake: Lake, tmp_path:
                 purge(client, plan_purge(client, retention_ms=0))
     assert all_objects(lake) == before
     assert undrop_table(lake.client, identifier=NAME).snapshot().version == 0
+
+
+@pytest.mark.parametrize("linked", ["table", "schema"])
+def test_a_link_that_leads_out_of_the_warehouse_is_not_followed_by_a_purge(tmp_path: Path, linked: str) -> None:
+    """CM-D7: what lies elsewhere is somebody else's, whatever leads there."""
+    warehouse, elsewhere = tmp_path / "warehouse", tmp_path / "elsewhere"
+    (tmp_path / "real").mkdir()
+    warehouse.symlink_to(tmp_path / "real")  # The warehouse itself may be a link: it was chosen so.
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{warehouse}")
+    client = DeltaClient(catalog, stores=Stores())
+    for kind in (MaintenanceKind.TABLE_PURGE, MaintenanceKind.CREATION_PURGE):
+        catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
+    root = Path(create_table(client, identifier=NAME, schema=SCHEMA).location.removeprefix("file://"))
+    client.wait_for_background()
+    drop_table(client, identifier=NAME)
+    link = root if linked == "table" else root.parent
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    plan = plan_purge(client, retention_ms=0)
+    with pytest.raises(PurgeRefusedError, match=f"leads by a symbolic link to file://{elsewhere}"):
+        purge(client, plan)
+    assert sorted(elsewhere.rglob("*")) == before
+    link.unlink()
+    elsewhere.rename(link)
+    assert undrop_table(client, identifier=NAME).snapshot().version == 0
+    drop_table(client, identifier=NAME)
+    purge(client, plan_purge(client, retention_ms=0))
+    assert not root.exists()
+    client.close()
 
 
 def test_an_interrupted_purge_is_ended_by_the_next_one(lake: Lake) -> None:
