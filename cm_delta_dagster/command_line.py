@@ -181,7 +181,12 @@ def rename(context: click.Context, name: str, to: str) -> None:
 @main.command()
 @click.argument("scope", default="")
 @click.option("--warehouse", required=True, help="Managed root; nothing outside of it is ever deleted.")
-@click.option("--days", default=DROPPED_RETENTION_MS / _DAY_MS, show_default=True, help="Keep tables dropped since.")
+@click.option(
+    "--days",
+    default=DROPPED_RETENTION_MS / _DAY_MS,
+    show_default=True,
+    help="Keep tables dropped less than so many days ago. Creations are taken for given up after 7 days in any case.",
+)
 @click.option("--apply", "apply_it", is_flag=True, help="Delete; without it, only show what would be deleted.")
 @click.pass_context
 def purge(context: click.Context, scope: str, warehouse: str, days: float, apply_it: bool) -> None:

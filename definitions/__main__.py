@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import dagster as dg
 
 from cm_delta_dagster import Connection, connect
@@ -280,7 +281,8 @@ def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
         )
     right &= check_joined(demo)
     print(f"\nTables and catalog are in {home()}. To look around:")
-    print(f"    DAGSTER_HOME={os.environ['DAGSTER_HOME']} dg dev")
+    print(f"    {look()}")
+    print(f"    cm-delta --catalog sqlite:///{home()}/catalog.db commits main.nyc.flights")
     return right
 
 
@@ -305,10 +307,13 @@ def check_joined(demo: Demo) -> bool:
     return not stale
 
 
-def main() -> int:
+@click.command()
+@click.option("--fresh", is_flag=True, help="Delete the tables of an earlier run first.")
+def main(fresh: bool) -> None:
+    """Load a year of flights into catalog-managed tables, correct them, notice it, maintain them, and check the result."""
     own_instance = "DAGSTER_HOME" not in os.environ
     os.environ.setdefault("DAGSTER_HOME", str(Path(".dagster").absolute()))
-    if home().exists() and "--fresh" in sys.argv:
+    if home().exists() and fresh:
         shutil.rmtree(home())
         if own_instance:
             # Dagster's memory of the old tables goes too: a sensor's place in the old feed means nothing in a new catalog.
@@ -318,11 +323,9 @@ def main() -> int:
     if not settings.exists():
         settings.write_text(INSTANCE_SETTINGS)
     if (home() / "catalog.db").exists():
-        print(
-            f"{home()} holds the tables of an earlier run. Give --fresh to begin anew, or look at them with dg dev.",
-            file=sys.stderr,
+        raise click.UsageError(
+            f"{home()} holds the tables of an earlier run. Give --fresh to begin anew, or look at them:\n    {look()}"
         )
-        return 2
     home().mkdir(parents=True, exist_ok=True)
     with (
         dg.DagsterInstance.get() as instance,
@@ -332,8 +335,14 @@ def main() -> int:
         run(demo)
         before, after = maintain(demo)
         right = summary(demo, before, after)
-    return 0 if right else 1
+    if not right:
+        sys.exit(1)
+
+
+def look() -> str:
+    """The command that shows the tables; without its own instance, dg dev would know of nothing and make all of it again."""
+    return f"DAGSTER_HOME={os.environ['DAGSTER_HOME']} dg dev"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

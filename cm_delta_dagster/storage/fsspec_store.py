@@ -63,6 +63,7 @@ class FsspecStore:
         except ImportError as error:
             raise StoreNotSupportedError(
                 f"Locations of the scheme {scheme!r} need another Python package: {error}."
+                + (" pip install 'cm-delta-dagster[s3]' has it." if scheme in CONDITIONAL_CREATE_SCHEMES else "")
             ) from error
         self._lock = threading.Lock()
         self._proven_buckets: set[str] = set()

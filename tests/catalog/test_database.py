@@ -104,6 +104,15 @@ def test_making_a_client_touches_no_database(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_without_its_driver_a_shared_catalog_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
+        with SqlCatalog(f"{scheme}://user:hidden@127.0.0.1:1/x") as catalog:
+            with pytest.raises(CatalogError, match=r"pip install 'cm-delta-dagster\[postgres\]'") as caught:
+                catalog.list_tables("main")
+            assert "hidden" not in str(caught.value)
+
+
 def test_a_closed_catalog_refuses_further_use(catalog_url: str) -> None:
     catalog = SqlCatalog(catalog_url)
     catalog.list_tables()

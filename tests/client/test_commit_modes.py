@@ -317,7 +317,7 @@ def test_a_created_commit_that_the_catalog_was_not_told_of_is_found_by_the_next_
         ("garbage\n", "not JSON"),
         ('{"commitInfo":{"inCommitTimestamp":99999999999999}}\n', "no commitInfo with txnId"),
         ('{"commitInfo":{"txnId":"x","inCommitTimestamp":1}}\n', "greater than the one before"),
-        ('{"commitInfo":{"txnId":"x","inCommitTimestamp":99999999999999999999999}}\n', "inCommitTimestamp"),
+        ('{"commitInfo":{"txnId":"x","inCommitTimestamp":99999999999999999999999}}\n', "63 bits"),
         ("", "no commitInfo"),
     ],
 )

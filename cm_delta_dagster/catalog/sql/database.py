@@ -218,7 +218,13 @@ class Database:
             if self._if_missing is IfMissing.REFUSE and not Path(str(self._url.database)).is_file():
                 raise self._missing()
             return _sqlite_engine(self._url)
-        return _postgresql_engine(self._url)
+        try:
+            return _postgresql_engine(self._url)
+        except ImportError as error:
+            raise CatalogError(
+                f"The catalog {self.shown_url} needs the driver of PostgreSQL, and it is not installed ({error}). Install it with "
+                "pip install 'cm-delta-dagster[postgres]'."
+            ) from error
 
     def _mapped(self, error: sa.exc.SQLAlchemyError) -> CatalogError:
         detail = _detail(error)
