@@ -4,6 +4,7 @@ Each process writes a journal, one line for each thing that it was told. A line 
 is taken, so that it survives the death of the process.
 """
 
+import hashlib
 import io
 import logging
 import os
@@ -20,8 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError
@@ -44,7 +47,8 @@ _DELETES = 0.2
 _TO_REARRANGE = 20
 _REARRANGED = "rearranged-"
 _STAGED_SAFETY_MS = 5_000
-_RETENTION_MS = 10 * 60 * 1000
+_RETENTION_MS = 60 * 1000
+"""Longer than any commit takes, restarts of the server included: files of commits under way are that young."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,9 @@ class Place:
     switches: bool = False
 
     def client(self) -> DeltaClient:
-        return DeltaClient(SqlCatalog(self.url, warehouse=self.warehouse), stores=Stores())
+        """A client; of the commits of some the catalog gets no copy, so that readers need the files."""
+        settings = ClientSettings(copied_content_bytes=random.choice((0, KEPT_CONTENT_BYTES)))
+        return DeltaClient(SqlCatalog(self.url, warehouse=self.warehouse), stores=Stores(), settings=settings)
 
 
 class Journal:
@@ -100,6 +106,11 @@ def work(role: str, place: Place, tag: str) -> None:
 def row_ids(path: str) -> list[str]:
     """The rows that a writer puts into its file of that name."""
     return [f"{path}#{number}" for number in range(ROWS_PER_FILE)]
+
+
+def digest(snapshot: Snapshot) -> str:
+    """The same for two snapshots with the same files."""
+    return hashlib.sha256("\n".join(sorted(snapshot.files["path"].to_pylist())).encode()).hexdigest()[:16]
 
 
 def rows_of(table: Table, paths: Iterable[str]) -> Counter[str]:
@@ -183,7 +194,7 @@ def _read(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None
         for row, times in due.items():
             if rows[row] != times:
                 journal.note("loss", row, rows[row], "at", snapshot.version, "memory" if with_memory else "fresh")
-        journal.note("read", snapshot.version, len(rows))
+        journal.note("read", snapshot.version, digest(snapshot), len(rows))
     finally:
         if not with_memory:
             reader.close()
@@ -212,7 +223,9 @@ def _maintain(client: DeltaClient, place: Place, journal: Journal, tag: str) -> 
         set_commit_policy(table, CommitPolicy.parse(mode))
         journal.note("switched", mode)
     elif verb == "vacuum":
-        vacuum(table, retention_ms=_RETENTION_MS, retention_check=RetentionCheck.OFF)
+        deleted = vacuum(table, retention_ms=_RETENTION_MS, retention_check=RetentionCheck.OFF).num_files
+        if deleted:
+            journal.note("vacuumed", deleted)
     elif _rearrange(table):
         journal.note("rearranged", table.snapshot().version)
     journal.note("maintained", verb)

@@ -25,6 +25,7 @@ CHANGING = (
     "write_if_absent",
     "delete",
     "commit",
+    "record_published",
     "set_published_version",
     "create_staging_table",
     "register_table",

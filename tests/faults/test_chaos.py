@@ -12,7 +12,7 @@ from tests.faults.chaos_worker import row_ids
 # A writer lives for two seconds on average, and on a machine that is busy with other things needs most of them to start: how
 # much is committed in a fixed time says nothing. So a run goes on until enough has happened to be worth judging. Only one that
 # does not get there in minutes has failed.
-ENOUGH = {"ack": 60, "delete-ack": 10, "kills": 30, "read": 3}
+ENOUGH = {"ack": 60, "delete-ack": 10, "rearranged": 1, "kills": 30, "read": 3}
 LIMIT_SECONDS = 240.0
 
 
@@ -31,8 +31,10 @@ def test_processes_killed_at_random_lose_nothing(catalog: str, tmp_path: Path) -
     """OCC-3, OCC-15, CM-C1, CM-C15, CM-P3, ICT-5"""
     counts = ENOUGH if catalog == "sqlite" else {**ENOUGH, "cuts": 3, "restarts": 2}
     length = Length(seconds=20, counts=counts, limit=LIMIT_SECONDS)
-    judged(run(length=length, catalog=catalog, writers=8, directory=tmp_path, seed=7), counts)
+    outcome = run(length=length, catalog=catalog, writers=8, directory=tmp_path, seed=7)
+    judged(outcome, counts)
     if catalog == "sqlite":
+        assert outcome.counts["of them byte by byte"] > 0
         assert list((tmp_path / "catalog.db-turns").iterdir()), "nobody took turns"
 
 
@@ -40,7 +42,7 @@ def test_processes_killed_at_random_lose_nothing(catalog: str, tmp_path: Path) -
 @pytest.mark.parametrize("mode", ["inline", "put_if_absent", SWITCHED])
 def test_processes_killed_at_random_lose_nothing_however_commits_are_made(mode: str, tmp_path: Path) -> None:
     """CM-6, CM-C5, CM-C6"""
-    counts = ENOUGH | ({"switched": 3} if mode == SWITCHED else {})
+    counts = ENOUGH | ({"switched": 4} if mode == SWITCHED else {})
     length = Length(seconds=10, counts=counts, limit=LIMIT_SECONDS)
     judged(run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=8, mode=mode), counts)
 
