@@ -33,13 +33,14 @@ REPETITIONS = {
     "commit_put_if_absent": 200,
     "refresh_cached": 200,
     "one_writer": 3,
+    "two_writers_one_table": 3,
     "writers_one_table": 3,
     "writers_eight_tables": 3,
     "one_row_appends": 3,
 }
 WARM_UP = {"one_row_append": 8, "scan": 2, "scan_partition": 2, "scan_deleted": 2, "snapshot_checkpoint": 0,
     "commit_staged": 20, "commit_inline": 20, "commit_put_if_absent": 20, "refresh_cached": 20, "one_writer": 0,
-    "writers_one_table": 0, "writers_eight_tables": 0, "one_row_appends": 0,
+    "two_writers_one_table": 0, "writers_one_table": 0, "writers_eight_tables": 0, "one_row_appends": 0,
 }  # fmt: skip
 HEADINGS = (
     "task", "engine", "runs", "wall min s", "x ours", "wall median s", "x ours", "cpu min s", "x ours", "p95 / median",

@@ -32,7 +32,8 @@ MODES = ("staged", "inline", "put_if_absent")
 SCHEMA = pa.schema([("id", pa.int64()), ("label", pa.string())])
 _ROW = pa.table({"id": [1], "label": ["x"]}, schema=SCHEMA)
 TASKS = (
-    *(f"commit_{mode}" for mode in MODES), "refresh_cached", "one_writer", "writers_one_table", "writers_eight_tables",
+    *(f"commit_{mode}" for mode in MODES), "refresh_cached", "one_writer",
+    "two_writers_one_table", "writers_one_table", "writers_eight_tables",
     "one_row_appends",
 )  # fmt: skip
 
@@ -62,6 +63,7 @@ class CommitBench:
             **alone,
             "refresh_cached": self._refresh,
             "one_writer": lambda: self._crowd(commit_prepared, [self._new()], CROWD * COMMITS_EACH),
+            "two_writers_one_table": lambda: self._crowd(commit_prepared, [self._new()] * 2, CROWD * COMMITS_EACH // 2),
             "writers_one_table": lambda: self._crowd(commit_prepared, [self._new()] * CROWD, COMMITS_EACH),
             "writers_eight_tables": lambda: self._crowd(
                 commit_prepared, [self._new() for _ in range(CROWD)], COMMITS_EACH
