@@ -3,10 +3,12 @@
 import os
 import sys
 import tempfile
+import threading
 import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -92,13 +94,23 @@ def client(client_catalog_url: str, tmp_path: Path) -> Iterator[DeltaClient]:
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """URL of an S3 server in this process."""
-    server_module = pytest.importorskip("moto.server")
+    moto = pytest.importorskip("moto.moto_server.werkzeug_app")
+    serving = pytest.importorskip("werkzeug.serving")
     pytest.importorskip("s3fs")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    application = moto.DomainDispatcherApplication(moto.create_backend_app)
+    one_at_a_time = threading.Lock()
+
+    def serve(environ: Any, start_response: Any) -> list[bytes]:
+        # Of a conditional write this server looks and then creates, and lets others in between; S3 does not.
+        with one_at_a_time:
+            return list(application(environ, start_response))
+
+    server = serving.make_server("127.0.0.1", 0, serve, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
 
 
 @pytest.fixture(params=["local", "local-without-links", "s3"])

@@ -58,15 +58,16 @@ def ratified_commits(
     if answer.commit_policy.through_catalog:
         return answer
     version = answer.latest_version
-    while (data := _read_next(store, location, version + 1)) is not None:
+    while (found := _read_next(store, location, version + 1)) is not None:
         version += 1
-        source = published_source(location, version).location
+        status, data = found
         try:
-            catalog.record_published(table_id, _found(version, store.stat(source), data))
+            catalog.record_published(table_id, _found(version, status, data))
         except (CorruptLogError, CommitRejectedError) as error:
             raise CorruptLogError(
-                f"{source} follows the latest version that the catalog knows, as a commit does that was made by creating its file, "
-                f"but no client can have made it: {error} Nothing was read or written. If it is nobody's commit, move it away."
+                f"{status.location} follows the latest version that the catalog knows, as a commit does that was made by creating "
+                f"its file, but no client can have made it: {error} Nothing was read or written. If it is nobody's commit, move "
+                "it away."
             ) from error
     if version == answer.latest_version:
         return answer
@@ -166,10 +167,12 @@ def _take_back(store: Store, location: str, proposal: CommitProposal) -> None:
         store.delete(target)
 
 
-def _read_next(store: Store, location: str, version: int) -> bytes | None:
+def _read_next(store: Store, location: str, version: int) -> tuple[ObjectStatus, bytes] | None:
+    source = published_source(location, version).location
     try:
-        return store.read(published_source(location, version).location)
-    except ObjectNotFoundError:
+        data = store.read(source)
+        return store.stat(source), data
+    except ObjectNotFoundError:  # There is none, or it has been taken back since: it means nothing.
         return None
 
 
