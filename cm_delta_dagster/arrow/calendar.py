@@ -8,13 +8,13 @@ which is how Spark reads such files. Files without marks hold the proleptic Greg
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from cm_delta_dagster.errors import UnsupportedFeatureError
+from cm_delta_dagster.protocol.timestamp_text import zone_of
 
 _VERSION = b"org.apache.spark.version"
 _LEGACY_DATETIME = b"org.apache.spark.legacyDateTime"
@@ -132,10 +132,10 @@ def _micros(offset: dt.timedelta | None) -> int:
 
 
 def _zone(name: str) -> dt.tzinfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+    zone = zone_of(name)
+    if zone is None:
         raise UnsupportedFeatureError(
             f"The file holds times in Spark's old calendar, written in the time zone {name!r}, which is not known here. "
             "Install tzdata, or read the table through Spark."
-        ) from error
+        )
+    return zone

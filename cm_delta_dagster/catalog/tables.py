@@ -36,6 +36,10 @@ class TableIdentifier:
         return cls(*parts)
 
 
+LEVELS_BELOW_WAREHOUSE = 3
+"""Directories between the warehouse and the files of a table: catalog, schema, table."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingTable:
     """Phase 1 of a creation: a reserved id and location, no name yet. ``location`` has no trailing slash."""

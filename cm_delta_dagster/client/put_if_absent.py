@@ -75,7 +75,7 @@ def ratified_commits(
 
 
 def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> ObjectStatus | None:
-    """Create the published file of ``proposal``; the file, if it is there now with this very commit in it.
+    """Create the published file of ``proposal``; the file if it is there now with this very commit in it, else None.
 
     Asking again after an error is safe: a file that is there tells by its ``txnId`` whose it is.
 

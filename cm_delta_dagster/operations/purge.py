@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision
-from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable
+from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, InactiveState, InactiveTable
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import (
     CmDeltaError,
@@ -25,7 +25,6 @@ from cm_delta_dagster.errors import (
     StorageError,
     TableNotFoundError,
 )
-from cm_delta_dagster.operations.unclaimed import LEVELS
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -226,7 +225,7 @@ def _claimed(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> Inac
 
 def _refuse_links(store: Store, table: InactiveTable) -> None:
     """The catalog has compared names only: on the way from the warehouse to the files there may be a link to elsewhere."""
-    warehouse = table.location.rsplit("/", LEVELS)[0]
+    warehouse = table.location.rsplit("/", LEVELS_BELOW_WAREHOUSE)[0]
     expected = store.resolve(warehouse) + table.location.removeprefix(warehouse)
     found = store.resolve(table.location)
     if found != expected:

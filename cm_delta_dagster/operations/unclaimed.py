@@ -9,13 +9,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import TableNotFoundError
 from cm_delta_dagster.protocol.path_encoding import normalise_location
 from cm_delta_dagster.storage.store import ObjectStatus
-
-LEVELS = 3
-"""Directories between the warehouse and the files of a table: catalog, schema, table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,4 +69,4 @@ def _locations(client: DeltaClient) -> Iterable[str]:
 def _parents(location: str, root: str) -> list[str]:
     """The directories above a file, from the warehouse down to where a table would be."""
     parts = location.removeprefix(f"{root}/").split("/")[:-1]
-    return ["/".join([root, *parts[:depth]]) for depth in range(min(len(parts), LEVELS) + 1)]
+    return ["/".join([root, *parts[:depth]]) for depth in range(min(len(parts), LEVELS_BELOW_WAREHOUSE) + 1)]

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -20,6 +19,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.merge import MergeMode
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
+from cm_delta_dagster.protocol.timestamp_text import parse_timestamp
 
 PREFIX = "cm_delta/"
 
@@ -444,14 +444,7 @@ def _version(value: Any) -> int | None:
 def _timestamp_ms(value: Any) -> int | None:
     if value is None:
         return None
-    moment = value
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError as error:
-            raise InvalidArgumentError(
-                f"The metadata key 'timestamp' is {value!r}, which is no ISO 8601 time: {error}."
-            ) from error
+    moment: Any = parse_timestamp(value) if isinstance(value, str) else value
     if isinstance(moment, (int, float)) and not isinstance(moment, bool):
         return round(moment * 1000)  # MetadataValue.timestamp holds seconds
     offset = getattr(moment, "tzinfo", None)

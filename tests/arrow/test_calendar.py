@@ -81,6 +81,13 @@ def test_dates_keep_their_year_month_and_day() -> None:
     assert found[2:] == [dt.date(1582, 10, 4), dt.date(1582, 10, 15), dt.date(1970, 1, 1), None]
 
 
+def test_a_zone_may_be_an_offset() -> None:
+    """PQ-2: Spark notes the session's zone as it was spelled."""
+    moments = pa.array([-30609878400000000], pa.timestamp("us"))
+    assert modern_moments(moments, "+00:00") == modern_moments(moments, "UTC")
+    assert modern_moments(moments, "UTC+2") == modern_moments(moments, "Etc/GMT-2")
+
+
 def test_an_unknown_zone_is_refused() -> None:
     with pytest.raises(UnsupportedFeatureError, match="Nowhere"):
         modern_moments(pa.array([-(10**17)], pa.timestamp("us")), "Nowhere/Land")
