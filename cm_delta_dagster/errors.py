@@ -36,7 +36,9 @@ A message says what happened, why, and what to do about it. The tree::
     ├── CatalogError
     │   ├── CatalogUnavailableError
     │   ├── CatalogVersionError
-    │   └── PermissionDeniedError
+    │   ├── PermissionDeniedError
+    │   ├── RecoveryError
+    │   └── WarehouseMismatchError
     └── EngineError
         └── JavaNotFoundError
 
@@ -221,6 +223,14 @@ class CatalogVersionError(CatalogError):
 
 class PermissionDeniedError(CatalogError):
     """The catalog does not let this client do that."""
+
+
+class RecoveryError(CatalogError):
+    """A recovery plan cannot be carried out."""
+
+
+class WarehouseMismatchError(CatalogError):
+    """The warehouse belongs to another catalog."""
 
 
 class EngineError(CmDeltaError):

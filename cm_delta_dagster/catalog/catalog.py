@@ -32,6 +32,7 @@ from cm_delta_dagster.catalog.ratification import (
     RatifiedCommits,
     VersionTaken,
 )
+from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.tables import (
     InactiveTable,
     StagingTable,
@@ -73,7 +74,7 @@ class FeedPage:
     entries: tuple[FeedEntry, ...]
 
 
-class Catalog(typing.Protocol):
+class Catalog(RecoverableCatalog, typing.Protocol):
     """Names and ratification.
 
     Guarantees: a ratified commit is durable when the call returns (CM-C1); versions are ratified in order, each once

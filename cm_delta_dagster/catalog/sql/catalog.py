@@ -30,6 +30,7 @@ from cm_delta_dagster.catalog.ratification import (
     RatifiedCommits,
     VersionTaken,
 )
+from cm_delta_dagster.catalog.recovery import AdoptedTable, CatalogIdentity, CommitHistory
 from cm_delta_dagster.catalog.sql import (
     accepted,
     at_once,
@@ -40,6 +41,7 @@ from cm_delta_dagster.catalog.sql import (
     names,
     pins,
     policies,
+    recovery,
     tables,
 )
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
@@ -319,6 +321,37 @@ class SqlCatalog:
     def latest_feed_position(self) -> int:
         """Position of the newest commit, 0 when there is none."""
         return self._database.read(feed.latest_position)
+
+    def identity(self) -> CatalogIdentity:
+        """From the database, in one statement."""
+        return CatalogIdentity(catalog_id=self._database.read(recovery.catalog_id), warehouse=self._warehouse)
+
+    def take_in_commits(
+        self, table_id: str, history: CommitHistory, *, after: int, replaces: Sequence[str] = ()
+    ) -> bool:
+        """Record commits that storage holds. Raises RecoveryError, TableNotFoundError, CommitRejectedError."""
+        for proposal in history.proposals:
+            names.check_recovered(proposal)
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: recovery.take_in_commits(
+                connection, table_id, history, after=after, replaces=replaces, now_ms=now_ms
+            )
+        )
+
+    def adopt_table(self, table: AdoptedTable) -> TableEntry | None:
+        """Make an entry. Raises TableAlreadyExistsError, RecoveryError, InvalidArgumentError, CommitRejectedError."""
+        names.check_identifier(table.identifier)
+        for proposal in table.history.proposals:
+            names.check_recovered(proposal)
+        now_ms = self._now_ms()
+        return self._database.write(lambda connection: recovery.adopt_table(connection, table, now_ms=now_ms))
+
+    def relocate_table(self, table_id: str, *, location: str, moved_from: str) -> None:
+        """Another location. Raises RecoveryError, TableNotFoundError."""
+        self._database.write(
+            lambda connection: recovery.relocate_table(connection, table_id, location=location, moved_from=moved_from)
+        )
 
     def close(self) -> None:
         """Release connections."""
