@@ -11,6 +11,7 @@ from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.warehouse import WarehouseGuard
 from cm_delta_dagster.storage.store import StoreRegistry
 
 
@@ -39,6 +40,7 @@ class DeltaClient:
         self.settings = settings or ClientSettings()
         self.now_ms = now_ms
         self.background = BackgroundWork()
+        self.warehouse = WarehouseGuard(catalog, stores)
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -74,6 +76,11 @@ class DeltaClient:
             self._snapshots.move_to_end(snapshot.table_id)
             while len(self._snapshots) > self.settings.snapshot_cache_size:
                 self._snapshots.popitem(last=False)
+
+    def forget_snapshot(self, table_id: str) -> None:
+        """Build the next snapshot of the table anew, as after its history was replaced."""
+        with self._lock:
+            self._snapshots.pop(table_id, None)
 
     def wait_for_background(self) -> None:
         """Return when every checksum and checkpoint arranged so far has been made or given up."""

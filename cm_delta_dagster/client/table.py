@@ -18,6 +18,7 @@ from cm_delta_dagster.client.put_if_absent import ratified_commits
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot, advance, changes_data
 from cm_delta_dagster.client.transaction import Transaction
+from cm_delta_dagster.client.warehouse import WarehouseGuard
 from cm_delta_dagster.errors import (
     CorruptLogError,
     InvalidArgumentError,
@@ -55,6 +56,8 @@ class Services(typing.Protocol):
     def now_ms(self) -> Callable[[], int]: ...
     @property
     def background(self) -> BackgroundWork: ...
+    @property
+    def warehouse(self) -> WarehouseGuard: ...
 
     def cached_snapshot(self, table_id: str) -> Snapshot | None: ...
     def remember_snapshot(self, snapshot: Snapshot) -> None: ...

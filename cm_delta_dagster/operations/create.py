@@ -86,6 +86,7 @@ def create_table(
         UnsupportedFeatureError: schema or properties need a feature that this client does not have.
         CommitStateUnknownError: the catalog did not answer the registration; the table exists whole or not at all.
         CatalogUnavailableError, StorageError: a phase before the registration failed; no table exists.
+        WarehouseMismatchError: the warehouse belongs to another catalog; nothing was written.
     """
     design = TableDesign(
         schema=schema, partition_columns=partition_columns, properties=dict(properties or {}), description=description
@@ -290,6 +291,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         created_time=client.now_ms(),
     )
     protocol = _protocol(design.schema, draft, design.properties, table=str(name))
+    client.warehouse.claim()
     staging = client.catalog.create_staging_table(name)
     return NewTable(
         services=client,

@@ -1,8 +1,10 @@
-"""RENAME TABLE: another name for the same table. Room: operations. No commit is made and no file is touched."""
+"""RENAME TABLE: another name for the same table. Room: operations. No commit is made; of the files only the marker changes."""
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.operations.table_marker import mark_table
+from cm_delta_dagster.protocol.markers import MarkedState
 
 
 def rename_table(
@@ -25,4 +27,6 @@ def rename_table(
     name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
     wanted = TableIdentifier.parse(to) if isinstance(to, str) else to
     found = table_id or client.catalog.load_table(name).table_id
-    return client.open(client.catalog.rename_table(found, wanted))
+    entry = client.catalog.rename_table(found, wanted)
+    mark_table(client, entry, state=MarkedState.ACTIVE)
+    return client.open(entry)
