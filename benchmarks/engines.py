@@ -186,7 +186,8 @@ class Ours(_SparkEngine):
 
     def _prepare_refresh(self) -> None:
         """The state is brought forward as ``Table.snapshot`` does it, by the commits that are new."""
-        self.log_reader = importlib.import_module("cm_delta_dagster.client.log_reader")
+        self.commit_reader = importlib.import_module("cm_delta_dagster.client.commit_reader").CommitReader
+        self.published_source = importlib.import_module("cm_delta_dagster.client.commit_sources").published_source
         self.replay = importlib.import_module("cm_delta_dagster.protocol.reconciliation").replay
         self.grown = shutil.copytree(self._place("checkpoint"), self.home / "grown")
         self.state = self.path_tables.load_path_snapshot(self.stores, f"file://{self.grown}").state
@@ -195,7 +196,7 @@ class Ours(_SparkEngine):
         location, version = f"file://{self.grown}", self.state.version + 1
         tables.append_commit(self.grown, version)
         store = self.stores.store_for(location)
-        commits = self.log_reader.read_commits(store, [self.log_reader.published_source(location, version)], threads=1)
+        commits = self.commit_reader(store, location, threads=1).decode_all([self.published_source(location, version)])
         self.state = self.replay(self.state, commits, location=location)
         return {"files": self.state.files.num_files, "chunks": self.state.files.adds["path"].num_chunks}
 

@@ -32,15 +32,18 @@ A message says what happened, why, and what to do about it. The tree::
     ├── StorageError
     │   ├── ObjectNotFoundError
     │   ├── ObjectAlreadyExistsError
-    │   └── StoreNotSupportedError
+    │   ├── StoreNotSupportedError
+    │   └── TableStorageMissingError
     ├── CatalogError
     │   ├── CatalogUnavailableError
     │   ├── CatalogVersionError
     │   ├── PermissionDeniedError
-    │   ├── RecoveryError
-    │   └── WarehouseMismatchError
+    │   ├── CatalogBehindStorageError
+    │   ├── WarehouseMismatchError
+    │   └── RecoveryError
     └── EngineError
-        └── JavaNotFoundError
+        ├── JavaNotFoundError
+        └── EngineStoppedError
 
 This module imports nothing of the package. Foreign exceptions are mapped to this tree at one border each: fsspec and the
 operating system in ``storage``, SQLAlchemy in ``catalog.sql``, Spark in ``spark``.
@@ -100,7 +103,15 @@ class ProtocolError(CmDeltaError):
 
 
 class CorruptLogError(ProtocolError):
-    """The log on storage breaks the protocol: a gap, an unreadable action, a missing file."""
+    """The log on storage breaks the protocol: a gap, an unreadable action, a missing or altered file.
+
+    Attributes:
+        version: the commit that is lost or damaged, where one commit is the reason.
+    """
+
+    def __init__(self, message: str, *, version: int | None = None) -> None:
+        super().__init__(message)
+        self.version = version
 
 
 class IllegalCommitError(ProtocolError):
@@ -209,6 +220,11 @@ class StoreNotSupportedError(StorageError):
     """The file system lacks something that is needed, e.g. a put-if-absent primitive."""
 
 
+class TableStorageMissingError(StorageError):
+    """The catalog knows published commits of a table and storage holds none of them: a volume that is not mounted, a
+    warehouse that was moved, a deleted directory. Nothing was written."""
+
+
 class CatalogError(CmDeltaError):
     """The catalog failed or refused."""
 
@@ -225,12 +241,31 @@ class PermissionDeniedError(CatalogError):
     """The catalog does not let this client do that."""
 
 
-class RecoveryError(CatalogError):
-    """A recovery plan cannot be carried out."""
+class CatalogBehindStorageError(CatalogError):
+    """Storage holds commits of a table above the latest version that the catalog knows, as after the catalog's database
+    was restored from a backup. Nothing was written and nothing deleted.
+
+    Attributes:
+        identifier: name of the table.
+        latest_version: the latest version by the catalog.
+        storage_version: the newest commit in the table's ``_delta_log``.
+    """
+
+    def __init__(
+        self, message: str, *, identifier: str = "", latest_version: int = -1, storage_version: int = -1
+    ) -> None:
+        super().__init__(message)
+        self.identifier = identifier
+        self.latest_version = latest_version
+        self.storage_version = storage_version
 
 
 class WarehouseMismatchError(CatalogError):
-    """The warehouse belongs to another catalog."""
+    """The warehouse belongs to another catalog than the one that was asked; nothing was written."""
+
+
+class RecoveryError(CatalogError):
+    """A plan of recovery, relocation or backup cannot be carried out; the message says what is in the way."""
 
 
 class EngineError(CmDeltaError):
@@ -239,6 +274,10 @@ class EngineError(CmDeltaError):
 
 class JavaNotFoundError(EngineError):
     """Spark needs Java 17 or newer and none was found."""
+
+
+class EngineStoppedError(EngineError):
+    """The Spark session is gone: its Java process ended or the session was stopped."""
 
 
 NOT_COMMITTED = (

@@ -6,7 +6,7 @@ guarantees of :class:`Catalog` are proven for every implementation by ``tests/co
 """
 
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -237,6 +237,13 @@ class Catalog(RecoverableCatalog, typing.Protocol):
         """What the catalog keeps of the versions ``start..end``, published or not, ascending.
 
         The size of version 0 is 0 where the catalog was not told of it. Raises TableNotFoundError.
+        """
+        ...
+
+    def commit_digests(self, table_id: str, *, start: int, end: int) -> Mapping[int, str]:
+        """SHA-256 of the versions ``start..end``, published or not, as 64 hexadecimal digits by version.
+
+        Versions that were ratified before catalogs kept digests, and those of an unknown table, are left out.
         """
         ...
 

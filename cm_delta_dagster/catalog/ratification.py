@@ -57,6 +57,7 @@ class CommitProposal:
             one that it does not carry is given too, unless the proposer does not know it (CM-C13).
         published_version: how far ``_delta_log`` reaches, told with the commit instead of by a call of its own. Older than
             what the catalog knows is no error; it has to be below ``version``.
+        sha256: SHA-256 of the bytes of the commit, as 64 lower-case hexadecimal digits; None if the proposer does not tell.
     """
 
     version: int
@@ -69,13 +70,14 @@ class CommitProposal:
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     published_version: int | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialCommit:
     """What is told of version 0 when its table is registered; its file is published from the start.
 
-    ``content`` as of :class:`CommitProposal`.
+    ``content`` and ``sha256`` as of :class:`CommitProposal`.
     """
 
     file_size: int
@@ -83,6 +85,7 @@ class InitialCommit:
     metadata: Metadata
     protocol: Protocol
     content: bytes | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,7 @@ class RatifiedCommit:
     in_commit_timestamp: int
     content: bytes | None = None
     mode: CommitMode = CommitMode.STAGED
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

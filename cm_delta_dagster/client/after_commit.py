@@ -21,6 +21,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.background import BackgroundWork, guarded, renewed_after_fork
 from cm_delta_dagster.client.checkpointer import write_checkpoint
 from cm_delta_dagster.client.checksums import Checksums
+from cm_delta_dagster.client.commit_reader import CatalogRecords, CommitReader
 from cm_delta_dagster.client.log_reader import hinted_version
 from cm_delta_dagster.client.publisher import publish_commits, publish_one
 from cm_delta_dagster.client.snapshot import Snapshot
@@ -208,7 +209,7 @@ class AfterCommit:
             pending = [_from_its_file(winners[v]) for v in range(known + 1, snapshot.version) if v in winners]
             if len(pending) < snapshot.version - 1 - known:
                 return self._publish_pending(snapshot.table_id, snapshot.location, {snapshot.version: data})
-            publish_commits(self._store, location=snapshot.location, commits=pending, reached=self._reached)
+            publish_commits(self._reader(snapshot.table_id, snapshot.location), commits=pending, reached=self._reached)
             publish_one(self._store, snapshot.location, version=snapshot.version, data=data)
             self._reached(snapshot.version)
             return snapshot.version
@@ -223,9 +224,12 @@ class AfterCommit:
         pending = self._catalog.get_ratified_commits(table_id)
         self._reached(pending.published_version, told=True)
         published = publish_commits(
-            self._store, location=location, commits=pending.unpublished, reached=self._reached, contents=contents
+            self._reader(table_id, location), commits=pending.unpublished, reached=self._reached, contents=contents
         )
         return published[-1] if published else pending.published_version
+
+    def _reader(self, table_id: str, location: str) -> CommitReader:
+        return CommitReader(self._store, location, records=CatalogRecords(self._catalog, table_id))
 
     def _reached(self, version: int, *, told: bool = False) -> None:
         with self._lock:

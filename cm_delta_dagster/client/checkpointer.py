@@ -7,7 +7,8 @@ that never lets a reader see a half-made one: sidecars, then the checkpoint, the
 import uuid
 from dataclasses import dataclass
 
-from cm_delta_dagster.client.log_reader import hinted_version, published_source
+from cm_delta_dagster.client.commit_sources import published_source
+from cm_delta_dagster.client.log_reader import hinted_version
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, UnpublishedVersionError
 from cm_delta_dagster.protocol import checkpoints, checksum, last_checkpoint, log_files

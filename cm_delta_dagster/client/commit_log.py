@@ -5,6 +5,7 @@ timestamp is read from the first line of the commit; else the modification time 
 """
 
 import bisect
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from functools import cached_property
 from typing import TypeVar
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.client.log_reader import decode_source, published_source, ratified_source, read_source
+from cm_delta_dagster.client.commit_reader import CommitReader
+from cm_delta_dagster.client.commit_sources import published_source, ratified_source
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, VersionNotFoundError
 from cm_delta_dagster.protocol import action_json, log_files, log_segment
 from cm_delta_dagster.protocol.action_json import CommitActions
@@ -24,6 +26,7 @@ from cm_delta_dagster.storage.store import ObjectStatus, Store
 _Read = TypeVar("_Read")
 
 _FIRST_LINE_BYTES = 16 * 1024
+_DIGESTS_AT_ONCE = 1024
 _WINDOW = 16
 """Commits fetched at once: bounds what a long range holds in memory."""
 
@@ -43,6 +46,7 @@ class CommitLog:
 
     Attributes:
         identifier: what messages call the table.
+        reader: reads the commits and proves them.
         latest: latest version; what lies above it is not looked at (CM-R5).
         ratified: the catalog's commits, which go before published ones of the same version (CM-R4).
         only_kept: what lies below the oldest checkpoint of a log without its beginning is not looked at. Cleanup took the
@@ -51,13 +55,21 @@ class CommitLog:
     """
 
     identifier: object
-    location: str
-    store: Store
+    reader: CommitReader
     latest: int
     period: InCommitTimestampPeriod | None
     ratified: Sequence[RatifiedCommit] = ()
     only_kept: bool = False
-    threads: int = 8
+
+    @property
+    def location(self) -> str:
+        """Absolute URI of the table root."""
+        return self.reader.location
+
+    @property
+    def store(self) -> Store:
+        """Where the log is."""
+        return self.reader.store
 
     @cached_property
     def listing(self) -> tuple[ObjectStatus, ...]:
@@ -84,7 +96,26 @@ class CommitLog:
     def source(self, version: int) -> PublishedCommit | RatifiedSource:
         """Where the commit of ``version`` is; it may be missing there."""
         named = self._ratified.get(version)
-        return published_source(self.location, version) if named is None else named
+        return published_source(self.location, version, sha256=self._digest(version)) if named is None else named
+
+    def _digest(self, version: int) -> str | None:
+        """The digest that the catalog keeps of ``version``; many are asked for at once."""
+        records = self.reader.records
+        if records is None:
+            return None
+        start = version - version % _DIGESTS_AT_ONCE
+        with self._digests_lock:
+            if start not in self._digests:
+                self._digests[start] = records.digests(start, start + _DIGESTS_AT_ONCE - 1)
+            return self._digests[start].get(version)
+
+    @cached_property
+    def _digests(self) -> dict[int, Mapping[int, str]]:
+        return {}
+
+    @cached_property
+    def _digests_lock(self) -> threading.Lock:
+        return threading.Lock()
 
     def time_of(self, version: int, data: bytes | None = None) -> int:
         """Commit time of ``version`` in epoch milliseconds (ICT-9, ICT-10, TT-7).
@@ -105,7 +136,7 @@ class CommitLog:
 
     def read(self, version: int) -> bytes:
         """Content of the commit of ``version``. Raises ObjectNotFoundError."""
-        return read_source(self.store, self.source(version))
+        return self.reader.read(self.source(version))
 
     def load(self, start: int, end: int) -> Iterator[LoadedCommit]:
         """The commits ``start..end``, oldest first, a few in memory at a time.
@@ -144,13 +175,13 @@ class CommitLog:
         return self._in_windows(read, start, end)
 
     def _in_windows(self, read: Callable[[int], _Read], start: int, end: int) -> Iterator[_Read]:
-        with ThreadPoolExecutor(max_workers=min(self.threads, _WINDOW)) as pool:
+        with ThreadPoolExecutor(max_workers=min(self.reader.threads, _WINDOW)) as pool:
             for low in range(start, end + 1, _WINDOW):
                 yield from pool.map(read, range(low, min(low + _WINDOW, end + 1)))
 
     def _decode(self, version: int) -> CommitActions:
         try:
-            return decode_source(self.store, self.source(version))
+            return self.reader.decode(self.source(version))
         except ObjectNotFoundError as error:
             if version < self.first:
                 raise VersionNotFoundError(
@@ -262,6 +293,11 @@ class CommitLog:
         source = self.source(version)
         if isinstance(source, InlineCommit):
             return source.content
+        if source.sha256 is not None:
+            try:
+                return self.reader.read(source)  # Only the whole commit can be compared with its digest.
+            except ObjectNotFoundError as error:
+                raise self._missing(version) from error
         length = _FIRST_LINE_BYTES
         while True:
             try:

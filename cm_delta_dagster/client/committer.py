@@ -24,7 +24,8 @@ from cm_delta_dagster.catalog.ratification import (
     VersionTaken,
 )
 from cm_delta_dagster.client.after_commit import AfterCommit
-from cm_delta_dagster.client.log_reader import published_source
+from cm_delta_dagster.client.commit_reader import CatalogRecords, CommitReader
+from cm_delta_dagster.client.commit_sources import digest_of, published_source
 from cm_delta_dagster.client.publisher import publish_commits
 from cm_delta_dagster.client.put_if_absent import create_commit, ratified_commits, record_commit
 from cm_delta_dagster.client.race import Race, describe
@@ -222,8 +223,7 @@ class TableCommitter:
                 return
             try:
                 publish_commits(
-                    self._store,
-                    location=base.location,
+                    CommitReader(self._store, base.location, records=CatalogRecords(self._catalog, base.table_id)),
                     commits=pending.unpublished,
                     reached=lambda version: self._catalog.set_published_version(base.table_id, version),
                 )
@@ -292,6 +292,7 @@ class TableCommitter:
             content=data if mode is CommitMode.INLINE or len(data) <= self._settings.copied_content_bytes else None,
             metadata=metadata,
             protocol=protocol,
+            sha256=digest_of(data),
             published_version=self._after_commit.untold_mark(base.version)
             if mode is not CommitMode.PUT_IF_ABSENT
             else None,

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
+from cm_delta_dagster.client.commit_sources import digest_of
 from cm_delta_dagster.client.committer import feed_tags
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshot import Snapshot, advance
@@ -199,6 +200,7 @@ class _CreationCommitter:
             metadata=own.metadata,
             protocol=own.protocol,
             content=data if len(data) <= table.services.settings.copied_content_bytes else None,
+            sha256=digest_of(data),
         )
         table.entry = self._register(summary, initial)
         self._mark(table.entry)

@@ -5,32 +5,29 @@ only fetched. Guarantee: the state of exactly the asked version, or an error; ne
 """
 
 import logging
-import os
-import threading
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
-from cm_delta_dagster.protocol import action_json, checkpoints, last_checkpoint, log_files
+from cm_delta_dagster.client.commit_reader import CommitReader, interpreter_ends
+from cm_delta_dagster.client.commit_sources import kept_sources, published_source, ratified_source
+from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, TableStorageMissingError
+from cm_delta_dagster.protocol import action_json, checkpoints, last_checkpoint, log_files, log_segment
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.checkpoints import CheckpointContent
-from cm_delta_dagster.protocol.checksum import VersionChecksum
+from cm_delta_dagster.protocol.checksum import VersionChecksum, differences
 from cm_delta_dagster.protocol.checksum import decode as decode_checksum
 from cm_delta_dagster.protocol.last_checkpoint import LastCheckpoint
 from cm_delta_dagster.protocol.log_segment import (
     CheckpointSource,
-    CommitSource,
     CompactedCommits,
     InlineCommit,
     LogSegment,
     PublishedCommit,
     RatifiedSource,
-    StagedCommit,
     build_log_segment,
     plan_log_segment,
 )
@@ -42,6 +39,7 @@ from cm_delta_dagster.storage.store import Store
 _log = logging.getLogger(__name__)
 
 
+_NO_LIMIT = 2**63
 _MAX_PROBES = 1000
 """Commits missing in a listing that are looked for one by one before a gap is reported (LIST-5)."""
 
@@ -55,6 +53,8 @@ class LoadedState:
         txn_id: the transaction that made the commit, if it says so.
         has_commit: whether the commit itself is still there.
         modification_time: of the commit file, or of the checkpoint where that is gone; None for a commit of a catalog.
+        newest_listed: version of the newest commit file in ``_delta_log``, which may be above the loaded one; None if the log
+            was not listed or has no commit file.
     """
 
     state: TableState
@@ -62,152 +62,15 @@ class LoadedState:
     txn_id: str | None = None
     has_commit: bool = True
     modification_time: int | None = None
-
-
-def ratified_source(location: str, commit: RatifiedCommit) -> RatifiedSource:
-    """Where the ratified content of ``commit`` is: in the catalog's answer, or in its staged file."""
-    if commit.content is not None and commit.mode is CommitMode.INLINE:
-        return InlineCommit(version=commit.version, content=commit.content)
-    file = staged_source(location, commit)
-    if commit.content is not None and _is_copy(commit, commit.content):
-        return InlineCommit(version=commit.version, content=commit.content, file=file)
-    return file
-
-
-def kept_sources(location: str, kept: Sequence[RatifiedCommit]) -> dict[int, InlineCommit]:
-    """Content of published commits by version, where it can be trusted; the published file says the same."""
-    return {
-        commit.version: InlineCommit(
-            version=commit.version, content=commit.content, file=published_source(location, commit.version)
-        )
-        for commit in kept
-        if commit.content is not None and _is_copy(commit, commit.content)
-    }
-
-
-def _is_copy(commit: RatifiedCommit, content: bytes) -> bool:
-    """Whether ``content`` is what was ratified as ``commit``; if not, the file decides."""
-    if len(content) != commit.file_size:
-        return False
-    # As this client writes it; within a text the quotes would be escaped.
-    if f'"txnId":"{commit.txn_id}"'.encode() in content[: content.find(b"\n")]:
-        return True
-    info = action_json.decode_commit_info(content)
-    return info is not None and info.txn_id == commit.txn_id
-
-
-def staged_source(location: str, commit: RatifiedCommit) -> StagedCommit:
-    """Where the ratified content of ``commit`` is stored."""
-    directory = log_files.staged_commits_directory(location)
-    return StagedCommit(
-        version=commit.version, location=f"{directory}/{commit.file_name}", size=commit.file_size or None
-    )
-
-
-def published_source(location: str, version: int) -> PublishedCommit:
-    """Where the published content of ``version`` is stored."""
-    name = log_files.commit_file_name(version)
-    return PublishedCommit(version=version, location=f"{log_files.log_directory(location)}/{name}")
-
-
-def commit_sources(
-    location: str,
-    *,
-    start: int,
-    end: int,
-    ratified: Sequence[RatifiedCommit],
-    kept: Sequence[RatifiedCommit] = (),
-) -> tuple[CommitSource, ...]:
-    """Sources of versions ``start..end``: the catalog's own where it names one, else the published file (CM-R3, CM-R4).
-
-    Args:
-        kept: published commits with content, which saves the look into their files.
-    """
-    sources: dict[int, CommitSource] = dict(kept_sources(location, kept))
-    sources.update((commit.version, ratified_source(location, commit)) for commit in ratified)
-    return tuple(sources.get(version) or published_source(location, version) for version in range(start, end + 1))
-
-
-def read_source(store: Store, source: CommitSource) -> bytes:
-    """The content of one commit or compaction.
-
-    Raises:
-        ObjectNotFoundError: it is not there.
-        CorruptLogError: a staged file has another size than the catalog ratified: a part of it is lost.
-    """
-    if isinstance(source, InlineCommit):
-        return source.content
-    data = store.read(source.location)
-    if isinstance(source, StagedCommit) and source.size is not None and len(data) != source.size:
-        raise CorruptLogError(
-            f"{source.location} has {len(data)} bytes, and the commit that the catalog ratified as version "
-            f"{source.version} has {source.size}; restore the file from a backup."
-        )
-    return data
-
-
-def decode_source(store: Store, source: CommitSource) -> CommitActions:
-    """One commit or compaction, parsed. Raises ObjectNotFoundError, CorruptLogError; both name the file."""
-    return _decoded(store, read_source(store, source), source)
-
-
-def _decoded(store: Store, data: bytes, source: CommitSource) -> CommitActions:
-    try:
-        return action_json.decode_commit(data, version=source.version)
-    except CorruptLogError as error:
-        file = source.file if isinstance(source, InlineCommit) else source
-        if file is None:
-            raise CorruptLogError(f"The catalog's answer cannot be read: {error}") from error
-        if file is source:
-            raise CorruptLogError(f"{file.location} cannot be read: {error}") from error
-        _log.warning(
-            "The catalog's copy of version %d is damaged: %s %s is read.", source.version, error, file.location
-        )
-        return decode_source(store, file)
-
-
-def _decoded_together(store: Store, sources: Sequence[InlineCommit]) -> tuple[CommitActions, ...]:
-    try:
-        return action_json.decode_commits([(source.version, source.content) for source in sources])
-    except CorruptLogError:
-        return tuple(decode_source(store, source) for source in sources)  # Which one is it?
-
-
-def read_commits(store: Store, sources: Sequence[CommitSource], *, threads: int) -> tuple[CommitActions, ...]:
-    """Fetch and parse commits, in the order given. Raises ObjectNotFoundError naming the missing file."""
-    here = [source for source in sources if isinstance(source, InlineCommit)]
-    if len(here) == len(sources) and all(len(source.content) < action_json.LARGE_COMMIT_BYTES for source in here):
-        return _decoded_together(store, here)
-    if len(sources) <= 2 or _interpreter_ends():
-        return tuple(decode_source(store, source) for source in sources)
-    # Many may wait for the store at once. To have as many parse large commits would only cost memory, which each thread keeps.
-    with (
-        ThreadPoolExecutor(max_workers=min(threads, os.cpu_count() or 1)) as parsers,
-        ThreadPoolExecutor(max_workers=min(threads, len(sources))) as readers,
-    ):
-
-        def read_one(source: CommitSource) -> CommitActions:
-            data = read_source(store, source)
-            if len(data) < action_json.LARGE_COMMIT_BYTES:
-                return _decoded(store, data, source)
-            return parsers.submit(_decoded, store, data, source).result()
-
-        return tuple(readers.map(read_one, sources))
-
-
-def _interpreter_ends() -> bool:
-    """What is read or written in an exit handler has no pool of threads to use."""
-    return not threading.main_thread().is_alive()
+    newest_listed: int | None = None
 
 
 def load_state(
-    store: Store,
+    reader: CommitReader,
     *,
-    location: str,
     version: int,
-    ratified: Sequence[RatifiedCommit],
+    ratified: Sequence[RatifiedCommit] = (),
     kept: Sequence[RatifiedCommit] = (),
-    threads: int,
 ) -> LoadedState:
     """Build the state of ``version`` from the newest usable checkpoint and the commits after it.
 
@@ -216,9 +79,12 @@ def load_state(
             otherwise the log alone says which files make the version, and content stands in for files that it names.
 
     Raises:
-        CorruptLogError: a commit between the checkpoint and ``version`` is missing, or a file cannot be understood.
+        CorruptLogError: a commit between the checkpoint and ``version`` is missing, a file cannot be understood, or what was
+            read contradicts the digests or the version checksum.
         ObjectNotFoundError: a file named by the catalog or seen in the listing has gone.
+        TableStorageMissingError: the log of a catalog-managed table is empty.
     """
+    store, location = reader.store, reader.location
     ratified_sources = tuple(ratified_source(location, commit) for commit in ratified if commit.version <= version)
     contents = kept_sources(location, kept)
     served = [
@@ -227,9 +93,9 @@ def load_state(
     ]
     held = [source.version for source in served if isinstance(source, InlineCommit)]
     if len(held) == version + 1 and held == list(range(version + 1)):
-        all_commits = read_commits(store, served, threads=threads)
+        all_commits = reader.decode_all(served)
         state = replay(None, all_commits, location=location)
-        return _with_times(store, location, state, commits=all_commits, ratified=ratified_sources, times={})
+        return _with_times(reader, state, commits=all_commits, ratified=ratified_sources, times={})
     directory = log_files.log_directory(location)
     start = _listing_start(store, directory, version)
     names = _list_log(store, directory, start)
@@ -252,17 +118,23 @@ def load_state(
             found = _probe(store, directory, missing)
             names |= found
             if len(found) < sum(gap.stop - gap.start for gap in missing):
-                _refuse_gap(location, names, ratified_sources, version, unusable)
+                copies = _copies(reader, names, missing, version)
+                ratified_sources += copies
+                if not copies:
+                    _refuse_gap(reader, names, ratified_sources, version, unusable)
             continue
         try:
-            state, commits = _read_segment(store, segment, contents, location=location, threads=threads)
+            state, commits, proven = _read_segment(reader, segment, contents)
         except _UnusableError as error:
             _log.warning("Version %d of %s is read without a file that could not be used: %s", version, location, error)
             unusable[error.source] = str(error)
             start = ""
             names = _list_log(store, directory)
             continue
-        return _with_times(store, location, state, commits=commits, ratified=ratified_sources, times=names)
+        loaded = _with_times(reader, state, commits=commits, ratified=ratified_sources, times=names)
+        if not proven:
+            _refuse_contradiction(reader, loaded)
+        return loaded
 
 
 def _list_log(store: Store, directory: str, start: str = "") -> dict[str, int]:
@@ -282,16 +154,31 @@ def _probe(store: Store, directory: str, gaps: Sequence[range]) -> dict[str, int
     return found
 
 
+def _copies(
+    reader: CommitReader, names: Iterable[str], gaps: Sequence[range], version: int
+) -> tuple[InlineCommit, ...]:
+    """Intact copies of lost commits; none where metadata cleanup removed the commits, or where the whole log is gone."""
+    held = list(names)
+    oldest = log_segment.oldest_checkpoint(held, latest=_NO_LIMIT)
+    was_cleaned = gaps[0].start == 0 and oldest is not None and oldest > version
+    if not held or was_cleaned or sum(gap.stop - gap.start for gap in gaps) > _MAX_PROBES:
+        return ()
+    return reader.copies(gaps)
+
+
 def _refuse_gap(
-    location: str,
+    reader: CommitReader,
     names: Iterable[str],
     ratified: Sequence[RatifiedSource],
     version: int,
     unusable: Mapping[CheckpointSource | CompactedCommits, str],
 ) -> typing.NoReturn:
+    names = list(names)
+    if reader.is_managed and not names:
+        raise storage_missing(reader.location, version)
     try:
         build_log_segment(
-            location=location,
+            location=reader.location,
             names=names,
             ratified=ratified,
             version=version,
@@ -299,8 +186,33 @@ def _refuse_gap(
             excluded_compactions=frozenset(item for item in unusable if isinstance(item, CompactedCommits)),
         )
     except CorruptLogError as error:
-        raise CorruptLogError(" ".join([str(error), *unusable.values()])) from error
+        raise CorruptLogError(" ".join([str(error), *unusable.values()]), version=error.version) from error
     raise AssertionError("a gap was found before")
+
+
+def storage_missing(location: str, version: int) -> TableStorageMissingError:
+    """The error for a table whose log is gone although ``version`` is published."""
+    return TableStorageMissingError(
+        f"The catalog knows version {version} of the table at {location} as published, and there is no log at that location. "
+        "Nothing was written. Likely causes: the volume is not mounted, the warehouse was moved (`cm-delta relocate` tells the "
+        "catalog where it is now), or the directory was deleted (restore it from a backup)."
+    )
+
+
+def _refuse_contradiction(reader: CommitReader, loaded: LoadedState) -> None:
+    """Commits without a digest and compactions are held against the checksum that the same transaction wrote."""
+    state = loaded.state
+    checksum = read_checksum(reader.store, reader.location, state.version)
+    if checksum is None or checksum.txn_id not in (None, loaded.txn_id):
+        return
+    wrong = differences(checksum, state)
+    if wrong:
+        raise CorruptLogError(
+            f"Version {state.version} of the table at {reader.location} differs from its checksum "
+            f"{log_files.checksum_file_name(state.version)} in {', '.join(wrong)}: a commit of the log was altered after it "
+            "was written, or the checksum is wrong. `cm-delta doctor NAME` compares every commit with what the catalog ratified.",
+            version=state.version,
+        )
 
 
 class _UnusableError(Exception):
@@ -333,39 +245,45 @@ def _listing_start(store: Store, directory: str, version: int) -> str:
 
 
 def _read_segment(
-    store: Store, segment: LogSegment, contents: Mapping[int, InlineCommit], *, location: str, threads: int
-) -> tuple[TableState, Sequence[CommitActions]]:
+    reader: CommitReader, segment: LogSegment, contents: Mapping[int, InlineCommit]
+) -> tuple[TableState, Sequence[CommitActions], bool]:
+    """State, commits, and whether every commit was proven by a digest or came from the catalog itself."""
     base: TableState | None = None
     if segment.checkpoint is not None:
-        base = _read_checkpoint(store, segment.checkpoint, location=location, threads=threads)
-    compacted = [_read_compaction(store, source) for source in segment.compactions]
-    sources = [
-        contents.get(commit.version, commit) if isinstance(commit, PublishedCommit) else commit
-        for commit in segment.commits
-    ]
-    published = read_commits(store, sources, threads=threads)
+        base = _read_checkpoint(reader, segment.checkpoint)
+    compacted = [_read_compaction(reader, source) for source in segment.compactions]
+    sources = reader.with_digests(
+        [
+            contents.get(commit.version, commit) if isinstance(commit, PublishedCommit) else commit
+            for commit in segment.commits
+        ]
+    )
+    published = reader.decode_all(sources)
     commits = sorted([*compacted, *published], key=lambda commit: commit.version)
-    state = replay(base, commits, location=location) if commits else base
+    state = replay(base, commits, location=reader.location) if commits else base
     if state is None:
         raise CorruptLogError(
-            f"The log of {location} holds neither a checkpoint nor a commit for version {segment.version}."
+            f"The log of {reader.location} holds neither a checkpoint nor a commit for version {segment.version}."
         )
-    return state, published
+    proven = not compacted and all(
+        isinstance(source, InlineCommit) or (not isinstance(source, CompactedCommits) and source.sha256 is not None)
+        for source in sources
+    )
+    return state, published, proven or not reader.is_managed
 
 
-def _read_compaction(store: Store, source: CompactedCommits) -> CommitActions:
+def _read_compaction(reader: CommitReader, source: CompactedCommits) -> CommitActions:
     try:
         # A cut-off compaction would be a state with too little in it; the commits it stands for are there to be read.
-        if not store.read(source.location).endswith(b"\n"):
+        if not reader.read(source).endswith(b"\n"):
             raise CorruptLogError(f"{source.location} does not end with a whole line.")
-        return decode_source(store, source)
+        return reader.decode(source)
     except (CorruptLogError, ObjectNotFoundError) as error:
         raise _UnusableError(source, error) from error
 
 
 def _with_times(
-    store: Store,
-    location: str,
+    reader: CommitReader,
     state: TableState,
     *,
     commits: Sequence[CommitActions],
@@ -374,6 +292,10 @@ def _with_times(
 ) -> LoadedState:
     """``state`` with the time of its last commit; checkpoints and compactions hold no commitInfo (REC-11)."""
     version = state.version
+    newest = max(
+        (file.version for name in times if isinstance(file := log_files.parse_log_file(name), log_files.CommitFile)),
+        default=None,
+    )
     time = times.get(log_files.commit_file_name(version))
     last = next((commit for commit in commits if commit.version == version), None)
     if last is not None:
@@ -383,21 +305,22 @@ def _with_times(
             in_commit_timestamp=None if info is None else info.in_commit_timestamp,
             txn_id=None if info is None else info.txn_id,
             modification_time=time,
+            newest_listed=newest,
         )
-    source: CommitSource = next(
-        (commit for commit in ratified if commit.version == version), published_source(location, version)
-    )
+    named = next((commit for commit in ratified if commit.version == version), None)
+    (source,) = reader.with_digests([named or published_source(reader.location, version)])
     try:
-        info = action_json.decode_commit_info(read_source(store, source))
+        info = action_json.decode_commit_info(reader.read(source))
         return LoadedState(
             state=state,
             in_commit_timestamp=None if info is None else info.in_commit_timestamp,
             txn_id=None if info is None else info.txn_id,
             modification_time=time,
+            newest_listed=newest,
         )
     except ObjectNotFoundError:
         pass
-    checksum = read_checksum(store, location, version)
+    checksum = read_checksum(reader.store, reader.location, version)
     of_checkpoint = [
         modified
         for name, modified in times.items()
@@ -410,6 +333,7 @@ def _with_times(
         in_commit_timestamp=None if checksum is None else checksum.in_commit_timestamp,
         has_commit=False,
         modification_time=max(of_checkpoint, default=None),
+        newest_listed=newest,
     )
 
 
@@ -423,7 +347,8 @@ def read_checksum(store: Store, location: str, version: int) -> VersionChecksum 
         return None
 
 
-def _read_checkpoint(store: Store, source: CheckpointSource, *, location: str, threads: int) -> TableState:
+def _read_checkpoint(reader: CommitReader, source: CheckpointSource) -> TableState:
+    store, location, threads = reader.store, reader.location, reader.threads
     try:
         contents = _read_checkpoint_files(store, source.locations, threads=threads)
         sidecars = [sidecar for content in contents for sidecar in content.sidecars]
@@ -432,7 +357,7 @@ def _read_checkpoint(store: Store, source: CheckpointSource, *, location: str, t
         names = [decode_path(sidecar.path.rpartition("/")[2]) for sidecar in sidecars]
         contents += _read_checkpoint_files(store, [f"{directory}/{name}" for name in names], threads=threads)
         state = state_from_checkpoint(contents, version=source.version, location=location)
-        if source.locations[0].endswith(".json"):
+        if reader.is_managed or source.locations[0].endswith(".json"):
             _refuse_shortened(store, source, state, location=location)
         return state
     except (CorruptLogError, ObjectNotFoundError) as error:
@@ -441,14 +366,15 @@ def _read_checkpoint(store: Store, source: CheckpointSource, *, location: str, t
 
 def _read_checkpoint_files(store: Store, locations: Sequence[str], *, threads: int) -> list[CheckpointContent]:
     """Parts or sidecars, in their order; several at a time, as most of the time goes into waiting for a store."""
-    if len(locations) < 2 or _interpreter_ends():
+    if len(locations) < 2 or interpreter_ends():
         return [read_checkpoint_file(store, location) for location in locations]
     with ThreadPoolExecutor(max_workers=min(threads, len(locations))) as pool:
         return list(pool.map(lambda location: read_checkpoint_file(store, location), locations))
 
 
 def _refuse_shortened(store: Store, source: CheckpointSource, state: TableState, *, location: str) -> None:
-    """Text cut off at the end of a line cannot be told from whole text, except by the checksum of that version."""
+    """A checkpoint is held against the checksum of its version: text cut off at the end of a line cannot be told from whole
+    text otherwise, and a checkpoint may have been made from a log that was damaged."""
     checksum = read_checksum(store, location, source.version)
     if checksum is not None and (checksum.num_files, checksum.table_size_bytes) != (
         state.files.num_files,

@@ -7,14 +7,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from cm_delta_dagster.client.commit_log import CommitLog, LoadedCommit
-from cm_delta_dagster.client.log_reader import (
-    LoadedState,
-    decode_source,
-    load_state,
-    published_source,
-    read_checksum,
-    read_hint,
-)
+from cm_delta_dagster.client.commit_reader import CommitReader
+from cm_delta_dagster.client.commit_sources import published_source
+from cm_delta_dagster.client.log_reader import LoadedState, load_state, read_checksum, read_hint
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import (
     CatalogManagedAccessError,
@@ -49,7 +44,7 @@ class PathTable:
     def __init__(self, *, location: str, store: Store, threads: int = _READ_THREADS) -> None:
         self.location = normalise_location(location).rstrip("/")
         self.store = store
-        self._threads = threads
+        self._reader = CommitReader(store, self.location, threads=threads)
 
     @property
     def identifier(self) -> str:
@@ -101,11 +96,9 @@ class PathTable:
         latest = self.snapshot()
         return CommitLog(
             identifier=self.identifier,
-            location=self.location,
-            store=self.store,
+            reader=self._reader,
             latest=latest.version,
             period=in_commit_timestamp_period(latest.protocol, latest.metadata),
-            threads=self._threads,
         )
 
     def commits(self, start: int, end: int) -> Iterator[LoadedCommit]:
@@ -120,11 +113,9 @@ class PathTable:
         """See :meth:`ReadableTable.commit_actions`. Raises CatalogManagedAccessError at the commit that makes it one (CM-R8)."""
         log = CommitLog(
             identifier=self.identifier,
-            location=self.location,
-            store=self.store,
+            reader=self._reader,
             latest=self._latest_version(),
             period=None,
-            threads=self._threads,
         )
         for commit in log.actions(start, end):
             if commit.protocol is not None:
@@ -158,7 +149,7 @@ class PathTable:
         )
 
     def _load(self, version: int) -> Snapshot:
-        loaded = load_state(self.store, location=self.location, version=version, ratified=(), threads=self._threads)
+        loaded = load_state(self._reader, version=version)
         state = loaded.state
         self._refuse_catalog_managed(state.protocol)
         name = f"{self.identifier} at version {version}"
@@ -182,13 +173,13 @@ class PathTable:
         if checksum is not None:
             return self._refuse_catalog_managed(checksum.protocol)
         try:
-            newest = load_state(self.store, location=self.location, version=latest, ratified=(), threads=self._threads)
+            newest = load_state(self._reader, version=latest)
             return self._refuse_catalog_managed(newest.state.protocol)
         except CorruptLogError:
             pass  # The asked version is whole; what is wrong with a newer one does not change it.
         for newer in range(latest, version, -1):
             with suppress(ObjectNotFoundError, CorruptLogError):
-                commit = decode_source(self.store, published_source(self.location, newer))
+                commit = self._reader.decode(published_source(self.location, newer))
                 if commit.protocol is not None:
                     return self._refuse_catalog_managed(commit.protocol)
 

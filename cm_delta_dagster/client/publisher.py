@@ -8,15 +8,15 @@ the table's path (CM-P1). Staged files stay; metadata cleanup removes them (CM-P
 from collections.abc import Callable, Mapping, Sequence
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.client.log_reader import published_source, ratified_source, read_source
+from cm_delta_dagster.client.commit_reader import CommitReader
+from cm_delta_dagster.client.commit_sources import published_source, ratified_source
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError
 from cm_delta_dagster.storage.store import Store
 
 
 def publish_commits(
-    store: Store,
+    reader: CommitReader,
     *,
-    location: str,
     commits: Sequence[RatifiedCommit],
     reached: Callable[[int], None],
     contents: Mapping[int, bytes] | None = None,
@@ -40,8 +40,8 @@ def publish_commits(
         for commit in commits:
             data = held.get(commit.version)
             if data is None:
-                data = read_source(store, ratified_source(location, commit))
-            publish_one(store, location, version=commit.version, data=data)
+                data = reader.read(ratified_source(reader.location, commit))
+            publish_one(reader.store, reader.location, version=commit.version, data=data)
             done.append(commit.version)
     finally:
         if done:

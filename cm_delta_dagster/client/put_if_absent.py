@@ -24,7 +24,7 @@ from cm_delta_dagster.catalog.ratification import (
     RatifiedCommits,
     VersionTaken,
 )
-from cm_delta_dagster.client.log_reader import published_source
+from cm_delta_dagster.client.commit_sources import digest_of, published_source
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CommitRejectedError,
@@ -195,6 +195,7 @@ def _found(version: int, status: ObjectStatus, data: bytes) -> CommitProposal:
         mode=CommitMode.PUT_IF_ABSENT,
         metadata=commit.metadata,
         protocol=commit.protocol,
+        sha256=digest_of(data),
         summary=CommitSummary(
             txn_id=info.txn_id,
             in_commit_timestamp=info.in_commit_timestamp,

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
-from cm_delta_dagster.client.log_reader import commit_sources, read_commits
+from cm_delta_dagster.client.commit_reader import CatalogRecords, CommitReader
+from cm_delta_dagster.client.commit_sources import commit_sources
 from cm_delta_dagster.client.put_if_absent import ratified_commits
 from cm_delta_dagster.client.snapshot import advance
 from cm_delta_dagster.client.transaction import Transaction
@@ -52,7 +53,12 @@ class Race:
         self._transaction = transaction
         self._catalog = catalog
         self._store = store
-        self._threads = threads
+        self._reader = CommitReader(
+            store,
+            self.base.location,
+            records=CatalogRecords(catalog, self.base.table_id),
+            threads=threads,
+        )
         self._learned = learned
 
     def catch_up(self) -> None:
@@ -121,7 +127,7 @@ class Race:
                 base.location, start=start, end=known.latest_version, ratified=unpublished, kept=published
             )
             try:
-                return read_commits(self._store, sources, threads=self._threads)
+                return self._reader.decode_all(sources)
             except ObjectNotFoundError as error:
                 # It may have been published and its staged file cleaned since the catalog answered: ask once more (CM-R10).
                 missing = error

@@ -11,9 +11,11 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.after_commit import AfterCommit
 from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.commit_log import CommitLog, LoadedCommit
+from cm_delta_dagster.client.commit_reader import CatalogRecords, CommitReader
+from cm_delta_dagster.client.commit_sources import commit_sources
 from cm_delta_dagster.client.committer import TableCommitter
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.log_reader import LoadedState, commit_sources, load_state, read_commits
+from cm_delta_dagster.client.log_reader import LoadedState, load_state
 from cm_delta_dagster.client.put_if_absent import ratified_commits
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot, advance, changes_data
@@ -74,6 +76,12 @@ class Table:
         self.location = location
         self.store = store
         self.services = services
+        self.reader = CommitReader(
+            store,
+            location,
+            records=CatalogRecords(services.catalog, table_id),
+            threads=services.settings.read_threads,
+        )
         self.after_commit = AfterCommit(
             store=store,
             catalog=services.catalog,
@@ -158,13 +166,11 @@ class Table:
         ratified = self.catalog_answer()
         return CommitLog(
             identifier=self.identifier,
-            location=self.location,
-            store=self.store,
+            reader=self.reader,
             latest=ratified.latest_version,
             period=None,
             ratified=ratified.commits,
             only_kept=True,
-            threads=self.services.settings.read_threads,
         )
 
     def _asking_twice(self, load: Callable[[int], Iterator[_Versioned]], start: int, end: int) -> Iterator[_Versioned]:
@@ -240,13 +246,11 @@ class Table:
         latest = self._latest(ratified)
         return CommitLog(
             identifier=self.identifier,
-            location=self.location,
-            store=self.store,
+            reader=self.reader,
             latest=latest.version,
             period=in_commit_timestamp_period(latest.protocol, latest.metadata),
             ratified=ratified.commits,
             only_kept=True,
-            threads=self.services.settings.read_threads,
         )
 
     def _latest(self, ratified: RatifiedCommits) -> Snapshot:
@@ -269,7 +273,7 @@ class Table:
             kept=ratified.kept,
         )
         try:
-            commits = read_commits(self.store, sources, threads=self.services.settings.read_threads)
+            commits = self.reader.decode_all(sources)
         except ObjectNotFoundError:
             return self._load(ratified, ratified.latest_version)
         self.after_commit.note(commits, published_version=ratified.published_version)
@@ -322,7 +326,7 @@ class Table:
         sources = commit_sources(self.location, start=0, end=version, ratified=ratified.commits)
         for source in reversed(sources):
             try:
-                (commit,) = read_commits(self.store, (source,), threads=1)
+                (commit,) = self.reader.decode_all((source,))
             except ObjectNotFoundError:
                 break  # Metadata cleanup removed it; this version is then the best that is known.
             if changes_data(commit):
@@ -330,6 +334,22 @@ class Table:
         return version
 
     def _load_state(self, ratified: RatifiedCommits, version: int) -> LoadedState:
+        try:
+            return self._load_or_ask_again(ratified, version)
+        except CorruptLogError as error:
+            if error.version is None:
+                raise
+            names = [status.name for status in self.store.list_from(log_files.log_directory(self.location))]
+            held = [commit.version for commit in ratified.commits]
+            below = log_segment.readable_below(names, ratified=held, version=min(error.version, version))
+            readable = (
+                f"Versions {below.start} to {below[-1]} can still be read."
+                if below
+                else "No older version can be read."
+            )
+            raise CorruptLogError(f"{self.identifier}: {error} {readable}", version=error.version) from error
+
+    def _load_or_ask_again(self, ratified: RatifiedCommits, version: int) -> LoadedState:
         try:
             return self._read(ratified, version)
         except ObjectNotFoundError:
@@ -344,14 +364,7 @@ class Table:
             ) from error
 
     def _read(self, ratified: RatifiedCommits, version: int) -> LoadedState:
-        return load_state(
-            self.store,
-            location=self.location,
-            version=version,
-            ratified=ratified.commits,
-            kept=ratified.kept,
-            threads=self.services.settings.read_threads,
-        )
+        return load_state(self.reader, version=version, ratified=ratified.commits, kept=ratified.kept)
 
     def _check_readable(self, snapshot: Snapshot) -> None:
         name = f"{snapshot.identifier} at version {snapshot.version}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
+from cm_delta_dagster.client.commit_sources import is_ratified
 from cm_delta_dagster.client.log_reader import read_checkpoint_file, read_checksum
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
@@ -124,7 +125,7 @@ class CommitExamination:
         for version in sorted(version for version in self._published if version < kept):
             name = log_files.commit_file_name(version)
             record, data = self._seen.accepted.get(version), self._read(directory, name)
-            if record is None or data is None or is_record_of(record, data):
+            if record is None or data is None or is_ratified(record, data):
                 continue
             self._published -= {version}
             self._add(
@@ -148,7 +149,7 @@ class CommitExamination:
         staged = self._staged(record)
         self.compared += published is not None or staged is not None
         name = log_files.commit_file_name(version)
-        if published is not None and not is_record_of(record, published):
+        if published is not None and not is_ratified(record, published):
             self._broken = True
             self._add(
                 Severity.ERROR,
@@ -190,7 +191,7 @@ class CommitExamination:
         if staged is not None:
             return staged
         record = self._seen.accepted[version]
-        sound = published is not None and is_record_of(record, published)
+        sound = published is not None and is_ratified(record, published)
         if sound and not self._broken:
             self._add(
                 Severity.ERROR,
@@ -220,7 +221,7 @@ class CommitExamination:
         if record.file_name not in self._seen.staged:
             return None
         data = self._read(log_files.staged_commits_directory(self._table.location), record.file_name)
-        return data if data is not None and is_record_of(record, data) else None
+        return data if data is not None and is_ratified(record, data) else None
 
     def _reachable(self, version: int) -> bool:
         """Whether readers may still ask for the commit: what log cleanup has left begins with a commit or a checkpoint."""
@@ -328,17 +329,6 @@ class CommitExamination:
         self._findings.append(
             Finding(severity=severity, problem=problem, where=where, message=message, version=version, repair=repair)
         )
-
-
-def is_record_of(record: RatifiedCommit, data: bytes) -> bool:
-    """Whether ``data`` is the commit that the catalog accepted: its size, its transaction and its time."""
-    try:
-        info = action_json.decode_commit_info(data)
-    except CorruptLogError:
-        return False
-    if info is None or (info.txn_id, info.in_commit_timestamp) != (record.txn_id, record.in_commit_timestamp):
-        return False
-    return record.file_size in (0, len(data))
 
 
 def differ(one: TableState, other: TableState) -> tuple[str, ...]:

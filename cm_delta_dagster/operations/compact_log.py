@@ -7,7 +7,7 @@ A compaction is a shortcut for readers; the commits it covers stay. What it cont
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.client.log_reader import commit_sources, read_commits
+from cm_delta_dagster.client.commit_sources import commit_sources
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
@@ -60,7 +60,7 @@ def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
     # Published files only: a compaction must not depend on what the catalog still holds besides.
     sources = commit_sources(table.location, start=start, end=end, ratified=())
     try:
-        commits = read_commits(table.store, sources, threads=table.services.settings.read_threads)
+        commits = table.reader.decode_all(sources)
     except ObjectNotFoundError as error:
         raise VersionNotFoundError(
             f"Versions {start} to {end} of {table.identifier} cannot be compacted: {error} Log cleanup has removed it; "

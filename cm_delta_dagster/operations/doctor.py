@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.checkpointer import write_checksum
-from cm_delta_dagster.client.log_reader import published_source
+from cm_delta_dagster.client.commit_sources import is_ratified, published_source
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, ObjectAlreadyExistsError
-from cm_delta_dagster.operations.commit_examination import is_record_of
 from cm_delta_dagster.operations.examination import examine
 from cm_delta_dagster.operations.findings import Examination, Finding, Problem, Repair, Severity
 from cm_delta_dagster.operations.maintenance import require_permission
@@ -124,7 +123,7 @@ def _restore(table: Table, version: int) -> None:
     """Publish the ratified bytes again from their staged file, which is proven to be the ratified one once more."""
     (record,) = table.catalog.accepted_commits(table.table_id, start=version, end=version)
     data = table.store.read(f"{log_files.staged_commits_directory(table.location)}/{record.file_name}")
-    if is_record_of(record, data):
+    if is_ratified(record, data):
         with contextlib.suppress(ObjectAlreadyExistsError):
             table.store.write_if_absent(published_source(table.location, version).location, data)
 

@@ -86,13 +86,7 @@ def _above_latest(seen: Seen) -> Iterable[Finding]:
 def _state_differs(table: Table, seen: Seen, replayed: TableState) -> Iterable[Finding]:
     """The latest version as a new client builds it, with checkpoints and compactions, against the commits one by one."""
     latest = seen.ratified.latest_version
-    loaded = load_state(
-        table.store,
-        location=table.location,
-        version=latest,
-        ratified=seen.ratified.commits,
-        threads=table.services.settings.read_threads,
-    )
+    loaded = load_state(table.reader, version=latest, ratified=seen.ratified.commits)
     different = differ(loaded.state, replayed)
     if different:
         yield Finding(

@@ -46,8 +46,7 @@ def _publish_pending(table: Table) -> PublishResult:
     table.after_commit.tell()
     ratified = table.catalog_answer()
     published = publish_commits(
-        table.store,
-        location=table.location,
+        table.reader,
         commits=ratified.unpublished,
         reached=lambda version: table.catalog.set_published_version(table.table_id, version),
     )

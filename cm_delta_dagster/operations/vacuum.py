@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
-from cm_delta_dagster.client.log_reader import commit_sources, read_commits
+from cm_delta_dagster.client.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, RetentionTooShortError
@@ -198,7 +198,7 @@ def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Itera
     while end >= first:
         start = max(first, end - _COMMITS_AT_ONCE + 1)
         sources = commit_sources(table.location, start=start, end=end, ratified=ratified.commits)
-        for commit in reversed(read_commits(table.store, sources, threads=table.services.settings.read_threads)):
+        for commit in reversed(table.reader.decode_all(sources)):
             info = commit.commit_info
             # A commit without a time is taken for recent; keeping too much is the harmless mistake.
             if info is not None and info.in_commit_timestamp is not None and info.in_commit_timestamp < since_ms:

@@ -24,19 +24,30 @@ from cm_delta_dagster.protocol.log_files import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedCommit:
-    """The commit file of ``version`` in ``_delta_log``."""
+    """The commit file of ``version`` in ``_delta_log``.
+
+    Attributes:
+        sha256: digest of its bytes where the catalog tells it, as 64 lower-case hexadecimal digits.
+    """
 
     version: int
     location: str
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedCommit:
-    """A ratified commit that the catalog names by its staged file; ``size`` in bytes where the catalog tells it."""
+    """A ratified commit that the catalog names by its staged file.
+
+    Attributes:
+        size: in bytes, where the catalog tells it.
+        sha256: as of :class:`PublishedCommit`.
+    """
 
     version: int
     location: str
     size: int | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +136,8 @@ def build_log_segment(
             f"Version {version} of the table at {location} cannot be built: with {base} to start from, the commits of "
             f"{_names(missing)} are missing from _delta_log and from the catalog. If their staged files are still there, "
             "`cm-delta doctor NAME --repair` puts them back; else restore them from a backup, or read a version that is complete. "
-            "No older version is shown in place of this one."
+            "No older version is shown in place of this one.",
+            version=missing[0].start,
         )
     return segment
 
@@ -195,6 +207,20 @@ def earliest_version(names: Iterable[str], *, ratified: Iterable[int] = (), late
         first -= 1
     # Commits first+1..latest are all there; a base may be one below, its own commit is not needed.
     return min((base for base in bases if first <= base <= latest), default=latest)
+
+
+def readable_below(names: Iterable[str], *, ratified: Iterable[int] = (), version: int) -> range:
+    """The versions directly below ``version`` that can be rebuilt, whatever became of its own commit; empty if none can.
+
+    Args:
+        ratified: versions that the catalog holds.
+    """
+    held = list(names)
+    parsed = [(file, name) for name in held if (file := parse_log_file(name)) is not None]
+    known = {file.version for file, _ in parsed if isinstance(file, CommitFile)} | set(ratified)
+    oldest = earliest_version(held, ratified=known, latest=version - 1)
+    is_base = (oldest == 0 and 0 in known) or any(found.version == oldest for found in _checkpoints(parsed))
+    return range(oldest, version) if is_base else range(0)
 
 
 def oldest_checkpoint(names: Iterable[str], *, latest: int) -> int | None:

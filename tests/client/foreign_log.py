@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cm_delta_dagster.client.commit_reader import CommitReader
 from cm_delta_dagster.client.log_reader import load_state
 from cm_delta_dagster.client.path_table import PathTable
 from cm_delta_dagster.client.snapshot import Snapshot
@@ -98,7 +99,7 @@ class ForeignLog:
         self.commit(0, info(operation="CREATE TABLE"), protocol(*features), metadata(**configuration))
 
     def state(self, version: int) -> TableState:
-        return load_state(self.store, location=self.location, version=version, ratified=(), threads=1).state
+        return load_state(CommitReader(self.store, self.location, threads=1), version=version).state
 
     def classic_checkpoint(self, version: int) -> None:
         top = checkpoints.build_checkpoint(self.state(version), now_ms=0, max_inline=10**9).top

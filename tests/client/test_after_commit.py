@@ -16,7 +16,8 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.checksums import Checksums
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.log_reader import commit_sources, read_checksum, read_commits
+from cm_delta_dagster.client.commit_sources import commit_sources
+from cm_delta_dagster.client.log_reader import read_checksum
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -176,7 +177,7 @@ def test_a_writer_in_a_crowd_leaves_out_checksums_that_its_next_one_makes_superf
     table = lake.new_table()
     snapshots = [table.snapshot(), *(lake.append(table).snapshot for _ in range(7))]
     sources = commit_sources(table.location, start=0, end=7, ratified=())
-    commits = read_commits(lake.memory, sources, threads=1)
+    commits = table.reader.decode_all(sources)
     checksums = Checksums(lake.store)
     checksums.want(snapshots[1], commits[1], in_a_crowd=True)
     checksums.write(checksums.take())

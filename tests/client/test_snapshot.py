@@ -125,6 +125,8 @@ def test_a_gap_in_the_log_is_an_error(client: DeltaClient, store: MemoryStore, n
         append(table)
     client.wait_for_background()
     store.delete(f"{table.location}/_delta_log/{2:020d}.json")
+    for staged in store.list_from(f"{table.location}/_delta_log/_staged_commits"):
+        store.delete(staged.location)
     with pytest.raises(CorruptLogError, match="2"):
         fresh(client, store, table)
 

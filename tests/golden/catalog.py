@@ -1,6 +1,6 @@
 """A catalog that answers for one table with a given list of commits, to test the real client against recorded answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
@@ -64,6 +64,14 @@ class RecordedCatalog:
             latest_data_version=self._latest,
             commits=wanted,
         )
+
+    def commit_digests(self, table_id: str, *, start: int, end: int) -> Mapping[int, str]:
+        """Recorded answers have no digests."""
+        return {}
+
+    def accepted_commits(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
+        """The recorded commits of the range."""
+        return tuple(commit for commit in self._commits if start <= commit.version <= end)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -24,6 +24,16 @@ _ACCEPTED = (
     .where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
     .order_by(COMMITS.c.version)
 )
+_DIGESTS = (
+    sa.select(COMMITS.c.version, COMMITS.c.sha256)
+    .where(
+        COMMITS.c.table_id == sa.bindparam("of_table"),
+        COMMITS.c.version >= sa.bindparam("first"),
+        COMMITS.c.version <= sa.bindparam("last"),
+        COMMITS.c.sha256.is_not(None),
+    )
+    .order_by(COMMITS.c.version)
+)
 _KNOWN = sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
 
 
@@ -33,3 +43,9 @@ def accepted_commits(connection: sa.Connection, table_id: str, *, start: int, en
     if not rows and connection.execute(_KNOWN, {"of_table": table_id}).first() is None:
         raise unknown_table(table_id)
     return tuple(ratified_commit(row) for row in rows)
+
+
+def commit_digests(connection: sa.Connection, table_id: str, *, start: int, end: int) -> dict[int, str]:
+    """The digests of ``start..end`` by version; versions without one are left out."""
+    rows = connection.execute(_DIGESTS, {"of_table": table_id, "first": start, "last": end}).all()
+    return {row.version: row.sha256 for row in rows}

@@ -6,7 +6,7 @@ transaction; what the operation does is in ``tables``, ``lifecycle``, ``commits`
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -239,6 +239,12 @@ class SqlCatalog:
         """Records of versions, published or not, in one statement. Raises TableNotFoundError."""
         return self._database.read(
             lambda connection: accepted.accepted_commits(connection, table_id, start=start, end=end)
+        )
+
+    def commit_digests(self, table_id: str, *, start: int, end: int) -> Mapping[int, str]:
+        """SHA-256 digests by version, in one statement."""
+        return self._database.read(
+            lambda connection: accepted.commit_digests(connection, table_id, start=start, end=end)
         )
 
     def set_published_version(self, table_id: str, version: int) -> None:

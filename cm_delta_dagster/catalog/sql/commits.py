@@ -39,6 +39,7 @@ COMMIT_COLUMNS = (
     COMMITS.c.txn_id,
     COMMITS.c.in_commit_timestamp,
     COMMITS.c.mode,
+    COMMITS.c.sha256,
     COMMITS.c.content,
 )
 
@@ -304,6 +305,7 @@ def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int) -> dict[s
         "metrics": json.dumps(dict(summary.metrics)),
         "tags": json.dumps(dict(summary.tags)),
         "content": proposal.content,
+        "sha256": proposal.sha256,
     }
 
 
@@ -319,6 +321,7 @@ def insert_initial_commit(
         summary=summary,
         mode=CommitMode.STAGED,
         content=None if initial is None or initial.file_size > KEPT_CONTENT_BYTES else initial.content,
+        sha256=None if initial is None else initial.sha256,
     )
     insert_commit(
         connection,
@@ -403,6 +406,7 @@ def ratified_commit(row: Any) -> RatifiedCommit:
         in_commit_timestamp=row.in_commit_timestamp,
         content=row.content,
         mode=CommitMode(row.mode),
+        sha256=row.sha256,
     )
 
 

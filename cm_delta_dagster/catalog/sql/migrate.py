@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from cm_delta_dagster.errors import CatalogVersionError
 
 VERSION_TABLE = "cm_delta_alembic_version"
-HEAD = "0004"
+HEAD = "0005"
 """Newest revision of this release; a constant so that an up-to-date database costs one query."""
 
 _ADVISORY_LOCK = 4_862_170_233_771

@@ -3,6 +3,7 @@
 Room: catalog.sql. Headings "Catalog-managed tables" (CM-C14, CM-D1).
 """
 
+import hashlib
 import os
 import re
 import unicodedata
@@ -17,6 +18,7 @@ from cm_delta_dagster.protocol.action_json import decode_commit, decode_commit_i
 _MAX_NAME_LENGTH = 120
 _LARGEST = 2**63 - 2
 """With one more a database can still count."""
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
 
 
@@ -120,6 +122,11 @@ def _check_storable(proposal: CommitProposal) -> None:
             "database can hold. Numbers have at most 63 bits, and the operation and the txnId are texts of Unicode characters "
             "other than U+0000."
         )
+    if proposal.sha256 is not None and _DIGEST.fullmatch(proposal.sha256) is None:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was proposed with the SHA-256 {proposal.sha256!r}; write it as 64 hexadecimal digits in "
+            "lower case."
+        )
 
 
 def _check_content(proposal: CommitProposal) -> None:
@@ -128,6 +135,8 @@ def _check_content(proposal: CommitProposal) -> None:
     summary = proposal.summary
     if content is None or len(content) != proposal.file_size:
         wrong = f"{'no' if content is None else len(content)} bytes of content and the size {proposal.file_size}"
+    elif proposal.sha256 is not None and hashlib.sha256(content).hexdigest() != proposal.sha256:
+        wrong = "content that has another SHA-256 than is told beside it"
     elif info is None:
         wrong = "content whose first line is no commitInfo"
     elif (info.txn_id, info.in_commit_timestamp) != (summary.txn_id, summary.in_commit_timestamp):

@@ -88,11 +88,12 @@ COMMITS = sa.Table(
     sa.Column("metrics", sa.Text, nullable=False),
     sa.Column("tags", sa.Text, nullable=False),
     sa.Column("content", sa.LargeBinary),
+    sa.Column("sha256", sa.Text),
 )
 """Every ratified commit, kept for the feed. Those above the table's ``published_version`` are served to readers.
 
 ``content`` is that of an inline commit until it is published, and that of small ones of any mode while they are among the
-newest.
+newest. ``sha256`` is the digest of the commit's bytes, NULL for commits that were ratified before revision 0005.
 """
 
 sa.Index(
