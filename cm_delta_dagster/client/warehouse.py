@@ -93,7 +93,10 @@ class WarehouseGuard:
                 )
 
 
-_CAUSES = "Either the URL of the catalog is mistyped, or the warehouse is another catalog's, or the database of its catalog was lost."
+_CAUSES = (
+    "Either the URL of the catalog is mistyped, or the warehouse is another catalog's, or the database of its catalog was "
+    "lost."
+)
 
 
 def _remedy(warehouse: str) -> str:

@@ -20,6 +20,7 @@ from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, RetentionTooShortError
 from cm_delta_dagster.operations.maintenance import MaintenanceClaim, maintenance_claim, require_permission
+from cm_delta_dagster.operations.set_aside import files_set_aside
 from cm_delta_dagster.protocol import log_files, retention
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.actions import DeletionVectorDescriptor
@@ -106,7 +107,9 @@ def plan_vacuum(
         location=table.location,
         adds=snapshot.files,
         removes=removes,
-        deletion_vector_files=vector_files(table.location, snapshot.files) | vector_files(table.location, unexpired),
+        deletion_vector_files=vector_files(table.location, snapshot.files)
+        | vector_files(table.location, unexpired)
+        | files_set_aside(table),
         partition_columns=snapshot.partition_columns,
         now_ms=now_ms,
         retention_ms=kept_ms,
