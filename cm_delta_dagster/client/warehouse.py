@@ -7,7 +7,6 @@ storage nothing more.
 import itertools
 import logging
 import os
-import threading
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.recovery import CatalogIdentity
@@ -38,7 +37,6 @@ class WarehouseGuard:
 
     def __init__(self, catalog: Catalog, stores: StoreRegistry) -> None:
         self._catalog, self._stores = catalog, stores
-        self._lock = threading.Lock()
         self._claimed: CatalogIdentity | None = None
 
     def claim(self) -> CatalogIdentity:
@@ -49,13 +47,12 @@ class WarehouseGuard:
                 catalog, which knows no table, cannot have made. Nothing was written.
             CatalogUnavailableError, StorageError: it could not be found out.
         """
-        with self._lock:
-            if self._claimed is None:
-                identity = self._catalog.identity()
-                if identity.warehouse is not None:
-                    self._claim(identity, identity.warehouse)
-                self._claimed = identity
-            return self._claimed
+        if self._claimed is None:  # Of two threads at once both look, to the same end.
+            identity = self._catalog.identity()
+            if identity.warehouse is not None:
+                self._claim(identity, identity.warehouse)
+            self._claimed = identity
+        return self._claimed
 
     def check(self, warehouse: str) -> None:
         """Refuse a warehouse whose marker names another catalog; one without a marker is let pass.
@@ -83,10 +80,12 @@ class WarehouseGuard:
 
     def _refuse_foreign_tables(self, store: Store, identity: CatalogIdentity, warehouse: str) -> None:
         """A catalog without tables does not claim a warehouse with tables: its URL may be mistyped, or it was lost."""
-        if self._catalog.list_tables() or any(table.registered for table in self._catalog.inactive_tables()):
+        inactive = self._catalog.inactive_tables()
+        if self._catalog.list_tables() or any(table.registered for table in inactive):
             return
+        own = tuple(f"{table.location}/" for table in inactive)
         for status in itertools.islice(store.list_recursive(warehouse), _LOOKED_AT):
-            if "/_delta_log/" in status.location:
+            if "/_delta_log/" in status.location and not status.location.startswith(own):
                 raise WarehouseMismatchError(
                     f"The warehouse {warehouse} holds tables, such as the one of {status.location}, and the catalog "
                     f"{identity.catalog_id} knows no table at all. Nothing was written. {_CAUSES} {_remedy(warehouse)}"

@@ -203,8 +203,8 @@ def explain(plan: TablePlan) -> tuple[str, ...]:
     if plan.is_forked:
         lines.append(
             f"The history of {plan.identifier} forked after version {plan.common_version}: version {plan.common_version + 1} is "
-            "one commit in the catalog and another one in _delta_log. Probably the catalog was restored from a backup and written to "
-            "afterwards."
+            "one commit in the catalog and another one in _delta_log. Probably the catalog was restored from a backup and "
+            "written to afterwards."
         )
         lines += _listed("Only the catalog has", plan.in_catalog)
         lines += _listed("Only storage has", plan.in_storage)
