@@ -54,6 +54,13 @@ class WarehouseGuard:
             self._claimed = identity
         return self._claimed
 
+    def check_own(self) -> CatalogIdentity:
+        """:meth:`check` for the warehouse of this client, if it has one."""
+        identity = self._catalog.identity()
+        if identity.warehouse is not None:
+            self.check(identity.warehouse)
+        return identity
+
     def check(self, warehouse: str) -> None:
         """Refuse a warehouse whose marker names another catalog; one without a marker is let pass.
 

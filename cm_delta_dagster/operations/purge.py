@@ -129,11 +129,14 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
     Raises:
         MaintenanceNotPermittedError: the policy changed its mind about a table; those before it are purged.
         PurgeRefusedError: a location is not inside the warehouse of this client, or shared with another table.
+        WarehouseMismatchError: the warehouse of this client belongs to another catalog; nothing was deleted.
         StorageError: a file could not be deleted; plan and run it again, what is gone is no obstacle.
     """
     purged: list[InactiveTable] = []
     skipped: list[InactiveTable] = []
     num_files = num_bytes = 0
+    if plan.candidates:
+        client.warehouse.check_own()
     for candidate in plan.candidates:
         table = _claimed(client, candidate.table, plan)
         if table is None:

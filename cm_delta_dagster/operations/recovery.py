@@ -48,9 +48,7 @@ def plan_recovery(
         InvalidArgumentError: a staged file is named that no table has, or that does not follow.
         WarehouseMismatchError: the warehouse of this client belongs to another catalog.
     """
-    identity = client.catalog.identity()
-    if identity.warehouse is not None:
-        client.warehouse.check(identity.warehouse)
+    client.warehouse.check_own()
     found = tuple(
         examine_table(client, entry, keep=keep, take_staged=take_staged).plan for entry in _entries(client, tables)
     )

@@ -107,6 +107,19 @@ class Chain:
     def add(self, file: CommitFileContent) -> Link:
         """Append the commit in ``file``, or raise RefusedError and stay as it is."""
         commit, info, time, state = self.check(file)
+        return self._append(file, commit, info, time, state)
+
+    def begin(self, file: CommitFileContent, state: TableState) -> Link:
+        """Make the commit in ``file`` the first one; ``state`` is the table after it. Raises RefusedError."""
+        commit, info, time = parsed(file)
+        self._check_definition(state.metadata, state.protocol)
+        self._check_checksum(commit, info, state)
+        self._defined = (file.version, time)
+        return self._append(file, commit, info, time, state)
+
+    def _append(
+        self, file: CommitFileContent, commit: CommitActions, info: CommitInfo, time: int, state: TableState
+    ) -> Link:
         assert info.txn_id is not None
         if commit.metadata is not None or commit.protocol is not None:
             self._defined = (file.version, time)

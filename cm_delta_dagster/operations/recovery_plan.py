@@ -228,7 +228,7 @@ def explain(plan: TablePlan) -> tuple[str, ...]:
             "bring them back from a backup of the storage, or the newest version cannot be read."
         )
     for staged in plan.staged:
-        lines.append(_staged_line(staged))
+        lines.append(staged_line(staged))
     for lost in plan.lost:
         lines.append(
             f"Lost: version {lost.version} existed, as {lost.known_from} tells"
@@ -241,7 +241,8 @@ def _listed(what: str, commits: Iterable[FoundCommit]) -> list[str]:
     return [f"{what}: {commit}." for commit in commits]
 
 
-def _staged_line(staged: StagedCandidate) -> str:
+def staged_line(staged: StagedCandidate) -> str:
+    """One staged file in a sentence."""
     what = f"{staged.name}{'' if staged.commit is None else f' ({staged.commit})'}"
     if staged.is_taken:
         return f"Take in the staged file {what}."
