@@ -45,7 +45,8 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
     for table in tables.sidecars:
         data = encode_parquet(table)
         name = log_files.sidecar_file_name(str(uuid.uuid4()))
-        store.write_if_absent(f"{log_files.sidecars_directory(location)}/{name}", data)
+        directory = log_files.log_directory(location)
+        store.write_if_absent(f"{log_files.sidecars_directory(location)}/{name}", data, within=directory)
         sidecars.append(checkpoints.sidecar_action(name, size_in_bytes=len(data), modification_time=now_ms))
         total += len(data)
     top = encode_parquet(checkpoints.with_sidecars(tables.top, sidecars))
@@ -53,7 +54,7 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
         name = log_files.v2_checkpoint_file_name(version, str(uuid.uuid4()), "parquet")
     else:
         name = log_files.classic_checkpoint_file_name(version)
-    store.write(f"{log_files.log_directory(location)}/{name}", top)
+    store.write(f"{log_files.log_directory(location)}/{name}", top, within=log_files.log_directory(location))
     written = WrittenCheckpoint(
         version=version,
         file_name=name,
@@ -86,14 +87,16 @@ def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) ->
         size_in_bytes=written.size_bytes,
         num_of_add_files=snapshot.num_files,
     )
-    location = f"{log_files.log_directory(snapshot.location)}/{log_files.LAST_CHECKPOINT_FILE_NAME}"
-    store.write(location, last_checkpoint.encode(hint))
+    directory = log_files.log_directory(snapshot.location)
+    store.write(f"{directory}/{log_files.LAST_CHECKPOINT_FILE_NAME}", last_checkpoint.encode(hint), within=directory)
 
 
 def write_checksum(store: Store, location: str, version: int, value: VersionChecksum) -> None:
     """Write the checksum of a ratified version unless there is one already (CRC-8)."""
     try:
-        store.write_if_absent(_checksum_location(location, version), checksum.encode(value))
+        store.write_if_absent(
+            _checksum_location(location, version), checksum.encode(value), within=log_files.log_directory(location)
+        )
     except ObjectAlreadyExistsError:
         return
 

@@ -10,6 +10,7 @@ from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.storage_check import TablesBehind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.warehouse import WarehouseGuard
 from cm_delta_dagster.storage.store import StoreRegistry
@@ -41,6 +42,7 @@ class DeltaClient:
         self.now_ms = now_ms
         self.background = BackgroundWork()
         self.warehouse = WarehouseGuard(catalog, stores)
+        self.tables_behind = TablesBehind()
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -77,8 +79,15 @@ class DeltaClient:
             while len(self._snapshots) > self.settings.snapshot_cache_size:
                 self._snapshots.popitem(last=False)
 
-    def forget_snapshot(self, table_id: str) -> None:
-        """Build the next snapshot of the table anew, as after its history was replaced."""
+    def replace_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep ``snapshot`` in place of the one that is kept, even if that is newer."""
+        with self._lock:
+            self._snapshots.pop(snapshot.table_id, None)
+        self.remember_snapshot(snapshot)
+
+    def forget(self, table_id: str) -> None:
+        """Look at the table anew, as after its history was recovered."""
+        self.tables_behind.note(table_id, None)
         with self._lock:
             self._snapshots.pop(table_id, None)
 

@@ -111,7 +111,7 @@ def _recover_table(client: DeltaClient, plan: TablePlan, whole: RecoveryPlan) ->
         _remove_from_log(examined, aside, first=plan.common_version + 1)
     else:
         _take_in(client, examined, chain, aside)
-    client.forget_snapshot(plan.table_id)
+    client.forget(plan.table_id)
     _publish(client, examined, up_to=None)
     after = client.catalog.get_ratified_commits(plan.table_id)
     return RecoveredTable(

@@ -128,9 +128,11 @@ def vacuum(
     Raises:
         MaintenanceNotPermittedError: the catalog's policy does not allow DATA_CLEANUP; nothing was deleted.
         MaintenanceInProgressError: another maintenance run holds the table.
+        CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
         StorageError: a file could not be deleted; run it again, what is gone is no obstacle.
     """
     require_permission(table, MaintenanceKind.DATA_CLEANUP)
+    table.refuse_if_behind()
     with maintenance_claim(table, MaintenanceKind.DATA_CLEANUP) as claim:
         plan = plan_vacuum(table, retention_ms=retention_ms, retention_check=retention_check)
         deleted = _delete(table, plan, claim)

@@ -392,6 +392,7 @@ def ratified_commits(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
         commits=tuple(commit for commit in found if commit.version > mark),
         commit_policy=CommitPolicy.parse(head.commit_policy),
         kept=tuple(commit for commit in found if commit.version <= mark and commit.content is not None),
+        latest_in_commit_timestamp=head.latest_in_commit_timestamp,
     )
 
 
