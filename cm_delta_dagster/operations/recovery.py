@@ -8,7 +8,7 @@ the plan is carried out. Nothing is deleted: what is not kept of a forked histor
 from collections.abc import Collection, Iterable
 
 from cm_delta_dagster.catalog.recovery import CommitHistory
-from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.log_reader import read_checksum, read_hint
 from cm_delta_dagster.client.publisher import publish_commits
@@ -46,12 +46,12 @@ def plan_recovery(
     Raises:
         TableNotFoundError: no table has one of the names.
         InvalidArgumentError: a staged file is named that no table has, or that does not follow.
-        WarehouseMismatchError: the warehouse of this client belongs to another catalog.
+        WarehouseMismatchError: the warehouse of a table belongs to another catalog.
     """
-    client.warehouse.check_own()
-    found = tuple(
-        examine_table(client, entry, keep=keep, take_staged=take_staged).plan for entry in _entries(client, tables)
-    )
+    entries = tuple(_entries(client, tables))
+    for warehouse in sorted({entry.location.rsplit("/", LEVELS_BELOW_WAREHOUSE)[0] for entry in entries}):
+        client.warehouse.check(warehouse)
+    found = tuple(examine_table(client, entry, keep=keep, take_staged=take_staged).plan for entry in entries)
     offered = {staged.name: staged for table in found for staged in table.staged}
     for name in take_staged:
         if name not in offered:

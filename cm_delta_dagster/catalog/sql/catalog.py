@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from cm_delta_dagster.catalog.catalog import FeedEntry, FeedPage
@@ -327,6 +328,18 @@ class SqlCatalog:
     def latest_feed_position(self) -> int:
         """Position of the newest commit, 0 when there is none."""
         return self._database.read(feed.latest_position)
+
+    def back_up(self, target: Path) -> int:
+        """Copy the database to the new file ``target`` while it is in use, and check the copy.
+
+        Returns:
+            Bytes of the copy.
+
+        Raises:
+            InvalidArgumentError: the file exists, or its directory does not.
+            CatalogError: the copy could not be made, or this is a PostgreSQL catalog; the message gives its command.
+        """
+        return self._database.back_up(target)
 
     def identity(self) -> CatalogIdentity:
         """From the database, in one statement."""

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from cm_delta_dagster.catalog.sql import migrate, sessions
+from cm_delta_dagster.catalog.sql import backup, migrate, sessions
 from cm_delta_dagster.catalog.sql.turns import AdvisoryTurns, file_turn
 from cm_delta_dagster.errors import (
     CatalogError,
@@ -103,6 +103,20 @@ class Database:
                     _postgresql_engine(self._url, "READ COMMITTED", size=1, overflow=1, wait_seconds=seconds)
                 )
             return self._turns.turn(table_id, seconds=seconds)
+
+    def back_up(self, target: Path) -> int:
+        """Copy the database to a new file while it is in use; see :mod:`~cm_delta_dagster.catalog.sql.backup`.
+
+        Raises:
+            CatalogError: it is a PostgreSQL database, which has its own tools; the message gives the command.
+        """
+        self.read(lambda connection: None)  # There is a catalog, and it can be read.
+        if not self._is_sqlite:
+            raise CatalogError(
+                f"The catalog {self.shown_url} is a PostgreSQL database, whose own tools copy it while it is in use. Run: "
+                f"{backup.dump_command(self._url, target)}"
+            )
+        return backup.back_up_sqlite(str(self._url.database), target, shown_url=self.shown_url)
 
     def close(self) -> None:
         """Close every connection; later calls fail."""
