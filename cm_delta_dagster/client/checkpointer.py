@@ -7,10 +7,15 @@ that never lets a reader see a half-made one: sidecars, then the checkpoint, the
 import uuid
 from dataclasses import dataclass
 
-from cm_delta_dagster.client.commit_sources import published_source
-from cm_delta_dagster.client.log_reader import hinted_version
+from cm_delta_dagster.client.commit_sources import digest_of, published_source
+from cm_delta_dagster.client.log_reader import hinted_version, read_checksum
 from cm_delta_dagster.client.snapshot import Snapshot
-from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, UnpublishedVersionError
+from cm_delta_dagster.errors import (
+    CorruptLogError,
+    ObjectAlreadyExistsError,
+    ObjectNotFoundError,
+    UnpublishedVersionError,
+)
 from cm_delta_dagster.protocol import checkpoints, checksum, last_checkpoint, log_files
 from cm_delta_dagster.protocol.checksum import VersionChecksum
 from cm_delta_dagster.storage.parquet import encode_parquet
@@ -36,9 +41,11 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
 
     Raises:
         UnpublishedVersionError: ``_delta_log`` has no commit of that version yet (CM-M1).
+        CorruptLogError: the state contradicts the checksum of its version; nothing was written.
     """
     location, version = snapshot.location, snapshot.version
     _require_published(store, snapshot)
+    refuse_contradiction(store, snapshot)
     tables = checkpoints.build_checkpoint(snapshot.state, now_ms=now_ms)
     sidecars = []
     total = 0
@@ -47,7 +54,9 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
         name = log_files.sidecar_file_name(str(uuid.uuid4()))
         directory = log_files.log_directory(location)
         store.write_if_absent(f"{log_files.sidecars_directory(location)}/{name}", data, within=directory)
-        sidecars.append(checkpoints.sidecar_action(name, size_in_bytes=len(data), modification_time=now_ms))
+        sidecars.append(
+            checkpoints.sidecar_action(name, size_in_bytes=len(data), modification_time=now_ms, sha256=digest_of(data))
+        )
         total += len(data)
     top = encode_parquet(checkpoints.with_sidecars(tables.top, sidecars))
     if checkpoints.is_v2(tables):
@@ -64,6 +73,23 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
     )
     _write_hint(store, snapshot, written)
     return written
+
+
+def refuse_contradiction(store: Store, snapshot: Snapshot) -> None:
+    """Hold a state against the checksum of its version, if there is one, before anything is derived from it or deleted.
+
+    Raises CorruptLogError.
+    """
+    stored = read_checksum(store, snapshot.location, snapshot.version)
+    wrong = () if stored is None else checksum.differences(stored, snapshot.state)
+    if wrong:
+        raise CorruptLogError(
+            f"Version {snapshot.version} of {snapshot.identifier} differs from its checksum "
+            f"{log_files.checksum_file_name(snapshot.version)} in {', '.join(wrong)}: a file of the log was altered after it "
+            "was written, or the checksum is wrong. Nothing was written and nothing deleted. `cm-delta doctor "
+            f"{snapshot.identifier}` says which.",
+            version=snapshot.version,
+        )
 
 
 def _require_published(store: Store, snapshot: Snapshot) -> None:

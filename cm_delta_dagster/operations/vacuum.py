@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
+from cm_delta_dagster.client.checkpointer import refuse_contradiction
 from cm_delta_dagster.client.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -91,6 +92,7 @@ def plan_vacuum(
         RetentionTooShortError: less than the table's own retention, and the check is on.
         InvalidArgumentError: a negative retention.
         UnsupportedFeatureError: the table needs a writer feature that this client does not have (VPC-2).
+        CorruptLogError: the state of the table contradicts the checksum of its version.
     """
     # Before the listing and again after it: listing takes long, and the protocol may change meanwhile.
     before = _checked_snapshot(table)
@@ -99,6 +101,7 @@ def plan_vacuum(
     files = _listed(table, older_than_ms=now_ms - kept_ms)
     # Whatever was committed during the listing is seen by this snapshot and protected.
     snapshot = _checked_snapshot(table)
+    refuse_contradiction(table.store, snapshot)
     _retention(snapshot, kept_ms, retention_check)
     removes = _removes_to_honour(table, snapshot, now_ms=now_ms, retention_ms=kept_ms)
     unexpired = retention.unexpired_tombstones(removes, now_ms=now_ms, retention_ms=kept_ms)
