@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES
+from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES, MAX_CLOCK_DIFFERENCE_MS
 
 _DOUBLINGS = 40
 """After so many no setting is reached any more, and no float is exceeded."""
@@ -25,6 +25,8 @@ class ClientSettings:
         copied_content_bytes: a commit up to this size is copied to the catalog too, which serves it to readers; 0 for none.
         publish_delay_seconds: for so long publications of inline commits, and the catalog's published mark, wait to be
             carried out together after a commit; 0 has each commit wait for them.
+        max_clock_difference_ms: while the clock of this machine is further away from the catalog's than that, the client
+            warns once and goes by the catalog's clock.
     """
 
     max_commit_attempts: int = 30
@@ -38,6 +40,7 @@ class ClientSettings:
     max_unpublished_commits: int = 50
     copied_content_bytes: int = KEPT_CONTENT_BYTES
     publish_delay_seconds: float = 0.05
+    max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS
 
     def longest_pause_seconds(self, retry: int) -> float:
         """Bound of the pause before the ``retry``-th repetition, which doubles with each. How long it is is drawn at random,

@@ -10,6 +10,7 @@ commits. PostgreSQL gets a pool, which a forked child forgets without closing th
 import os
 import re
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -66,6 +67,7 @@ class Database:
         self._engine: sa.Engine | None = None
         self._writer: sa.Engine | None = None
         self._turns: AdvisoryTurns | None = None
+        self._server_clock = sessions.ServerClock()
         self._closed = False
         with _REGISTRY_LOCK:
             _OPEN.add(self)
@@ -79,6 +81,20 @@ class Database:
     def commits_at_once(self) -> bool:
         """Whether one statement of this database can read and write several tables."""
         return not self._is_sqlite
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds: of the machine for a SQLite file, which no other machine uses, else of the server.
+
+        The server is asked when a connection is made, and not for each call. Raises CatalogUnavailableError.
+        """
+        if self._is_sqlite:
+            return time.time_ns() // 1_000_000
+        now_ms = self._server_clock.now_ms()
+        if now_ms is None:
+            self.read(lambda connection: None)
+            now_ms = self._server_clock.now_ms()
+        assert now_ms is not None
+        return now_ms
 
     def read(self, statements: Callable[[sa.Connection], T]) -> T:
         """Run statements that stand for themselves, without the cost of a transaction; again if a connection was lost.
@@ -100,7 +116,14 @@ class Database:
                 return nullcontext(False)  # What wants to commit is told soon enough.
             if self._turns is None:
                 self._turns = AdvisoryTurns(
-                    _postgresql_engine(self._url, "READ COMMITTED", size=1, overflow=1, wait_seconds=seconds)
+                    _postgresql_engine(
+                        self._url,
+                        self._server_clock,
+                        isolation_level="READ COMMITTED",
+                        size=1,
+                        overflow=1,
+                        wait_seconds=seconds,
+                    )
                 )
             return self._turns.turn(table_id, seconds=seconds)
 
@@ -219,7 +242,7 @@ class Database:
                 raise self._missing()
             return _sqlite_engine(self._url)
         try:
-            return _postgresql_engine(self._url)
+            return _postgresql_engine(self._url, self._server_clock)
         except ImportError as error:
             raise CatalogError(
                 f"The catalog {self.shown_url} needs the driver of PostgreSQL, and it is not installed ({error}). Install it with "
@@ -344,8 +367,9 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
 
 def _postgresql_engine(
     url: sa.URL,
-    isolation_level: sa.engine.interfaces.IsolationLevel = "AUTOCOMMIT",
+    clock: sessions.ServerClock,
     *,
+    isolation_level: sa.engine.interfaces.IsolationLevel = "AUTOCOMMIT",
     size: int = 5,
     overflow: int = 15,
     wait_seconds: float = 30,
@@ -360,7 +384,7 @@ def _postgresql_engine(
         connect_args=arguments,
     )
 
-    sa.event.listen(engine, "connect", sessions.prepare)
+    sa.event.listen(engine, "connect", clock.prepare)
     return engine
 
 
