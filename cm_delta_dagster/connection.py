@@ -31,6 +31,7 @@ from cm_delta_dagster.client.path_table import open_path_table
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.delta_table import DeltaTable, maintenance_kind
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
 from cm_delta_dagster.operations.create import (
     TableDesign,
@@ -391,12 +392,11 @@ class Connection:
             retention: tables dropped more recently are kept.
             abandoned_after: creations begun more recently are taken for ones under way.
         """
-        milliseconds = timedelta(milliseconds=1)
         return plan_purge(
             self.client,
             scope=scope,
-            retention_ms=retention // milliseconds,
-            abandoned_after_ms=abandoned_after // milliseconds,
+            retention_ms=duration_ms(retention, name="retention"),
+            abandoned_after_ms=duration_ms(abandoned_after, name="abandoned_after"),
         )
 
     def purge(self, plan: PurgePlan) -> PurgeResult:

@@ -51,7 +51,7 @@ class DeltaClient:
 
     def table(self, identifier: TableIdentifier | str) -> Table:
         """Resolve a name through the catalog. Raises TableNotFoundError, InvalidArgumentError."""
-        name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+        name = TableIdentifier.of(identifier)
         return self.open(self.catalog.load_table(name))
 
     def open(self, entry: TableEntry) -> Table:
