@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from cm_delta_dagster.catalog.sql import migrate, sessions
+from cm_delta_dagster.catalog.sql import migrate, sessions, sqlite_files
 from cm_delta_dagster.catalog.sql.turns import AdvisoryTurns, file_turn
 from cm_delta_dagster.errors import (
     CatalogError,
@@ -40,6 +40,7 @@ _SECRET_PARAMETERS = ("password", "sslpassword")
 _TRANSIENT_SQLSTATES = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock not available
 _PERMISSION_SQLSTATES = frozenset({"42501", "25006"})  # insufficient privilege, read-only transaction
 _FULL = re.compile(r"too many (?:clients|connections)|remaining connection slots")  # A refused connection has no code.
+_FILE_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
 _UNAVAILABLE_SQLSTATE_CLASSES = ("08", "53", "57")  # connection, resources, operator intervention
 
 
@@ -165,8 +166,27 @@ class Database:
         if not self._is_sqlite:
             with self._ready()[0].connect() as connection:
                 return statements(connection)
-        with self._lock, self._ready()[0].connect() as connection:
-            return statements(connection)
+        with self._lock:
+            try:
+                with self._ready()[0].connect() as connection:
+                    return statements(connection)
+            except sa.exc.DBAPIError as error:
+                path = str(self._url.database)
+                if not sqlite_files.lacks_files(_code(error)) or not Path(path).is_file():
+                    raise
+                return sqlite_files.read_unchanged(
+                    path, lambda connection: self._read_unchanged(connection, statements), shown_url=self.shown_url
+                )
+
+    def _read_unchanged(self, connection: sa.Connection, statements: Callable[[sa.Connection], T]) -> T:
+        if not migrate.has_catalog(connection):
+            raise self._missing()
+        if not migrate.is_current(connection):
+            raise PermissionDeniedError(
+                f"The catalog {self.shown_url} was made by another version of this package and has to be migrated first, but "
+                f"{sqlite_files.obstacle(str(self._url.database), '')}. Open it once with write access."
+            )
+        return statements(connection)
 
     def _write_once(self, statements: Callable[[sa.Connection], T]) -> T:
         if not self._is_sqlite:
@@ -181,7 +201,7 @@ class Database:
             try:
                 connection.commit()
             except sa.exc.DBAPIError as error:
-                if not _is_busy(error):
+                if not _is_busy(error) and not _code(error).startswith("SQLITE_FULL"):
                     # The database may have committed all the same: never run the statements again for that.
                     raise CatalogUnavailableError(
                         f"The answer to a commit on the catalog {self.shown_url} was lost ({error.orig}); whether it "
@@ -250,7 +270,14 @@ class Database:
             ) from error
 
     def _mapped(self, error: sa.exc.SQLAlchemyError) -> CatalogError:
-        detail = _detail(error)
+        detail, code = _detail(error), _code(error)
+        cause = sqlite_files.obstacle(str(self._url.database), code) if code.startswith(_FILE_ERRORS) else None
+        if cause is not None:
+            kind = PermissionDeniedError if "cannot be written" in cause else CatalogUnavailableError
+            return kind(
+                f"The catalog {self.shown_url} could not do that: {cause} ({detail}). Nothing was changed. Fix the cause and "
+                "retry."
+            )
         if _is_denied(error):
             return PermissionDeniedError(
                 f"The catalog {self.shown_url} does not let this user do that: {detail}. "
