@@ -38,7 +38,8 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── CatalogVersionError
     │   └── PermissionDeniedError
     └── EngineError
-        └── JavaNotFoundError
+        ├── JavaNotFoundError
+        └── EngineStoppedError
 
 This module imports nothing of the package. Foreign exceptions are mapped to this tree at one border each: fsspec and the
 operating system in ``storage``, SQLAlchemy in ``catalog.sql``, Spark in ``spark``.
@@ -229,6 +230,10 @@ class EngineError(CmDeltaError):
 
 class JavaNotFoundError(EngineError):
     """Spark needs Java 17 or newer and none was found."""
+
+
+class EngineStoppedError(EngineError):
+    """The Spark session is gone: its Java process has ended, or it was stopped."""
 
 
 NOT_COMMITTED = (
