@@ -42,6 +42,7 @@ from cm_delta_dagster.protocol.table_features import (
     required_features,
 )
 from cm_delta_dagster.protocol.table_properties import check_user_properties, default_properties, stored_properties
+from cm_delta_dagster.protocol.void_columns import check_void_places
 
 _log = logging.getLogger(__name__)
 
@@ -280,6 +281,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
     """Phase 1; whatever cannot be is refused before."""
     check_column_names(design.schema)
     check_writable_types(design.schema)
+    check_void_places(design.schema)
     check_user_properties(design.properties)
     draft = Metadata(
         id=str(uuid.uuid4()),
