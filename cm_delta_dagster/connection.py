@@ -32,6 +32,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.delta_table import DeltaTable, maintenance_kind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
+from cm_delta_dagster.operations.conditions import Condition
 from cm_delta_dagster.operations.create import (
     TableDesign,
     check_partitioning,
@@ -55,7 +56,6 @@ from cm_delta_dagster.operations.rename import rename_table
 from cm_delta_dagster.operations.row_commit import WriteResult
 from cm_delta_dagster.operations.undrop import undrop_table
 from cm_delta_dagster.operations.write import append, overwrite
-from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import StructType, from_arrow_schema
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
 from cm_delta_dagster.spark.java import ensure_java
@@ -302,7 +302,7 @@ class Connection:
         frame: DataFrame,
         partition_by: str | Sequence[str] | None = None,
         *,
-        where: Predicate | str | None = None,
+        where: Condition | None = None,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
@@ -329,7 +329,7 @@ class Connection:
         partition_by: str | Sequence[str] | None = None,
         *,
         mode: MergeMode = MergeMode.UPSERT,
-        within: Predicate | str | None = None,
+        within: Condition | None = None,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
