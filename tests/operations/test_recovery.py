@@ -287,7 +287,8 @@ def test_the_history_of_the_catalog_is_kept_and_storages_is_set_aside(lake: Lake
     ]
     assert lake.catalog.get_ratified_commits(table.table_id).published_version == 4
     assert f"{5:020d}.json" not in lake.files(table, "_delta_log")
-    assert plan_of(lake).is_sound and lake.append(lake.client.table(NAME)).version == 5
+    assert plan_of(lake).is_sound and plan_of(lake).staged == ()
+    assert lake.append(lake.client.table(NAME)).version == 5
 
 
 def test_checkpoints_of_the_other_history_are_set_aside_with_it(lake: Lake, tmp_path: Path) -> None:
