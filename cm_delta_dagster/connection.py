@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
+from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -31,6 +32,7 @@ from cm_delta_dagster.client.path_table import open_path_table
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.delta_table import DeltaTable, maintenance_kind
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
 from cm_delta_dagster.operations.create import (
     TableDesign,
@@ -61,7 +63,7 @@ from cm_delta_dagster.protocol.schema_evolution import SchemaMode
 from cm_delta_dagster.recovery_methods import RecoveryMethods
 from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.schema import from_spark, schema_of
-from cm_delta_dagster.spark.session import check_frame, session_time_zone
+from cm_delta_dagster.spark.session import check_frame, is_gone, running_session, session_time_zone, stopped_error
 from cm_delta_dagster.storage.stores import Stores, scheme_of
 from cm_delta_dagster.table_reads import PathDeltaTable
 
@@ -100,6 +102,14 @@ def connect(
     return Connection(DeltaClient(catalog, stores=Stores(storage_options=options)), spark=spark)
 
 
+class _Origin(StrEnum):
+    """Where the session of a connection comes from."""
+
+    GIVEN = "given"
+    TAKEN = "taken"
+    STARTED = "started"
+
+
 class Connection(RecoveryMethods):
     """One open catalog. Safe to share between threads; not to be used after :meth:`close`.
 
@@ -110,6 +120,7 @@ class Connection(RecoveryMethods):
     def __init__(self, client: DeltaClient, *, spark: SparkSession | None = None) -> None:
         self.client = client
         self._spark = spark
+        self._origin = None if spark is None else _Origin.GIVEN
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -127,17 +138,26 @@ class Connection(RecoveryMethods):
     def spark(self) -> SparkSession:
         """The session for rows, taken or started on first use and left running by :meth:`close`.
 
+        One that this connection started and that is gone is replaced by a new one.
+
         Raises:
             JavaNotFoundError: a session has to be started and there is no Java.
+            EngineStoppedError: the session is gone, and was not started here.
         """
         with self._lock:
-            if self._spark is None:
-                running = SparkSession.getActiveSession()
-                if running is None:
-                    ensure_java()
-                    running = SparkSession.builder.appName("cm_delta_dagster").getOrCreate()
-                self._spark = running
-            return self._spark
+            if self._spark is not None and not is_gone(self._spark):
+                return self._spark
+            running = None if self._origin is _Origin.GIVEN else running_session()
+            if running is not None:
+                self._origin = _Origin.TAKEN
+            elif self._origin in (None, _Origin.STARTED):
+                ensure_java()
+                running = SparkSession.builder.appName("cm_delta_dagster").getOrCreate()
+                self._origin = _Origin.STARTED
+            else:
+                raise stopped_error("a session is needed")
+            self._spark = running
+            return running
 
     @property
     def time_zone(self) -> tzinfo:
@@ -148,8 +168,8 @@ class Connection(RecoveryMethods):
                 question: reading through Arrow needs no Java.
         """
         with self._lock:
-            running = self._spark or SparkSession.getActiveSession()
-        if running is None:
+            running = self._spark or running_session()
+        if running is None or is_gone(running):
             raise InvalidArgumentError(
                 "The timestamp names no time zone, and there is no Spark session yet whose zone it could be of. Give one, as in "
                 "'2026-01-31T12:00:00Z' or datetime(2026, 1, 31, tzinfo=UTC), or connect with spark=..."
@@ -392,12 +412,11 @@ class Connection(RecoveryMethods):
             retention: tables dropped more recently are kept.
             abandoned_after: creations begun more recently are taken for ones under way.
         """
-        milliseconds = timedelta(milliseconds=1)
         return plan_purge(
             self.client,
             scope=scope,
-            retention_ms=retention // milliseconds,
-            abandoned_after_ms=abandoned_after // milliseconds,
+            retention_ms=duration_ms(retention, name="retention"),
+            abandoned_after_ms=duration_ms(abandoned_after, name="abandoned_after"),
         )
 
     def purge(self, plan: PurgePlan) -> PurgeResult:

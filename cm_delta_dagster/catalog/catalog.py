@@ -83,6 +83,13 @@ class Catalog(RecoverableCatalog, typing.Protocol):
     Raises only errors of this package; CatalogUnavailableError when the catalog cannot be reached.
     """
 
+    def now_ms(self) -> int:
+        """The catalog's clock, which all of its clients share, in epoch milliseconds.
+
+        It costs no request, but for the first connection. Raises CatalogUnavailableError if that cannot be made.
+        """
+        ...
+
     def create_staging_table(self, identifier: TableIdentifier) -> StagingTable:
         """Phase 1: reserve an id and a unique location. Nothing resolves by name. TableAlreadyExistsError if it is taken."""
         ...
@@ -98,7 +105,8 @@ class Catalog(RecoverableCatalog, typing.Protocol):
         """Phase 3: give the staging table its name, atomically, with version 0 ratified and published.
 
         Registering the same id under the same name again answers with the entry. Raises TableAlreadyExistsError if the name
-        belongs to another table, TableNotFoundError if the id was never reserved.
+        belongs to another table, TableNotFoundError if the id was never reserved, CommitRejectedError if the in-commit
+        timestamp lies too far ahead of the catalog's clock.
         """
         ...
 
@@ -178,7 +186,8 @@ class Catalog(RecoverableCatalog, typing.Protocol):
 
         The same file name again for its version answers ``Ratified(repeated=True)`` and has no effect at all. A version that
         is taken is answered as such, whatever else the proposal says. Raises CommitRejectedError for a gap, for a published
-        mark that is not below the version, or for a proposal that contradicts itself (CM-C14), TableNotFoundError for an
+        mark that is not below the version, for an in-commit timestamp too far ahead of the catalog's clock that does not
+        directly follow the previous one, or for a proposal that contradicts itself (CM-C14), TableNotFoundError for an
         unknown or dropped table.
         """
         ...

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.background import BackgroundWork
+from cm_delta_dagster.client.clock import CheckedClock
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.storage_check import TablesBehind
@@ -26,6 +27,10 @@ class DeltaClient:
 
     Safe to share between threads. Latest snapshots are cached by table id (CACHE-3), so that a refresh reads only newer
     commits. ``close`` waits for checksums and checkpoints under way and closes the catalog.
+
+    Attributes:
+        now_ms: the clock that the client and the operations go by, epoch milliseconds: the one it is given, unless that is
+            too far away from the catalog's (``ClientSettings.max_clock_difference_ms``).
     """
 
     def __init__(
@@ -39,7 +44,9 @@ class DeltaClient:
         self.catalog = catalog
         self.stores = stores
         self.settings = settings or ClientSettings()
-        self.now_ms = now_ms
+        self.now_ms: Callable[[], int] = CheckedClock(
+            now_ms, catalog=catalog, max_difference_ms=self.settings.max_clock_difference_ms
+        )
         self.background = BackgroundWork()
         self.warehouse = WarehouseGuard(catalog, stores)
         self.tables_behind = TablesBehind()
@@ -48,7 +55,7 @@ class DeltaClient:
 
     def table(self, identifier: TableIdentifier | str) -> Table:
         """Resolve a name through the catalog. Raises TableNotFoundError, InvalidArgumentError."""
-        name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+        name = TableIdentifier.of(identifier)
         return self.open(self.catalog.load_table(name))
 
     def open(self, entry: TableEntry) -> Table:

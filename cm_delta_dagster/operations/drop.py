@@ -21,7 +21,7 @@ def drop_table(client: DeltaClient, *, identifier: TableIdentifier | str, table_
         TableNotFoundError: no table has that name, or not that table.
         InvalidArgumentError: ``identifier`` is not ``catalog.schema.table``.
     """
-    name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+    name = TableIdentifier.of(identifier)
     try:
         entry = client.catalog.load_table(name)
     except TableNotFoundError:

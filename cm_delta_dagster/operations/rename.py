@@ -14,7 +14,8 @@ def rename_table(
 
     Rules of maintenance policy belong to names, so that those of the new name, its schema and its catalog hold from now on.
     What a rule for the old name allowed is not allowed by it any more. What one denied is denied under the new name too:
-    a rename permits nothing. The commit mode of the table moves along; that of a schema does not.
+    a rename permits nothing. The commit mode of the table moves along; that of a schema does not. A rename to the name that
+    the table has changes nothing.
 
     Args:
         table_id: the table that is meant, if the name may belong to another one by now.
@@ -24,8 +25,8 @@ def rename_table(
         TableAlreadyExistsError: another table has the name ``to``.
         InvalidArgumentError: a name is not ``catalog.schema.table``.
     """
-    name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
-    wanted = TableIdentifier.parse(to) if isinstance(to, str) else to
+    name = TableIdentifier.of(identifier)
+    wanted = TableIdentifier.of(to)
     found = table_id or client.catalog.load_table(name).table_id
     entry = client.catalog.rename_table(found, wanted)
     mark_table(client, entry, state=MarkedState.ACTIVE)

@@ -23,7 +23,7 @@ def undrop_table(client: DeltaClient, *, identifier: TableIdentifier | str, tabl
         TableAlreadyExistsError: another table has the name by now; rename or drop that one first.
         InvalidArgumentError: several dropped tables had that name and ``table_id`` does not tell which one is meant.
     """
-    name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+    name = TableIdentifier.of(identifier)
     dropped = [
         table
         for table in client.catalog.inactive_tables(str(name))
