@@ -58,6 +58,7 @@ def test_the_first_creation_marks_the_warehouse_and_later_ones_do_not_look_again
 
 def test_a_catalog_does_not_create_in_the_warehouse_of_another_one(lake: Lake, tmp_path: Path) -> None:
     lake.new_table()
+    lake.client.wait_for_background()
     (tmp_path / "typo").mkdir()
     other = Lake(tmp_path / "typo")
     other.store._real = lake.memory
