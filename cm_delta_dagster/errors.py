@@ -31,6 +31,7 @@ A message says what happened, why, and what to do about it. The tree::
     │   └── PurgeRefusedError
     ├── StorageError
     │   ├── ObjectNotFoundError
+    │   │   └── DirectoryNotFoundError
     │   ├── ObjectAlreadyExistsError
     │   ├── StoreNotSupportedError
     │   └── TableStorageMissingError
@@ -212,6 +213,10 @@ class ObjectNotFoundError(StorageError):
     """No object at that location."""
 
 
+class DirectoryNotFoundError(ObjectNotFoundError):
+    """A directory that has to be there before anything is written into it is not there; nothing was written."""
+
+
 class ObjectAlreadyExistsError(StorageError):
     """An object exists at a location where only a new one may be written."""
 
@@ -287,6 +292,7 @@ NOT_COMMITTED = (
     IllegalCommitError,
     StorageError,
     TableNotFoundError,
+    CatalogBehindStorageError,
 )
 """What a commit raises when it is certain that nothing was ratified, so that files written for it may go.
 

@@ -111,6 +111,7 @@ class InactiveTable:
     """A table that no name resolves to. ``identifier`` is the name that it had or was to have.
 
     ``since_ms`` is when it was dropped, or reserved if it never was ``registered``; epoch milliseconds.
+    ``latest_version`` is the newest that the catalog ratified, -1 for a table that never was registered.
     """
 
     identifier: TableIdentifier
@@ -119,6 +120,7 @@ class InactiveTable:
     state: InactiveState
     since_ms: int
     registered: bool
+    latest_version: int = -1
 
     @property
     def purge_kind(self) -> "MaintenanceKind":

@@ -25,7 +25,8 @@ from cm_delta_dagster.client.commit_reader import CatalogRecords, CommitReader
 from cm_delta_dagster.client.log_reader import hinted_version
 from cm_delta_dagster.client.publisher import publish_commits, publish_one
 from cm_delta_dagster.client.snapshot import Snapshot
-from cm_delta_dagster.errors import TableNotFoundError
+from cm_delta_dagster.client.storage_check import CatalogBehind, TablesBehind
+from cm_delta_dagster.errors import CatalogBehindStorageError, TableNotFoundError
 from cm_delta_dagster.protocol import action_json
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.storage.store import Store
@@ -53,6 +54,7 @@ class AfterCommit:
         now_ms: Callable[[], int],
         remember: Callable[[Snapshot], None],
         delay_seconds: float,
+        tables_behind: TablesBehind,
     ) -> None:
         self.now_ms = now_ms
         self._store = store
@@ -60,6 +62,7 @@ class AfterCommit:
         self._background = background
         self._remember = remember
         self._delay_seconds = delay_seconds
+        self._tables_behind = tables_behind
         self.begin_anew()
         # Under the lock: versions up to which _delta_log reaches, up to which the catalog was told, and up to which
         # publication was tried in vain; inline commits of this handle that are not published, where they belong, the version
@@ -97,7 +100,9 @@ class AfterCommit:
         """
         try:
             published = self._publish(snapshot, data, mode, outcome, winners)
-        except Exception:  # Publication is repeated by whoever comes next; the commit itself is ratified (CM-P4).
+        except Exception as error:  # The commit is ratified; the next writer publishes it too.
+            if isinstance(error, CatalogBehindStorageError):
+                self._note_behind(snapshot.table_id, error)
             _log.warning("Publishing version %d of %s failed", snapshot.version, snapshot.identifier, exc_info=True)
             published = outcome.published_version
             self._publish_later(snapshot)
@@ -239,6 +244,17 @@ class AfterCommit:
             for done in [known for known in self._unpublished if known <= version]:
                 del self._unpublished[done]
 
+    def _note_behind(self, table_id: str, error: CatalogBehindStorageError) -> None:
+        """Later writes of this process look at storage before they propose anything."""
+        found = CatalogBehind(
+            latest_version=error.latest_version,
+            first_version=error.storage_version,
+            last_version=error.storage_version,
+            since_ms=self.now_ms(),
+            is_forked=True,
+        )
+        self._tables_behind.note(table_id, found)
+
     def _publish_later(self, snapshot: Snapshot) -> None:
         """What could not be published at once, unless each commit is to wait for that."""
         if self._delay_seconds <= 0:
@@ -266,6 +282,9 @@ class AfterCommit:
                         self._publish_pending(table_id, location, contents)
                 finally:
                     self._tell()
+            except CatalogBehindStorageError as error:
+                self._note_behind(table_id, error)
+                raise
             except TableNotFoundError:  # Dropped meanwhile; it is published by whoever brings it back and writes to it.
                 _log.info("Table %s was dropped before its last commits were published", table_id)
 

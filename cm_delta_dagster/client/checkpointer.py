@@ -8,9 +8,14 @@ import uuid
 from dataclasses import dataclass
 
 from cm_delta_dagster.client.commit_sources import published_source
-from cm_delta_dagster.client.log_reader import hinted_version
+from cm_delta_dagster.client.log_reader import hinted_version, read_checksum
 from cm_delta_dagster.client.snapshot import Snapshot
-from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, UnpublishedVersionError
+from cm_delta_dagster.errors import (
+    CorruptLogError,
+    ObjectAlreadyExistsError,
+    ObjectNotFoundError,
+    UnpublishedVersionError,
+)
 from cm_delta_dagster.protocol import checkpoints, checksum, last_checkpoint, log_files
 from cm_delta_dagster.protocol.checksum import VersionChecksum
 from cm_delta_dagster.storage.parquet import encode_parquet
@@ -36,16 +41,19 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
 
     Raises:
         UnpublishedVersionError: ``_delta_log`` has no commit of that version yet (CM-M1).
+        CorruptLogError: the state contradicts the checksum of its version; nothing was written.
     """
     location, version = snapshot.location, snapshot.version
     _require_published(store, snapshot)
+    refuse_contradiction(store, snapshot)
     tables = checkpoints.build_checkpoint(snapshot.state, now_ms=now_ms)
     sidecars = []
     total = 0
     for table in tables.sidecars:
         data = encode_parquet(table)
         name = log_files.sidecar_file_name(str(uuid.uuid4()))
-        store.write_if_absent(f"{log_files.sidecars_directory(location)}/{name}", data)
+        directory = log_files.log_directory(location)
+        store.write_if_absent(f"{log_files.sidecars_directory(location)}/{name}", data, within=directory)
         sidecars.append(checkpoints.sidecar_action(name, size_in_bytes=len(data), modification_time=now_ms))
         total += len(data)
     top = encode_parquet(checkpoints.with_sidecars(tables.top, sidecars))
@@ -53,7 +61,7 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
         name = log_files.v2_checkpoint_file_name(version, str(uuid.uuid4()), "parquet")
     else:
         name = log_files.classic_checkpoint_file_name(version)
-    store.write(f"{log_files.log_directory(location)}/{name}", top)
+    store.write(f"{log_files.log_directory(location)}/{name}", top, within=log_files.log_directory(location))
     written = WrittenCheckpoint(
         version=version,
         file_name=name,
@@ -63,6 +71,23 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
     )
     _write_hint(store, snapshot, written)
     return written
+
+
+def refuse_contradiction(store: Store, snapshot: Snapshot) -> None:
+    """Hold a state against the checksum of its version, if there is one, before anything is derived from it or deleted.
+
+    Raises CorruptLogError.
+    """
+    stored = read_checksum(store, snapshot.location, snapshot.version)
+    wrong = () if stored is None else checksum.differences(stored, snapshot.state)
+    if wrong:
+        raise CorruptLogError(
+            f"Version {snapshot.version} of {snapshot.identifier} differs from its checksum "
+            f"{log_files.checksum_file_name(snapshot.version)} in {', '.join(wrong)}: a file of the log was altered after it "
+            "was written, or the checksum is wrong. Nothing was written and nothing deleted. `cm-delta doctor "
+            f"{snapshot.identifier}` says which.",
+            version=snapshot.version,
+        )
 
 
 def _require_published(store: Store, snapshot: Snapshot) -> None:
@@ -86,14 +111,16 @@ def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) ->
         size_in_bytes=written.size_bytes,
         num_of_add_files=snapshot.num_files,
     )
-    location = f"{log_files.log_directory(snapshot.location)}/{log_files.LAST_CHECKPOINT_FILE_NAME}"
-    store.write(location, last_checkpoint.encode(hint))
+    directory = log_files.log_directory(snapshot.location)
+    store.write(f"{directory}/{log_files.LAST_CHECKPOINT_FILE_NAME}", last_checkpoint.encode(hint), within=directory)
 
 
 def write_checksum(store: Store, location: str, version: int, value: VersionChecksum) -> None:
     """Write the checksum of a ratified version unless there is one already (CRC-8)."""
     try:
-        store.write_if_absent(_checksum_location(location, version), checksum.encode(value))
+        store.write_if_absent(
+            _checksum_location(location, version), checksum.encode(value), within=log_files.log_directory(location)
+        )
     except ObjectAlreadyExistsError:
         return
 

@@ -10,6 +10,7 @@ from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.storage_check import TablesBehind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.storage.store import StoreRegistry
 
@@ -39,6 +40,7 @@ class DeltaClient:
         self.settings = settings or ClientSettings()
         self.now_ms = now_ms
         self.background = BackgroundWork()
+        self.tables_behind = TablesBehind()
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -74,6 +76,12 @@ class DeltaClient:
             self._snapshots.move_to_end(snapshot.table_id)
             while len(self._snapshots) > self.settings.snapshot_cache_size:
                 self._snapshots.popitem(last=False)
+
+    def replace_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep ``snapshot`` in place of the one that is kept, even if that is newer."""
+        with self._lock:
+            self._snapshots.pop(snapshot.table_id, None)
+        self.remember_snapshot(snapshot)
 
     def wait_for_background(self) -> None:
         """Return when every checksum and checkpoint arranged so far has been made or given up."""

@@ -81,6 +81,10 @@ class CommitReader:
         """Whether a catalog ratifies the commits of the table."""
         return self.records is not None
 
+    def records_of(self, version: int) -> Sequence[RatifiedCommit]:
+        """The catalog's record of one version; empty without a catalog or a record."""
+        return () if self.records is None else self.records.records(version, version)
+
     def with_digests(self, sources: Sequence[CommitSource]) -> Sequence[CommitSource]:
         """``sources`` with the digests of published files, by one question to the catalog if any is missing."""
         unknown = [source.version for source in sources if isinstance(source, PublishedCommit) and not source.sha256]
@@ -181,7 +185,7 @@ class CommitReader:
         """The ratified bytes from another place than ``source``, whose failure is ``error``."""
         if isinstance(source, CompactedCommits) or self.records is None:
             raise error
-        record = next(iter(self.records.records(source.version, source.version)), None)
+        record = next(iter(self.records_of(source.version)), None)
         data = None if record is None else self._copy_of(record, besides=source.location)
         if data is None:
             raise error

@@ -38,6 +38,7 @@ from cm_delta_dagster.errors import (
     CommitRetriesExceededError,
     CommitStateUnknownError,
     CorruptLogError,
+    DirectoryNotFoundError,
     StorageError,
     StoreNotSupportedError,
     TableNotFoundError,
@@ -181,7 +182,7 @@ class TableCommitter:
                 self._pause(attempt + 2)
             try:
                 created = create_commit(self._store, location=base.location, proposal=staged.proposal, data=staged.data)
-            except StoreNotSupportedError:
+            except (StoreNotSupportedError, DirectoryNotFoundError):
                 raise
             except StorageError as error:
                 _log.warning(
@@ -272,7 +273,9 @@ class TableCommitter:
         modified = timestamp
         if mode is CommitMode.STAGED:
             location = f"{log_files.staged_commits_directory(base.location)}/{file_name}"
-            written = self._store.write_if_absent(location, data, may_show_unfinished=True)
+            written = self._store.write_if_absent(
+                location, data, may_show_unfinished=True, within=log_files.log_directory(base.location)
+            )
             modified = (written or self._store.stat(location)).modification_time
         summary = CommitSummary(
             txn_id=transaction.txn_id,

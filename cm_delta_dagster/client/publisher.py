@@ -5,12 +5,14 @@ run at once: "exists already" counts as done (CM-P3), if it is the same content 
 the table's path (CM-P1). Staged files stay; metadata cleanup removes them (CM-P7).
 """
 
+import datetime
 from collections.abc import Callable, Mapping, Sequence
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.commit_reader import CommitReader
 from cm_delta_dagster.client.commit_sources import published_source, ratified_source
-from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError
+from cm_delta_dagster.errors import CatalogBehindStorageError, CorruptLogError, ObjectAlreadyExistsError
+from cm_delta_dagster.protocol import action_json, log_files
 from cm_delta_dagster.storage.store import Store
 
 
@@ -32,6 +34,7 @@ def publish_commits(
 
     Raises:
         CorruptLogError: a staged file is not what was ratified, or ``_delta_log`` has other content under a version.
+        CatalogBehindStorageError: that other content is a commit itself: the table has two histories.
         StorageError: a commit could not be copied; those after it were not tried (CM-P2), those before are reported.
     """
     held = contents or {}
@@ -53,11 +56,32 @@ def publish_one(store: Store, location: str, *, version: int, data: bytes) -> No
     """Publish one ratified commit, whose predecessors are published. Errors as in :func:`publish_commits`."""
     target = published_source(location, version).location
     try:
-        store.write_if_absent(target, data)
+        store.write_if_absent(target, data, within=log_files.log_directory(location))
     except ObjectAlreadyExistsError as error:
-        if store.read(target) != data:
+        found = store.read(target)
+        if found != data:
+            _refuse_fork(target, version, found)
             raise CorruptLogError(
                 f"{target} was there before version {version} was published and is not what the catalog ratified: somebody "
                 "wrote to the log by its path. Readers of the catalog see the ratified commit, which stays staged. Move "
                 "that file away and publish again."
             ) from error
+
+
+def _refuse_fork(target: str, version: int, found: bytes) -> None:
+    """Raise if the file in the place of the commit is a commit of a catalog itself: then there are two histories."""
+    try:
+        info = action_json.decode_commit_info(found)
+    except CorruptLogError:
+        return
+    if info is None or not info.txn_id or info.in_commit_timestamp is None:
+        return
+    written = datetime.datetime.fromtimestamp(info.in_commit_timestamp / 1000, datetime.UTC)
+    raise CatalogBehindStorageError(
+        f"{target} holds another commit than the one that the catalog ratified as version {version}: {info.operation} of "
+        f"{written:%Y-%m-%d %H:%M:%S} UTC, txnId {info.txn_id}. The table has two histories from version {version} on, as after "
+        "its catalog was restored from a backup and then written to. Nothing was changed: the catalog's commit stays staged. "
+        "`cm-delta recover NAME` shows both histories and keeps the one that you choose.",
+        latest_version=version,
+        storage_version=version,
+    )

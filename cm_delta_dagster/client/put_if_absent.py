@@ -36,7 +36,7 @@ from cm_delta_dagster.errors import (
     StoreNotSupportedError,
     TableNotFoundError,
 )
-from cm_delta_dagster.protocol import action_json
+from cm_delta_dagster.protocol import action_json, log_files
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def create_commit(store: Store, *, location: str, proposal: CommitProposal, data
     """
     target = published_source(location, proposal.version).location
     try:
-        written = store.write_if_absent(target, data)
+        written = store.write_if_absent(target, data, within=log_files.log_directory(location))
     except StoreNotSupportedError as error:
         raise StoreNotSupportedError(
             f"Version {proposal.version} was not committed by creating its file, which needs a store where only one of two "

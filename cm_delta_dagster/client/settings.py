@@ -1,8 +1,17 @@
 """Settings of the Delta client. Room: client."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES
+
+
+class OnCatalogBehind(StrEnum):
+    """What a read does when storage holds commits above the catalog's latest version."""
+
+    WARN = "warn"
+    REFUSE = "refuse"
+
 
 _DOUBLINGS = 40
 """After so many no setting is reached any more, and no float is exceeded."""
@@ -25,6 +34,8 @@ class ClientSettings:
         copied_content_bytes: a commit up to this size is copied to the catalog too, which serves it to readers; 0 for none.
         publish_delay_seconds: for so long publications of inline commits, and the catalog's published mark, wait to be
             carried out together after a commit; 0 has each commit wait for them.
+        on_catalog_behind_storage: WARN has reads of a table whose catalog is behind its storage give the catalog's latest
+            version, with one warning for each table and process; REFUSE makes them fail as writes do.
     """
 
     max_commit_attempts: int = 30
@@ -38,6 +49,7 @@ class ClientSettings:
     max_unpublished_commits: int = 50
     copied_content_bytes: int = KEPT_CONTENT_BYTES
     publish_delay_seconds: float = 0.05
+    on_catalog_behind_storage: OnCatalogBehind = OnCatalogBehind.WARN
 
     def longest_pause_seconds(self, retry: int) -> float:
         """Bound of the pause before the ``retry``-th repetition, which doubles with each. How long it is is drawn at random,

@@ -17,8 +17,16 @@ from cm_delta_dagster.client.committer import TableCommitter
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.log_reader import LoadedState, load_state
 from cm_delta_dagster.client.put_if_absent import ratified_commits
-from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.client.snapshot import Snapshot, advance, changes_data
+from cm_delta_dagster.client.storage_check import (
+    CatalogBehind,
+    TablesBehind,
+    compare_with_listing,
+    has_commit,
+    require_storage,
+    warn_behind,
+)
 from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.errors import (
     CorruptLogError,
@@ -57,9 +65,12 @@ class Services(typing.Protocol):
     def now_ms(self) -> Callable[[], int]: ...
     @property
     def background(self) -> BackgroundWork: ...
+    @property
+    def tables_behind(self) -> TablesBehind: ...
 
     def cached_snapshot(self, table_id: str) -> Snapshot | None: ...
     def remember_snapshot(self, snapshot: Snapshot) -> None: ...
+    def replace_snapshot(self, snapshot: Snapshot) -> None: ...
 
 
 class Table:
@@ -86,6 +97,7 @@ class Table:
             now_ms=services.now_ms,
             remember=services.remember_snapshot,
             delay_seconds=services.settings.publish_delay_seconds,
+            tables_behind=services.tables_behind,
         )
         self._committer = TableCommitter(
             store=store, catalog=services.catalog, settings=services.settings, after_commit=self.after_commit
@@ -108,8 +120,9 @@ class Table:
             raise InvalidArgumentError("Give a version or a timestamp, not both.")
         cached = self.services.cached_snapshot(self.table_id)
         latest = version is None and timestamp_ms is None
-        # Versions of the past are what the log still holds of them, whatever the catalog keeps.
-        ratified = self.catalog_answer(kept_from=None if not latest else 0 if cached is None else cached.version + 1)
+        # Versions of the past are what the log still holds of them, whatever the catalog keeps. The commit of the cached
+        # version is asked for too, to see that the catalog still has the same one.
+        ratified = self.catalog_answer(kept_from=None if not latest else 0 if cached is None else cached.version)
         if timestamp_ms is not None:
             log = self._commit_log(ratified)
             version = log.version_at_or_before(timestamp_ms, oldest=log.earliest_readable)
@@ -204,11 +217,15 @@ class Table:
         parameters: Mapping[str, str] | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> Transaction:
-        """A write that builds on ``snapshot``, which must be one of this table.
+        """A write that builds on ``snapshot``, which must be one of this table. Storage is asked once whether the table is there.
 
         Raises:
             UnsupportedFeatureError: the table needs a writer feature that this client does not have (PROT-7).
+            TableStorageMissingError: the table's log is not where the catalog says.
+            CatalogBehindStorageError: storage holds commits above the catalog's latest version.
         """
+        self.refuse_if_known_behind()
+        require_storage(self.store, self.location, published_version=snapshot.published_version)
         return Transaction(
             snapshot=snapshot, committer=self._committer, operation=operation, parameters=parameters, context=context
         )
@@ -253,12 +270,28 @@ class Table:
     def _latest(self, ratified: RatifiedCommits) -> Snapshot:
         cached = self.services.cached_snapshot(self.table_id)
         behind = ratified.latest_version - cached.version if cached is not None else -1
-        if cached is None or not 0 <= behind <= self.services.settings.incremental_refresh_limit:
+        limit = self.services.settings.incremental_refresh_limit
+        if cached is None or not 0 <= behind <= limit or not self._is_same_history(cached, ratified):
             snapshot = self._load(ratified, ratified.latest_version)
+            if cached is not None:
+                # The cached one may be of a version that the catalog does not have any more.
+                self.services.replace_snapshot(snapshot)
+                return snapshot
         else:
             snapshot = self._refresh(cached, ratified)
         self.services.remember_snapshot(snapshot)
         return snapshot
+
+    def _is_same_history(self, cached: Snapshot, ratified: RatifiedCommits) -> bool:
+        """Whether the catalog's commit of the cached version is the one that was read; not so after a restored catalog was
+        written to."""
+        if cached.version == ratified.latest_version:
+            known = ratified.latest_in_commit_timestamp
+        else:
+            served = [commit for commit in (*ratified.kept, *ratified.commits) if commit.version == cached.version]
+            records = served or self.reader.records_of(cached.version)
+            known = records[0].in_commit_timestamp if records else None
+        return known in (None, cached.timestamp_ms)
 
     def _refresh(self, cached: Snapshot, ratified: RatifiedCommits) -> Snapshot:
         """``cached`` brought up to the catalog's latest version by reading only what is newer (CACHE-4)."""
@@ -282,8 +315,59 @@ class Table:
             self._check(snapshot)
         return snapshot
 
+    def refuse_if_known_behind(self) -> None:
+        """Refuse if this process has found that the catalog is behind the storage of this table; the catalog is asked again.
+
+        Raises CatalogBehindStorageError.
+        """
+        found = self.services.tables_behind.get(self.table_id)
+        if found is not None:
+            self.refuse_if_behind()
+
+    def refuse_if_behind(self) -> None:
+        """Compare the listing of ``_delta_log`` with the catalog, as everything that deletes has to before it begins.
+
+        Raises CatalogBehindStorageError.
+        """
+        found = self._behind(self.catalog_answer())
+        if found is not None:
+            raise found.error(self.identifier, self.location)
+
+    def _behind(self, ratified: RatifiedCommits) -> CatalogBehind | None:
+        """Commits in ``_delta_log`` that the catalog, asked again after the listing, does not know."""
+        found = compare_with_listing(self.reader, ratified)
+        if found is not None and not found.is_forked:
+            # Others may have committed since the first answer: what the listing shows was ratified before this one.
+            known = self.catalog_answer()
+            current = known.latest_version >= found.last_version
+            found = None if current else compare_with_listing(self.reader, known)
+        self.services.tables_behind.note(self.table_id, found)
+        return found
+
+    def _compare_with_storage(self, newest_listed: int | None, ratified: RatifiedCommits) -> None:
+        """After a load: warn or refuse if storage holds commits above the catalog's latest version.
+
+        Args:
+            newest_listed: newest commit in the listing that the load has made; None if it made none.
+        """
+        latest = ratified.latest_version
+        if newest_listed is None:
+            # Of a put-if-absent table the next version was looked for already.
+            is_above = ratified.commit_policy.through_catalog and has_commit(self.store, self.location, latest + 1)
+        else:
+            is_above = newest_listed > latest
+        if not is_above:
+            return
+        found = self._behind(ratified)
+        if found is None:
+            return
+        if self.services.settings.on_catalog_behind_storage is OnCatalogBehind.REFUSE:
+            raise found.error(self.identifier, self.location)
+        warn_behind(self.identifier, self.location, found)
+
     def _load(self, ratified: RatifiedCommits, version: int) -> Snapshot:
         loaded = self._load_state(ratified, version)
+        self._compare_with_storage(loaded.newest_listed, ratified)
         snapshot = Snapshot(
             identifier=str(self.identifier),
             table_id=self.table_id,

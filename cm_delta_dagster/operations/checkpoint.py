@@ -35,6 +35,7 @@ def checkpoint(table: Table) -> CheckpointResult:
         StorageError: the version could not be published or the checkpoint not be written; the table is as it was.
     """
     require_permission(table, MaintenanceKind.CHECKPOINT)
+    table.refuse_if_behind()
     published = publish(table).published_version
     snapshot = table.snapshot()
     if snapshot.version > published:

@@ -131,8 +131,10 @@ def clean_log(table: Table) -> CleanLogResult:
     Raises:
         MaintenanceNotPermittedError: the catalog's policy does not allow METADATA_CLEANUP; nothing was deleted.
         MaintenanceInProgressError: another maintenance run holds the table.
+        CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
     """
     require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    table.refuse_if_behind()
     with maintenance_claim(table, MaintenanceKind.METADATA_CLEANUP) as claim:
         plan = plan_clean_log(table)
         _delete(table, log_files.log_directory(table.location), plan.log_names, claim)

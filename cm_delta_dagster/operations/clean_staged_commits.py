@@ -79,8 +79,10 @@ def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) ->
     Raises:
         MaintenanceNotPermittedError: the catalog's policy does not allow METADATA_CLEANUP; nothing was deleted.
         MaintenanceInProgressError: another maintenance run holds the table.
+        CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
     """
     require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    table.refuse_if_behind()
     with maintenance_claim(table, MaintenanceKind.METADATA_CLEANUP) as claim:
         plan = plan_clean_staged_commits(table, safety_age_ms=safety_age_ms)
         directory = log_files.staged_commits_directory(table.location)

@@ -44,6 +44,7 @@ def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
         VersionNotFoundError: log cleanup has removed a commit of the range.
     """
     require_permission(table, MaintenanceKind.LOG_COMPACTION)
+    table.refuse_if_behind()
     if not 0 <= start < end:
         raise InvalidArgumentError(
             f"A compaction covers at least two versions, from 0 on; {start} to {end} is no such range."
@@ -70,7 +71,7 @@ def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
     name = log_files.compaction_file_name(start, end)
     location = f"{log_files.log_directory(table.location)}/{name}"
     try:
-        table.store.write_if_absent(location, data)
+        table.store.write_if_absent(location, data, within=log_files.log_directory(table.location))
     except ObjectAlreadyExistsError:
         return CompactLogResult(start=start, end=end, file_name=name, num_bytes=table.store.stat(location).size)
     return CompactLogResult(start=start, end=end, file_name=name, num_bytes=len(data))

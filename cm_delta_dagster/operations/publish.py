@@ -33,7 +33,9 @@ def publish(table: Table) -> PublishResult:
 
     Raises:
         StorageError: a commit could not be copied; those before it are published, those after it are not (CM-P2).
+        CatalogBehindStorageError: storage holds commits that the catalog does not know.
     """
+    table.refuse_if_known_behind()
     try:
         return _publish_pending(table)
     except ObjectNotFoundError:

@@ -18,6 +18,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceDecision
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, InactiveState, InactiveTable
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import (
+    CatalogBehindStorageError,
     CmDeltaError,
     InvalidArgumentError,
     MaintenanceNotPermittedError,
@@ -25,6 +26,8 @@ from cm_delta_dagster.errors import (
     StorageError,
     TableNotFoundError,
 )
+from cm_delta_dagster.protocol import log_files
+from cm_delta_dagster.protocol.log_files import CommitFile
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -129,6 +132,7 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
     Raises:
         MaintenanceNotPermittedError: the policy changed its mind about a table; those before it are purged.
         PurgeRefusedError: a location is not inside the warehouse of this client, or shared with another table.
+        CatalogBehindStorageError: the log of a table is newer than the catalog knows.
         StorageError: a file could not be deleted; plan and run it again, what is gone is no obstacle.
     """
     purged: list[InactiveTable] = []
@@ -172,6 +176,7 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
                 continue
             store = client.stores.store_for(table.location)
             _refuse_links(store, table)
+            _refuse_newer(store, table)
             claimed = client.catalog.begin_purge(table.table_id, min_age_ms=_min_age(table, 0, abandoned_after_ms))
             found = list(itertools.islice(store.list_recursive(claimed.location), budget))
             for status in found:
@@ -205,7 +210,9 @@ def _claimed(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> Inac
             f"policy can allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`."
         )
     min_age_ms = _min_age(table, plan.retention_ms, plan.abandoned_after_ms)
-    _refuse_links(client.stores.store_for(table.location), table)
+    store = client.stores.store_for(table.location)
+    _refuse_links(store, table)
+    _refuse_newer(store, table)
     try:
         claimed = client.catalog.begin_purge(table.table_id, min_age_ms=min_age_ms)
     except TableNotFoundError:
@@ -233,6 +240,30 @@ def _refuse_links(store: Store, table: InactiveTable) -> None:
             f"{table.identifier} was not purged: {table.location} leads by a symbolic link to {found}, outside of where "
             "the catalog has put the table. Nothing was deleted. Remove the link, and what it leads to by hand if it is nobody's."
         )
+
+
+def _refuse_newer(store: Store, table: InactiveTable) -> None:
+    """Storage may know more of a table than a catalog that was restored from a backup: that it was used since.
+
+    A creation that was given up left version 0 at most; anything else in its log was written after a registration that the
+    catalog has lost.
+    """
+    if table.state is InactiveState.PURGING:
+        return  # The purge was begun, after this check, and has deleted a part.
+    names = [status.name for status in store.list_from(log_files.log_directory(table.location))]
+    versions = [file.version for name in names if isinstance(file := log_files.parse_log_file(name), CommitFile)]
+    newest = max(versions, default=-1)
+    only_creation = newest <= 0 and all(name == log_files.commit_file_name(0) for name in names)
+    if newest <= table.latest_version if table.registered else only_creation:
+        return
+    raise CatalogBehindStorageError(
+        f"{table.identifier} was not purged: the catalog says that it is {table.state} with version {table.latest_version} as "
+        f"its latest, and its log at {table.location} was written to after that (up to version {newest}). The usual cause is a "
+        "catalog database that was restored from a backup. Nothing was deleted.",
+        identifier=str(table.identifier),
+        latest_version=table.latest_version,
+        storage_version=newest,
+    )
 
 
 def _delete_all(store: Store, location: str) -> Iterator[ObjectStatus]:

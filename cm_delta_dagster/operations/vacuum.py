@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
+from cm_delta_dagster.client.checkpointer import refuse_contradiction
 from cm_delta_dagster.client.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -90,6 +91,7 @@ def plan_vacuum(
         RetentionTooShortError: less than the table's own retention, and the check is on.
         InvalidArgumentError: a negative retention.
         UnsupportedFeatureError: the table needs a writer feature that this client does not have (VPC-2).
+        CorruptLogError: the state of the table contradicts the checksum of its version.
     """
     # Before the listing and again after it: listing takes long, and the protocol may change meanwhile.
     before = _checked_snapshot(table)
@@ -98,6 +100,7 @@ def plan_vacuum(
     files = _listed(table, older_than_ms=now_ms - kept_ms)
     # Whatever was committed during the listing is seen by this snapshot and protected.
     snapshot = _checked_snapshot(table)
+    refuse_contradiction(table.store, snapshot)
     _retention(snapshot, kept_ms, retention_check)
     removes = _removes_to_honour(table, snapshot, now_ms=now_ms, retention_ms=kept_ms)
     unexpired = retention.unexpired_tombstones(removes, now_ms=now_ms, retention_ms=kept_ms)
@@ -125,9 +128,11 @@ def vacuum(
     Raises:
         MaintenanceNotPermittedError: the catalog's policy does not allow DATA_CLEANUP; nothing was deleted.
         MaintenanceInProgressError: another maintenance run holds the table.
+        CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
         StorageError: a file could not be deleted; run it again, what is gone is no obstacle.
     """
     require_permission(table, MaintenanceKind.DATA_CLEANUP)
+    table.refuse_if_behind()
     with maintenance_claim(table, MaintenanceKind.DATA_CLEANUP) as claim:
         plan = plan_vacuum(table, retention_ms=retention_ms, retention_check=retention_check)
         deleted = _delete(table, plan, claim)

@@ -154,8 +154,8 @@ def advance_checksum(
 def differences(stored: VersionChecksum, state: TableState) -> tuple[str, ...]:
     """Names of the required fields in which ``stored`` contradicts ``state``; empty if it holds (CRC-11)."""
     expected = (
-        ("tableSizeBytes", stored.table_size_bytes, _sum(state.files.adds["size"])),
-        ("numFiles", stored.num_files, state.files.adds.num_rows),
+        ("tableSizeBytes", stored.table_size_bytes, state.files.size_bytes),
+        ("numFiles", stored.num_files, state.files.num_files),
         ("numMetadata", stored.num_metadata, 1),
         ("numProtocol", stored.num_protocol, 1),
         ("metadata", stored.metadata, state.metadata),

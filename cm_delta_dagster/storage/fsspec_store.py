@@ -110,12 +110,14 @@ class FsspecStore:
                 return b""
             return bytes(self._filesystem.cat_file(self._path(location), start=offset, end=end))
 
-    def write(self, location: str, data: bytes) -> None:
-        """Create or replace."""
+    def write(self, location: str, data: bytes, *, within: str | None = None) -> None:
+        """Create or replace. Object stores have no directories, so that ``within`` means nothing."""
         with _mapped("write", location):
             self._filesystem.pipe_file(self._path(location), bytes(data))
 
-    def write_if_absent(self, location: str, data: bytes, *, may_show_unfinished: bool = False) -> None:
+    def write_if_absent(
+        self, location: str, data: bytes, *, may_show_unfinished: bool = False, within: str | None = None
+    ) -> None:
         """Create only. Raises ObjectAlreadyExistsError, StoreNotSupportedError."""
         if self._scheme not in CONDITIONAL_CREATE_SCHEMES:
             raise StoreNotSupportedError(

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 from cm_delta_dagster.errors import (
+    DirectoryNotFoundError,
     ObjectAlreadyExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -123,13 +124,15 @@ class LocalStore:
             file.seek(offset)
             return file.read(length)
 
-    def write(self, location: str, data: bytes) -> None:
+    def write(self, location: str, data: bytes, *, within: str | None = None) -> None:
         """Create or replace, atomically and durably."""
         target = local_path(location)
-        with _mapped("write", location), _finished_file(target, data) as (temporary, _):
+        with _mapped("write", location), _finished_file(target, data, within) as (temporary, _):
             os.replace(temporary, target)
 
-    def write_if_absent(self, location: str, data: bytes, *, may_show_unfinished: bool = False) -> ObjectStatus:
+    def write_if_absent(
+        self, location: str, data: bytes, *, may_show_unfinished: bool = False, within: str | None = None
+    ) -> ObjectStatus:
         """Create only, durably and, unless it may show unfinished, atomically.
 
         Raises ObjectAlreadyExistsError, StoreNotSupportedError.
@@ -139,10 +142,10 @@ class LocalStore:
             if os.path.lexists(target):  # Saves the write; what decides is the primitive below.
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
             if may_show_unfinished:  # One name less to make durable.
-                written = _created(target, data)
+                written = _created(target, data, within)
                 _sync_directory(os.path.dirname(target))
             else:
-                with _finished_file(target, data) as (temporary, written):
+                with _finished_file(target, data, within) as (temporary, written):
                     self._place(temporary, target)
         modified = written.st_mtime_ns // 1_000_000
         return ObjectStatus(location=location, size=written.st_size, modification_time=modified)
@@ -227,11 +230,11 @@ def _status_of_entry(entry: "os.DirEntry[str]", location: str) -> ObjectStatus |
 
 
 @contextmanager
-def _finished_file(target: str, data: bytes) -> Iterator[tuple[str, os.stat_result]]:
+def _finished_file(target: str, data: bytes, within: str | None) -> Iterator[tuple[str, os.stat_result]]:
     """A temporary file beside ``target`` with ``data`` on disk; gone, or renamed and durable, when the block ends."""
     directory = os.path.dirname(target)
     temporary = f"{directory.rstrip('/')}/.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}"
-    written = _created(temporary, data)
+    written = _created(temporary, data, within)
     try:
         yield temporary, written
         _sync_directory(directory)
@@ -240,12 +243,17 @@ def _finished_file(target: str, data: bytes) -> Iterator[tuple[str, os.stat_resu
             os.unlink(temporary)
 
 
-def _created(path: str, data: bytes) -> os.stat_result:
+def _created(path: str, data: bytes, within: str | None) -> os.stat_result:
     """A new file with ``data`` on disk, though its name may not be there yet; what is not finished is taken away."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         descriptor = os.open(path, flags, 0o666)
     except FileNotFoundError:
+        if within is not None and not os.path.isdir(local_path(within)):
+            raise DirectoryNotFoundError(
+                f"{path} was not written, because the directory {within} is not there: check that its volume is mounted and "
+                "that it was not moved."
+            ) from None
         _make_directories(os.path.dirname(path))
         descriptor = os.open(path, flags, 0o666)
     try:
@@ -292,6 +300,8 @@ def _sync_directory(directory: str) -> None:
 def _mapped(verb: str, location: str) -> Iterator[None]:
     try:
         yield
+    except StorageError:
+        raise
     except FileNotFoundError as error:
         raise ObjectNotFoundError(f"No object at {location}: check the location, or whether it was deleted.") from error
     except FileExistsError as error:

@@ -54,12 +54,14 @@ class MemoryStore:
         """``length`` bytes from ``offset``, fewer at the end. Raises ObjectNotFoundError."""
         return self._get(location)[0][offset : offset + length]
 
-    def write(self, location: str, data: bytes) -> None:
+    def write(self, location: str, data: bytes, *, within: str | None = None) -> None:
         """Create or replace."""
         with self._lock:
             self._objects[location] = (bytes(data), self._now_ms())
 
-    def write_if_absent(self, location: str, data: bytes, *, may_show_unfinished: bool = False) -> ObjectStatus:
+    def write_if_absent(
+        self, location: str, data: bytes, *, may_show_unfinished: bool = False, within: str | None = None
+    ) -> ObjectStatus:
         """Create only. Raises ObjectAlreadyExistsError."""
         with self._lock:
             if location in self._objects:

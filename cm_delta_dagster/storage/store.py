@@ -50,14 +50,18 @@ class Store(typing.Protocol):
         """``length`` bytes from ``offset``, fewer at the end of the object. Raises ObjectNotFoundError."""
         ...
 
-    def write(self, location: str, data: bytes) -> None:
-        """Create or replace; parent directories are made as needed."""
+    def write(self, location: str, data: bytes, *, within: str | None = None) -> None:
+        """Create or replace; parent directories are made as needed. ``within`` is as of :meth:`write_if_absent`."""
         ...
 
-    def write_if_absent(self, location: str, data: bytes, *, may_show_unfinished: bool = False) -> ObjectStatus | None:
+    def write_if_absent(
+        self, location: str, data: bytes, *, may_show_unfinished: bool = False, within: str | None = None
+    ) -> ObjectStatus | None:
         """Create only. Raises ObjectAlreadyExistsError, or StoreNotSupportedError where there is no such primitive.
 
         Args:
+            within: a parent directory of ``location`` that has to exist where the store has directories: only directories
+                below it are made, and DirectoryNotFoundError is raised where it is not there.
             may_show_unfinished: of a name that nobody else writes to, nor trusts before this call has returned: the object may
                 be there in part meanwhile, and stay so if the process ends.
 

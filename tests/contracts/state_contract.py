@@ -3,6 +3,7 @@
 Run for each database by ``tests/catalog/test_catalog_contract.py``.
 """
 
+import hashlib
 import json
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -353,7 +354,43 @@ def contents_of_created_commits_are_kept_too(bench: Bench) -> None:
         assert definition is not None and definition.metadata == metadata("id", "b")
 
 
+def the_digest_of_every_commit_is_kept_and_answered(bench: Bench) -> None:
+    """Digests come with the proposal, or from its content; they are served with commits, records, and by themselves."""
+    with bench.client() as catalog:
+        zero = b'{"commitInfo":{}}\n'
+        table = defined(catalog, content=zero).table_id
+        told, derived, without = inline(1), copied(2), proposal(3)
+        assert told.content is not None and derived.content is not None
+        digests = {
+            0: hashlib.sha256(zero).hexdigest(),
+            1: hashlib.sha256(told.content).hexdigest(),
+            2: hashlib.sha256(derived.content).hexdigest(),
+            4: "0" * 64,
+        }
+        for offered in (replace(told, sha256=digests[1]), derived, without, replace(proposal(4), sha256=digests[4])):
+            assert isinstance(catalog.commit(table, offered), Ratified)
+    with bench.client() as other:
+        assert dict(other.commit_digests(table, start=0, end=9)) == digests
+        assert dict(other.commit_digests(table, start=2, end=3)) == {2: digests[2]}
+        assert dict(other.commit_digests("unknown", start=0, end=9)) == {}
+        records = other.accepted_commits(table, start=0, end=4)
+        assert [record.sha256 for record in records] == [digests.get(version) for version in range(5)]
+        served = other.get_ratified_commits(table).commits
+        assert [commit.sha256 for commit in served] == [digests.get(version) for version in range(1, 5)]
+
+
+def a_digest_that_is_none_or_not_that_of_the_content_is_rejected(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = defined(catalog).table_id
+        for wrong in (replace(inline(1), sha256="0" * 64), replace(proposal(1), sha256="F" * 64)):
+            with pytest.raises(CommitRejectedError, match="SHA-256"):
+                catalog.commit(table, wrong)
+        assert catalog.get_ratified_commits(table).latest_version == 0
+
+
 STATE_CONTRACT: tuple[Rule, ...] = (
+    the_digest_of_every_commit_is_kept_and_answered,
+    a_digest_that_is_none_or_not_that_of_the_content_is_rejected,
     a_definition_is_served_from_the_registration_on,
     a_definition_changes_with_the_commit_that_sets_it_and_the_etag_with_it,
     a_proposal_that_is_not_ratified_leaves_the_definition_alone,

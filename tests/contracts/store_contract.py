@@ -133,7 +133,17 @@ def what_was_discarded_is_gone_and_its_neighbours_stay(store: Store, root: str) 
     assert [found.location for found in store.list_recursive(root)] == [f"{root}/gone-not/x", f"{root}/z"]
 
 
+def what_is_written_within_a_directory_finds_it(store: Store, root: str) -> None:
+    store.write(f"{root}/table/log/0.json", b"x")
+    within = f"{root}/table/log"
+    store.write_if_absent(f"{within}/1.json", b"x", within=within)
+    store.write_if_absent(f"{within}/staged/2.json", b"x", may_show_unfinished=True, within=within)
+    store.write(f"{within}/sidecars/3", b"x", within=within)
+    assert len(list(store.list_recursive(root))) == 4
+
+
 STORE_CONTRACT: tuple[Rule, ...] = (
+    what_is_written_within_a_directory_finds_it,
     an_object_is_read_back_whole_and_in_ranges,
     write_replaces_and_stat_tells_the_new_size,
     write_if_absent_never_changes_what_is_there,

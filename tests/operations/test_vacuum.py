@@ -209,7 +209,7 @@ def test_an_unsupported_writer_feature_stops_vacuum_before_the_listing(lake: Lak
     """VPC-2"""
     commit = f"{table.location}/_delta_log/{0:020d}.json"
     text = lake.memory.read(commit).decode().replace('"inCommitTimestamp",', '"inCommitTimestamp","unheardOf",')
-    lake.memory.write(commit, text.encode())
+    lake.replace_commit(table, 0, text.encode())
     lake.put(table, "orphan.parquet")
     lake.clock.pass_days(8)
     fresh = lake.reopened().table("main.test.t")

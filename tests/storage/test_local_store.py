@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cm_delta_dagster.errors import ObjectAlreadyExistsError, StorageError, StoreNotSupportedError
+from cm_delta_dagster.errors import (
+    DirectoryNotFoundError,
+    ObjectAlreadyExistsError,
+    StorageError,
+    StoreNotSupportedError,
+)
 from cm_delta_dagster.storage.local_store import LocalStore, local_path
 
 
@@ -99,3 +104,17 @@ def test_all_spellings_of_a_local_location_are_one_path(location: str) -> None:
 def test_other_locations_are_refused(location: str) -> None:
     with pytest.raises(StoreNotSupportedError):
         local_path(location)
+
+
+@pytest.mark.parametrize("how", ["staged", "created", "written"])
+def test_nothing_is_made_where_the_directory_is_not_there(tmp_path: Path, how: str) -> None:
+    store, within = LocalStore(), f"file://{tmp_path}/table/log"
+    with pytest.raises(DirectoryNotFoundError, match="is not there"):
+        match how:
+            case "staged":
+                store.write_if_absent(f"{within}/staged/1", b"x", may_show_unfinished=True, within=within)
+            case "created":
+                store.write_if_absent(f"{within}/1", b"x", within=within)
+            case "written":
+                store.write(f"{within}/1", b"x", within=within)
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -305,8 +306,15 @@ def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int) -> dict[s
         "metrics": json.dumps(dict(summary.metrics)),
         "tags": json.dumps(dict(summary.tags)),
         "content": proposal.content,
-        "sha256": proposal.sha256,
+        "sha256": _digest(proposal),
     }
+
+
+def _digest(proposal: CommitProposal) -> str | None:
+    """The digest of a commit, computed where its content is known and the proposer did not tell."""
+    if proposal.sha256 is not None or proposal.content is None:
+        return proposal.sha256
+    return hashlib.sha256(proposal.content).hexdigest()
 
 
 def insert_initial_commit(
@@ -392,6 +400,7 @@ def ratified_commits(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
         commits=tuple(commit for commit in found if commit.version > mark),
         commit_policy=CommitPolicy.parse(head.commit_policy),
         kept=tuple(commit for commit in found if commit.version <= mark and commit.content is not None),
+        latest_in_commit_timestamp=head.latest_in_commit_timestamp,
     )
 
 

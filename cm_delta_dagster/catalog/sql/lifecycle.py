@@ -170,6 +170,7 @@ def _inactive(row: sa.Row[tuple[object, ...]]) -> InactiveTable:
         state=InactiveState(row.state),
         since_ms=row.reserved_ms if row.dropped_ms is None else row.dropped_ms,
         registered=row.created_ms is not None,
+        latest_version=row.latest_version,
     )
 
 
