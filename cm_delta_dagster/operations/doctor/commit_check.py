@@ -16,6 +16,8 @@ from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair
 from cm_delta_dagster.operations.doctor.observation import Observation
 from cm_delta_dagster.protocol import action_json, log_files
 from cm_delta_dagster.protocol.log_files import CommitFile
+from cm_delta_dagster.protocol.retention import cut_off_timestamp
+from cm_delta_dagster.protocol.table_properties import TableProperties
 
 _BACKUP = "No intact copy of it was found: restore the file from a backup."
 _CONTESTED = "The catalog keeps no digest of this commit, so nothing says which of them was ratified; none is changed."
@@ -48,15 +50,13 @@ class CommitCheck:
         self._own_transactions = {record.txn_id for record in seen.records.values()}
         self._is_interrupted = False
         self._follows_published = True
+        self._is_whole = False
 
     def check(self) -> Iterator[CheckedCommit]:
         """Every version that readers may ask for, in order."""
         seen = self._seen
         self._set_strays_apart()
-        found = [v for v in (*self._listed, *self._checkpoints) if v <= seen.latest]
-        # Cleanup leaves a checkpoint; without one the table begins at version 0.
-        oldest = min(found) if any(v <= seen.latest for v in self._checkpoints) else 0
-        for version in range(oldest, seen.latest + 1):
+        for version in range(self._oldest(), seen.latest + 1):
             record = seen.records.get(version)
             if record is None:
                 self._add(
@@ -73,6 +73,27 @@ class CommitCheck:
                 f"{seen.latest - seen.published} ratified commits are not published; writers or `publish` do that.",
                 repair=Repair.PUBLISH,
             )
+
+    def _oldest(self) -> int:
+        """The oldest version that readers may ask for: cleanup leaves a checkpoint, and mostly nothing below it."""
+        latest = self._seen.latest
+        oldest_checkpoint = min((v for v in self._checkpoints if v <= latest), default=None)
+        listed = min((v for v in self._listed if v <= latest), default=None)
+        if oldest_checkpoint is None or listed == 0:
+            return 0
+        if listed is not None and listed < oldest_checkpoint and not self._may_be_cleaned(0):
+            self._is_whole = True
+            return 0
+        return oldest_checkpoint if listed is None else min(listed, oldest_checkpoint)
+
+    def _may_be_cleaned(self, version: int) -> bool:
+        """Whether log cleanup may have removed a version by now, by the retention that the catalog's definition says."""
+        record = self._seen.records.get(version)
+        definition = self._table.catalog.load_table_by_id(self._table.table_id).definition
+        if record is None or definition is None:
+            return True
+        retention_ms = TableProperties(definition.metadata.configuration).log_retention_ms
+        return record.in_commit_timestamp <= cut_off_timestamp(self._table.services.now_ms(), retention_ms)
 
     def _set_strays_apart(self) -> None:
         """Files under the names of commits that cleanup has removed: made too late, and read by nobody."""
@@ -244,9 +265,9 @@ class CommitCheck:
 
     def _is_reachable(self, version: int) -> bool:
         """Whether readers may still ask for the commit: what log cleanup has left begins with a commit or a checkpoint."""
-        return any(other < version for other in self._listed) or not any(
-            checkpoint >= version for checkpoint in self._checkpoints
-        )
+        if self._is_whole or any(other < version for other in self._listed):
+            return True
+        return not any(checkpoint >= version for checkpoint in self._checkpoints)
 
     def _add(
         self,

@@ -12,7 +12,6 @@ from cm_delta_dagster.errors import (
     CmDeltaError,
     CorruptLogError,
     ObjectNotFoundError,
-    ProtocolError,
     StorageError,
     TableNotFoundError,
     TableStorageMissingError,
@@ -137,16 +136,12 @@ def state_differs(seen: Observation, loaded: TableState, proven: TableState) -> 
 
 def definition_differs(table: Table, proven: TableState) -> Iterable[Finding]:
     """What the catalog serves as metadata and protocol, against the proven state of the latest version."""
-    try:
-        entry = table.catalog.load_table_by_id(table.table_id)
-    except ProtocolError as error:
-        yield _definition(Severity.ERROR, f"what the catalog keeps of them cannot be read: {error}", proven)
-        return
+    entry = table.catalog.load_table_by_id(table.table_id)
     if entry.ratified.latest_version != proven.version:
         return  # Somebody has committed since; the next examination sees it.
     definition = entry.definition
     if definition is None:
-        message = "the catalog was never told metadata and protocol; its readers take them from the log."
+        message = "the catalog has no metadata and protocol that can be read; its readers take them from the log."
         yield _definition(Severity.NOTE, message, proven)
     elif (definition.metadata, definition.protocol) != (proven.metadata, proven.protocol):
         message = "the catalog serves other metadata or another protocol than the commits set."

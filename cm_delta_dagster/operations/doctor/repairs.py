@@ -8,7 +8,7 @@ import contextlib
 import datetime
 from collections.abc import Iterable
 
-from cm_delta_dagster.client.checkpointer import write_checkpoint, write_checksum
+from cm_delta_dagster.client.checkpointer import refuse_contradiction, write_checkpoint, write_checksum
 from cm_delta_dagster.client.commit_sources import is_ratified, published_source
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -89,10 +89,10 @@ class Repairs:
             return
         if found is None:
             with contextlib.suppress(ObjectAlreadyExistsError):
-                self._table.store.write_if_absent(location, data)
+                self._table.store.write_if_absent(location, data, within=self._log)
             return
         self._set_aside(location, found)
-        self._table.store.write(location, data)
+        self._table.store.write(location, data, within=self._log)
 
     def _remove(self, locations: Iterable[str]) -> None:
         for location in locations:
@@ -106,7 +106,7 @@ class Repairs:
         number = 0
         while True:
             try:
-                self._table.store.write_if_absent(target if not number else f"{target}.{number}", data)
+                self._table.store.write_if_absent(f"{target}.{number}" if number else target, data, within=self._log)
                 return
             except ObjectAlreadyExistsError:
                 number += 1
@@ -120,6 +120,7 @@ class Repairs:
     def _replace_checkpoint(self, step: RepairStep, version: int) -> None:
         snapshot = self._snapshot(self._examination.states[version])
         check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+        refuse_contradiction(self._table.store, snapshot)
         old = [f"{self._log}/{name}" for name in step.finding.files]
         for location in old:
             found = read_or_none(self._table, location)
