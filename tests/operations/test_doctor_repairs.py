@@ -194,6 +194,16 @@ def test_a_repair_that_is_interrupted_loses_nothing(lake: Lake, table: Table) ->
     assert set(set_aside(lake, table).values()) == {harmed}
 
 
+def test_the_advice_of_a_refused_checkpoint_works(lake: Lake, table: Table) -> None:
+    """A wrong checksum keeps the checkpointer from writing; the doctor says which of the two is wrong and rewrites it."""
+    alter(lake, table, checksum(6), b'"numFiles":4', b'"numFiles":7')
+    with pytest.raises(CorruptLogError, match=r"cm-delta doctor main\.test\.t` says which"):
+        checkpoint(lake.reopened().table("main.test.t"))
+    assert [finding.problem for finding in run(lake).findings] == [Problem.CHECKSUM_WRONG]
+    assert run(lake, repair=True).findings == ()
+    assert checkpoint(lake.reopened().table("main.test.t")).version == 6
+
+
 # Commits that are not published
 
 
@@ -210,6 +220,15 @@ def keep_content(lake: Lake, table: Table, tmp_path: Path, version: int, data: b
     """The catalog keeps a copy of the commit, as clients with default settings make it do."""
     with sqlite3.connect(tmp_path / "catalog.db") as database:
         database.execute("UPDATE cm_delta_commits SET content = ? WHERE version = ?", (data, version))
+
+
+def test_a_foreign_file_in_the_place_of_the_next_publication_is_set_aside(lake: Lake, table: Table) -> None:
+    unpublished(lake, table)
+    write(lake, table, commit(7), b"garbage")
+    assert Problem.COMMIT_DIFFERS in errors(run(lake))
+    mended = run(lake, repair=True)
+    assert (mended.findings, mended.failed, mended.published_version) == ((), (), 7)
+    assert set_aside(lake, table) == {f"{7:020d}.json": b"garbage"}
 
 
 @pytest.mark.parametrize("harm", ["altered", "missing"])
@@ -272,9 +291,13 @@ def test_a_commit_without_digest_that_its_checksum_contradicts_proves_nothing(
     lake: Lake, table: Table, tmp_path: Path
 ) -> None:
     delete(lake, table, staged(lake, table, 3))
+    for name in [name for name in lake.files(table, LOG) if "compacted" in name]:
+        delete(lake, table, f"{LOG}/{name}")
     alter(lake, table, commit(3))
     forget_digests(tmp_path)
     harmed = log_of(lake, table)
+    with pytest.raises(CorruptLogError, match="cm-delta doctor NAME` compares"):
+        lake.reopened().table("main.test.t").snapshot(version=3)
     report = run(lake, repair=True)
     assert errors(report) == [Problem.COMMIT_UNPROVEN]
     assert report.findings[0].version == 3 and log_of(lake, table) == harmed
