@@ -18,7 +18,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKin
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.command_client import open_client
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
 from cm_delta_dagster.operations.doctor import Depth, RepairPlan
@@ -30,7 +30,7 @@ from cm_delta_dagster.operations.rename import rename_table
 from cm_delta_dagster.operations.sizes import size_text
 from cm_delta_dagster.operations.unclaimed import unclaimed_files
 from cm_delta_dagster.operations.undrop import undrop_table
-from cm_delta_dagster.storage.stores import Stores
+from cm_delta_dagster.recovery_commands import RECOVERY_COMMANDS
 from cm_delta_dagster.version import __version__
 
 _PAGE = 1000
@@ -60,21 +60,6 @@ def _catalog(context: click.Context) -> Iterator[SqlCatalog]:
     try:
         with SqlCatalog(url, if_missing=IfMissing.REFUSE) as catalog:
             yield catalog
-    except CmDeltaError as error:
-        raise click.ClickException(str(error)) from error
-
-
-@contextmanager
-def _client(context: click.Context, warehouse: str | None = None) -> Iterator[DeltaClient]:
-    url = context.obj
-    if not url:
-        raise click.UsageError("No catalog given: pass --catalog URL or set CM_DELTA_CATALOG_URL.")
-    try:
-        client = DeltaClient(SqlCatalog(url, warehouse=warehouse, if_missing=IfMissing.REFUSE), stores=Stores())
-        try:
-            yield client
-        finally:
-            client.close()
     except CmDeltaError as error:
         raise click.ClickException(str(error)) from error
 
@@ -135,7 +120,7 @@ def doctor(context: click.Context, name: str, repair: bool, deep: bool) -> None:
 
     Without --repair nothing is changed. What a repair replaces is kept in _delta_log/_set_aside.
     """
-    with _client(context) as client, _progress() as progress:
+    with open_client(context) as client, _progress() as progress:
         report = examine_table(
             client.table(name),
             repair=repair,
@@ -197,7 +182,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 @click.pass_context
 def drop(context: click.Context, name: str) -> None:
     """Free the name of the table NAME; its files stay until it is purged."""
-    with _client(context) as client:
+    with open_client(context) as client:
         drop_table(client, identifier=name)
     click.echo(f"Dropped {name}. `cm-delta undrop {name}` brings it back.")
 
@@ -208,7 +193,7 @@ def drop(context: click.Context, name: str) -> None:
 @click.pass_context
 def undrop(context: click.Context, name: str, table_id: str | None) -> None:
     """Bring back the dropped table NAME."""
-    with _client(context) as client:
+    with open_client(context) as client:
         table = undrop_table(client, identifier=name, table_id=table_id)
     click.echo(f"{table.identifier} is back (table id {table.table_id}).")
 
@@ -219,7 +204,7 @@ def undrop(context: click.Context, name: str, table_id: str | None) -> None:
 @click.pass_context
 def rename(context: click.Context, name: str, to: str) -> None:
     """Give the table NAME the name TO; of the rules for NAME only denials move along."""
-    with _client(context) as client:
+    with open_client(context) as client:
         rename_table(client, identifier=name, to=to)
     click.echo(f"{name} is {to} now.")
 
@@ -237,7 +222,7 @@ def rename(context: click.Context, name: str, to: str) -> None:
 @click.pass_context
 def purge(context: click.Context, scope: str, warehouse: str, days: float, apply_it: bool) -> None:
     """Delete the files of tables dropped long ago, and of creations abandoned long ago, for good."""
-    with _client(context, warehouse) as client:
+    with open_client(context, warehouse) as client:
         plan = plan_purge(client, scope=scope, retention_ms=int(days * _DAY_MS))
         for found, verdict in [(one, "delete") for one in plan.candidates] + [(one, "denied") for one in plan.denied]:
             click.echo(
@@ -256,7 +241,7 @@ def purge(context: click.Context, scope: str, warehouse: str, days: float, apply
 @click.pass_context
 def unclaimed(context: click.Context, warehouse: str) -> None:
     """List files of the warehouse that belong to no table that the catalog knows; nothing is deleted."""
-    with _client(context, warehouse) as client:
+    with open_client(context, warehouse) as client:
         found = unclaimed_files(client, warehouse=warehouse)
     for one in found:
         click.echo(
@@ -264,6 +249,10 @@ def unclaimed(context: click.Context, warehouse: str) -> None:
             f"last written {_time(one.last_written_ms)}"
         )
     click.echo(f"{len(found)} locations belong to no table of this catalog.")
+
+
+for _command in RECOVERY_COMMANDS:
+    main.add_command(_command)
 
 
 @main.group()
@@ -364,7 +353,7 @@ def show_commit_mode(context: click.Context, name: str) -> None:
 @click.pass_context
 def set_commit_mode(context: click.Context, scope: str, mode: str, inline_max_bytes: int | None) -> None:
     """Choose MODE for SCOPE (catalog, catalog.schema or catalog.schema.table); again completes a switch that failed."""
-    with _client(context) as client:
+    with open_client(context) as client:
         chosen = CommitPolicy(kind=CommitPolicyKind(mode), inline_max_bytes=inline_max_bytes)
         choose_commit_policy(client, scope=scope, policy=chosen)
     click.echo(f"Commits to {scope} are {chosen} now.")
@@ -375,7 +364,7 @@ def set_commit_mode(context: click.Context, scope: str, mode: str, inline_max_by
 @click.pass_context
 def reset_commit_mode(context: click.Context, scope: str) -> None:
     """Take the choice for SCOPE back: the wider scope, or the default, decides again."""
-    with _client(context) as client:
+    with open_client(context) as client:
         choose_commit_policy(client, scope=scope, policy=None)
     click.echo(f"No commit mode is chosen for {scope} any more.")
 

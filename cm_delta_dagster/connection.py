@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
+from enum import StrEnum
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -31,6 +33,7 @@ from cm_delta_dagster.client.path_table import open_path_table
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.delta_table import DeltaTable, maintenance_kind
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
 from cm_delta_dagster.operations.create import (
     TableDesign,
@@ -51,16 +54,25 @@ from cm_delta_dagster.operations.purge import (
     plan_purge,
     purge,
 )
+from cm_delta_dagster.operations.recovery import plan_recovery, recover
+from cm_delta_dagster.operations.recovery_plan import KeptHistory, RecoveryPlan, RecoveryResult
+from cm_delta_dagster.operations.relocate import RelocationPlan, TableMove, plan_relocation, relocate
 from cm_delta_dagster.operations.rename import rename_table
 from cm_delta_dagster.operations.row_commit import WriteResult
 from cm_delta_dagster.operations.undrop import undrop_table
+from cm_delta_dagster.operations.warehouse_recovery import (
+    AdoptionResult,
+    WarehousePlan,
+    plan_warehouse_recovery,
+    recover_warehouse,
+)
 from cm_delta_dagster.operations.write import append, overwrite
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import StructType, from_arrow_schema
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
 from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.schema import from_spark, schema_of
-from cm_delta_dagster.spark.session import check_frame, session_time_zone
+from cm_delta_dagster.spark.session import check_frame, is_gone, running_session, session_time_zone, stopped_error
 from cm_delta_dagster.storage.stores import Stores, scheme_of
 from cm_delta_dagster.table_reads import PathDeltaTable
 
@@ -99,6 +111,14 @@ def connect(
     return Connection(DeltaClient(catalog, stores=Stores(storage_options=options)), spark=spark)
 
 
+class _Origin(StrEnum):
+    """Where the session of a connection comes from."""
+
+    GIVEN = "given"
+    TAKEN = "taken"
+    STARTED = "started"
+
+
 class Connection:
     """One open catalog. Safe to share between threads; not to be used after :meth:`close`.
 
@@ -109,6 +129,7 @@ class Connection:
     def __init__(self, client: DeltaClient, *, spark: SparkSession | None = None) -> None:
         self.client = client
         self._spark = spark
+        self._origin = None if spark is None else _Origin.GIVEN
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -126,17 +147,26 @@ class Connection:
     def spark(self) -> SparkSession:
         """The session for rows, taken or started on first use and left running by :meth:`close`.
 
+        One that this connection started and that is gone is replaced by a new one.
+
         Raises:
             JavaNotFoundError: a session has to be started and there is no Java.
+            EngineStoppedError: the session is gone, and was not started here.
         """
         with self._lock:
-            if self._spark is None:
-                running = SparkSession.getActiveSession()
-                if running is None:
-                    ensure_java()
-                    running = SparkSession.builder.appName("cm_delta_dagster").getOrCreate()
-                self._spark = running
-            return self._spark
+            if self._spark is not None and not is_gone(self._spark):
+                return self._spark
+            running = None if self._origin is _Origin.GIVEN else running_session()
+            if running is not None:
+                self._origin = _Origin.TAKEN
+            elif self._origin in (None, _Origin.STARTED):
+                ensure_java()
+                running = SparkSession.builder.appName("cm_delta_dagster").getOrCreate()
+                self._origin = _Origin.STARTED
+            else:
+                raise stopped_error("a session is needed")
+            self._spark = running
+            return running
 
     @property
     def time_zone(self) -> tzinfo:
@@ -147,8 +177,8 @@ class Connection:
                 question: reading through Arrow needs no Java.
         """
         with self._lock:
-            running = self._spark or SparkSession.getActiveSession()
-        if running is None:
+            running = self._spark or running_session()
+        if running is None or is_gone(running):
             raise InvalidArgumentError(
                 "The timestamp names no time zone, and there is no Spark session yet whose zone it could be of. Give one, as in "
                 "'2026-01-31T12:00:00Z' or datetime(2026, 1, 31, tzinfo=UTC), or connect with spark=..."
@@ -391,12 +421,11 @@ class Connection:
             retention: tables dropped more recently are kept.
             abandoned_after: creations begun more recently are taken for ones under way.
         """
-        milliseconds = timedelta(milliseconds=1)
         return plan_purge(
             self.client,
             scope=scope,
-            retention_ms=retention // milliseconds,
-            abandoned_after_ms=abandoned_after // milliseconds,
+            retention_ms=duration_ms(retention, name="retention"),
+            abandoned_after_ms=duration_ms(abandoned_after, name="abandoned_after"),
         )
 
     def purge(self, plan: PurgePlan) -> PurgeResult:
@@ -407,6 +436,78 @@ class Connection:
             PurgeRefusedError: a table does not lie inside this connection's warehouse.
         """
         return purge(self.client, plan)
+
+    def plan_recover(
+        self,
+        *names: TableIdentifier | str,
+        keep: KeptHistory | str | None = None,
+        take_staged: Sequence[str] = (),
+    ) -> RecoveryPlan:
+        """What :meth:`recover` would do about tables whose storage holds commits that the catalog does not know.
+
+        Args:
+            names: tables; none for all of them.
+            keep: ``catalog`` or ``storage``: which history is kept where both have other commits of one version.
+            take_staged: names of staged files that are taken in, of those that the plan offers.
+
+        Raises:
+            TableNotFoundError: no table has one of the names.
+            InvalidArgumentError: an unknown history, or a staged file that cannot be taken in.
+        """
+        kept = None if keep is None else _kept_history(keep)
+        return plan_recovery(self.client, tables=names or None, keep=kept, take_staged=take_staged)
+
+    def recover(self, plan: RecoveryPlan) -> RecoveryResult:
+        """Carry out a plan. Nothing is deleted: what is not kept is set aside beside the table's log.
+
+        Raises:
+            RecoveryError: a history has forked and the plan does not say which one is kept, or a table has changed since.
+        """
+        return recover(self.client, plan)
+
+    def plan_recover_warehouse(
+        self, warehouse: str, *, names: Mapping[str, str] | None = None, take_staged: Sequence[str] = ()
+    ) -> WarehousePlan:
+        """Which tables of a warehouse, whose catalog was lost, :meth:`recover_warehouse` would adopt into this catalog.
+
+        Args:
+            names: table name by location, where markers and directories do not decide.
+
+        Raises:
+            InvalidArgumentError: a location without a table, an unusable name or staged file.
+        """
+        return plan_warehouse_recovery(self.client, warehouse=warehouse, names=names, take_staged=take_staged)
+
+    def recover_warehouse(self, plan: WarehousePlan) -> AdoptionResult:
+        """Adopt the tables of the plan. Raises RecoveryError while a conflict is open, or after a change of the warehouse."""
+        return recover_warehouse(self.client, plan)
+
+    def plan_relocate(self, moved_from: str, moved_to: str, scope: str = "") -> RelocationPlan:
+        """Where the tables are that lay below ``moved_from`` before the warehouse moved to ``moved_to``.
+
+        Raises:
+            WarehouseMismatchError: the new place belongs to another catalog.
+            InvalidArgumentError: one place lies inside the other.
+        """
+        return plan_relocation(self.client, moved_from=moved_from, moved_to=moved_to, scope=scope)
+
+    def relocate(self, plan: RelocationPlan) -> tuple[TableMove, ...]:
+        """Change the locations of the plan in the catalog. Raises RecoveryError if a table was not found at its new place."""
+        return relocate(self.client, plan)
+
+    def backup(self, file: str | os.PathLike[str]) -> int:
+        """Copy the catalog's SQLite database to a new file while it is in use, and check the copy; gives its bytes.
+
+        Back up the catalog first and the storage after it: storage that is newer can be recovered, lost files cannot.
+
+        Raises:
+            InvalidArgumentError: the file exists, or its directory does not.
+            CatalogError: the copy could not be made, or the catalog is a PostgreSQL database; the message gives its command.
+        """
+        catalog = self.client.catalog
+        if not isinstance(catalog, SqlCatalog):
+            raise InvalidArgumentError(f"{catalog!r} cannot be copied to a file; use the tools of its own.")
+        return catalog.back_up(Path(file).absolute())
 
     def set_commit_mode(self, scope: str, mode: CommitPolicyKind | str, *, inline_max_bytes: int | None = None) -> None:
         """Choose how commits are made to ``catalog``, ``catalog.schema`` or ``catalog.schema.table``. The longest scope decides.
@@ -516,6 +617,13 @@ def _schema(schema: AnySchema) -> StructType:
         f"A {type(schema).__name__} is no schema. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, or "
         "a cm_delta_dagster.StructType."
     )
+
+
+def _kept_history(keep: KeptHistory | str) -> KeptHistory:
+    try:
+        return KeptHistory(keep)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{keep!r} is no history; there are catalog and storage.") from error
 
 
 def _commit_mode(mode: CommitPolicyKind | str) -> CommitPolicyKind:

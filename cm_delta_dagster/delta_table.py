@@ -12,6 +12,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, Maintenanc
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempotency
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.checkpoint import CheckpointResult, checkpoint
 from cm_delta_dagster.operations.clean_log import CleanLogPlan, CleanLogResult, clean_log, plan_clean_log
 from cm_delta_dagster.operations.clean_staged_commits import (
@@ -187,6 +188,7 @@ class DeltaTable(TableReads[Table]):
         Raises:
             MaintenanceNotPermittedError: the policy does not allow DATA_CLEANUP.
             RetentionTooShortError: less than the table's own retention, and the check is on.
+            InvalidArgumentError: ``retention`` is negative, or is not a timedelta.
         """
         return vacuum(self.table, retention_ms=_duration(retention), retention_check=retention_check)
 
@@ -250,4 +252,4 @@ def maintenance_kind(kind: MaintenanceKind | str) -> MaintenanceKind:
 
 
 def _duration(retention: timedelta | None) -> int | None:
-    return None if retention is None else retention // timedelta(milliseconds=1)
+    return None if retention is None else duration_ms(retention, name="retention")

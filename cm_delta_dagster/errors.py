@@ -282,7 +282,7 @@ class JavaNotFoundError(EngineError):
 
 
 class EngineStoppedError(EngineError):
-    """The Spark session is gone: its Java process ended or the session was stopped."""
+    """The Spark session is gone: its Java process has ended, or it was stopped."""
 
 
 NOT_COMMITTED = (

@@ -32,6 +32,7 @@ from cm_delta_dagster.catalog.ratification import (
     RatifiedCommits,
     VersionTaken,
 )
+from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.tables import (
     InactiveTable,
     StagingTable,
@@ -73,7 +74,7 @@ class FeedPage:
     entries: tuple[FeedEntry, ...]
 
 
-class Catalog(typing.Protocol):
+class Catalog(RecoverableCatalog, typing.Protocol):
     """Names and ratification.
 
     Guarantees: a ratified commit is durable when the call returns (CM-C1); versions are ratified in order, each once
@@ -81,6 +82,13 @@ class Catalog(typing.Protocol):
     tables are addressed by id after resolution, so that a dropped and re-created name fences stale clients (CM-D8).
     Raises only errors of this package; CatalogUnavailableError when the catalog cannot be reached.
     """
+
+    def now_ms(self) -> int:
+        """The catalog's clock, which all of its clients share, in epoch milliseconds.
+
+        It costs no request, but for the first connection. Raises CatalogUnavailableError if that cannot be made.
+        """
+        ...
 
     def create_staging_table(self, identifier: TableIdentifier) -> StagingTable:
         """Phase 1: reserve an id and a unique location. Nothing resolves by name. TableAlreadyExistsError if it is taken."""
@@ -97,7 +105,8 @@ class Catalog(typing.Protocol):
         """Phase 3: give the staging table its name, atomically, with version 0 ratified and published.
 
         Registering the same id under the same name again answers with the entry. Raises TableAlreadyExistsError if the name
-        belongs to another table, TableNotFoundError if the id was never reserved.
+        belongs to another table, TableNotFoundError if the id was never reserved, CommitRejectedError if the in-commit
+        timestamp lies too far ahead of the catalog's clock.
         """
         ...
 
@@ -177,7 +186,8 @@ class Catalog(typing.Protocol):
 
         The same file name again for its version answers ``Ratified(repeated=True)`` and has no effect at all. A version that
         is taken is answered as such, whatever else the proposal says. Raises CommitRejectedError for a gap, for a published
-        mark that is not below the version, or for a proposal that contradicts itself (CM-C14), TableNotFoundError for an
+        mark that is not below the version, for an in-commit timestamp too far ahead of the catalog's clock that does not
+        directly follow the previous one, or for a proposal that contradicts itself (CM-C14), TableNotFoundError for an
         unknown or dropped table.
         """
         ...

@@ -17,6 +17,9 @@ from cm_delta_dagster.protocol.actions import Metadata, Protocol
 KEPT_CONTENT_BYTES = 16 * 1024
 """Size of the largest commit whose content a catalog goes on serving when it is published."""
 
+MAX_CLOCK_DIFFERENCE_MS = 60 * 60 * 1000
+"""Default bound of the difference between the clock of a writer and that of the catalog."""
+
 KEPT_COMMITS = 64
 """So many of a table's newest commits are served with their content when they are published, if all of them are small."""
 

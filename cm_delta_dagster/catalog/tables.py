@@ -35,6 +35,17 @@ class TableIdentifier:
             )
         return cls(*parts)
 
+    @classmethod
+    def of(cls, name: "TableIdentifier | str") -> "TableIdentifier":
+        """A name in either form. Raises InvalidArgumentError for anything else, such as an open table."""
+        if isinstance(name, cls):
+            return name
+        if isinstance(name, str):
+            return cls.parse(name)
+        raise InvalidArgumentError(
+            f"{name!r} is not a table name but a {type(name).__name__}: give the text catalog.schema.table, or a TableIdentifier."
+        )
+
 
 LEVELS_BELOW_WAREHOUSE = 3
 """Directories between the warehouse and the files of a table: catalog, schema, table."""

@@ -7,7 +7,7 @@ that never lets a reader see a half-made one: sidecars, then the checkpoint, the
 import uuid
 from dataclasses import dataclass
 
-from cm_delta_dagster.client.commit_sources import published_source
+from cm_delta_dagster.client.commit_sources import digest_of, published_source
 from cm_delta_dagster.client.log_reader import hinted_version, read_checksum
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import (
@@ -54,7 +54,9 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
         name = log_files.sidecar_file_name(str(uuid.uuid4()))
         directory = log_files.log_directory(location)
         store.write_if_absent(f"{log_files.sidecars_directory(location)}/{name}", data, within=directory)
-        sidecars.append(checkpoints.sidecar_action(name, size_in_bytes=len(data), modification_time=now_ms))
+        sidecars.append(
+            checkpoints.sidecar_action(name, size_in_bytes=len(data), modification_time=now_ms, sha256=digest_of(data))
+        )
         total += len(data)
     top = encode_parquet(checkpoints.with_sidecars(tables.top, sidecars))
     if checkpoints.is_v2(tables):

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.background import BackgroundWork
+from cm_delta_dagster.client.clock import CheckedClock
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.storage_check import TablesBehind
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.warehouse import WarehouseGuard
 from cm_delta_dagster.storage.store import StoreRegistry
 
 
@@ -25,6 +27,10 @@ class DeltaClient:
 
     Safe to share between threads. Latest snapshots are cached by table id (CACHE-3), so that a refresh reads only newer
     commits. ``close`` waits for checksums and checkpoints under way and closes the catalog.
+
+    Attributes:
+        now_ms: the clock that the client and the operations go by, epoch milliseconds: the one it is given, unless that is
+            too far away from the catalog's (``ClientSettings.max_clock_difference_ms``).
     """
 
     def __init__(
@@ -38,15 +44,18 @@ class DeltaClient:
         self.catalog = catalog
         self.stores = stores
         self.settings = settings or ClientSettings()
-        self.now_ms = now_ms
+        self.now_ms: Callable[[], int] = CheckedClock(
+            now_ms, catalog=catalog, max_difference_ms=self.settings.max_clock_difference_ms
+        )
         self.background = BackgroundWork()
+        self.warehouse = WarehouseGuard(catalog, stores)
         self.tables_behind = TablesBehind()
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._lock = threading.Lock()
 
     def table(self, identifier: TableIdentifier | str) -> Table:
         """Resolve a name through the catalog. Raises TableNotFoundError, InvalidArgumentError."""
-        name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+        name = TableIdentifier.of(identifier)
         return self.open(self.catalog.load_table(name))
 
     def open(self, entry: TableEntry) -> Table:
@@ -82,6 +91,12 @@ class DeltaClient:
         with self._lock:
             self._snapshots.pop(snapshot.table_id, None)
         self.remember_snapshot(snapshot)
+
+    def forget(self, table_id: str) -> None:
+        """Look at the table anew, as after its history was recovered."""
+        self.tables_behind.note(table_id, None)
+        with self._lock:
+            self._snapshots.pop(table_id, None)
 
     def wait_for_background(self) -> None:
         """Return when every checksum and checkpoint arranged so far has been made or given up."""

@@ -18,6 +18,7 @@ from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshot import Snapshot, advance
 from cm_delta_dagster.client.table import Services, Table
 from cm_delta_dagster.client.transaction import Committed, Committer, Transaction, changed_partitions
+from cm_delta_dagster.client.warehouse import write_table_marker
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CommitStateUnknownError,
@@ -30,6 +31,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol import action_json, log_files
 from cm_delta_dagster.protocol.actions import Action, CommitInfo, Metadata, Protocol
 from cm_delta_dagster.protocol.commit_timestamps import next_in_commit_timestamp
+from cm_delta_dagster.protocol.markers import MarkedState
 from cm_delta_dagster.protocol.reconciliation import FileState, TableState
 from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import ObjectStatus, Store
@@ -201,6 +203,7 @@ class _CreationCommitter:
             sha256=digest_of(data),
         )
         table.entry = self._register(summary, initial)
+        self._mark(table.entry)
         snapshot = advance(transaction.snapshot, (own,), published_version=0)
         table.after_commit.created(snapshot, data=data)
         return Committed(
@@ -217,6 +220,17 @@ class _CreationCommitter:
                 f"The catalog reserved {table.location} for {table.identifier}, but a Delta log is there already. Nothing "
                 "was changed. Two catalogs may be using one warehouse directory; give each its own."
             ) from error
+
+    def _mark(self, entry: TableEntry) -> None:
+        table = self._table
+        write_table_marker(
+            table.store,
+            entry.location,
+            table_id=entry.table_id,
+            identifier=entry.identifier,
+            catalog_id=table.services.warehouse.claim().catalog_id,
+            state=MarkedState.ACTIVE,
+        )
 
     def _register(self, summary: CommitSummary, initial: InitialCommit) -> TableEntry:
         """Asking again is safe: the same id under the same name answers with the entry."""

@@ -13,7 +13,7 @@ from itertools import chain, islice
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.commit_reader import CommitReader, interpreter_ends
-from cm_delta_dagster.client.commit_sources import kept_sources, published_source, ratified_source
+from cm_delta_dagster.client.commit_sources import digest_of, kept_sources, published_source, ratified_source
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, TableStorageMissingError
 from cm_delta_dagster.protocol import action_json, checkpoints, last_checkpoint, log_files, log_segment
 from cm_delta_dagster.protocol.action_json import CommitActions
@@ -348,47 +348,85 @@ def read_checksum(store: Store, location: str, version: int) -> VersionChecksum 
 
 
 def _read_checkpoint(reader: CommitReader, source: CheckpointSource) -> TableState:
-    store, location, threads = reader.store, reader.location, reader.threads
     try:
-        contents = _read_checkpoint_files(store, source.locations, threads=threads)
-        sidecars = [sidecar for content in contents for sidecar in content.sidecars]
-        directory = log_files.sidecars_directory(location)
-        # Whatever the path looks like, the file of that name in the table's own directory is meant (V2ACT-2).
-        names = [decode_path(sidecar.path.rpartition("/")[2]) for sidecar in sidecars]
-        contents += _read_checkpoint_files(store, [f"{directory}/{name}" for name in names], threads=threads)
-        state = state_from_checkpoint(contents, version=source.version, location=location)
+        state = read_checkpoint(reader, version=source.version, locations=source.locations)
         if reader.is_managed or source.locations[0].endswith(".json"):
-            _refuse_shortened(store, source, state, location=location)
+            _refuse_shortened(reader.store, source.locations[0], state, location=reader.location)
         return state
     except (CorruptLogError, ObjectNotFoundError) as error:
         raise _UnusableError(source, error) from error
 
 
-def _read_checkpoint_files(store: Store, locations: Sequence[str], *, threads: int) -> list[CheckpointContent]:
-    """Parts or sidecars, in their order; several at a time, as most of the time goes into waiting for a store."""
-    if len(locations) < 2 or interpreter_ends():
-        return [read_checkpoint_file(store, location) for location in locations]
-    with ThreadPoolExecutor(max_workers=min(threads, len(locations))) as pool:
-        return list(pool.map(lambda location: read_checkpoint_file(store, location), locations))
+def proven_checkpoint(reader: CommitReader, *, version: int, locations: Sequence[str]) -> TableState:
+    """The state in a checkpoint, all of it read and held against the checksum of its version.
+
+    Args:
+        locations: of its top-level files.
+
+    Raises:
+        ObjectNotFoundError: a file is missing.
+        CorruptLogError: a file is damaged, or the checkpoint contradicts the checksum.
+    """
+    state = read_checkpoint(reader, version=version, locations=locations)
+    _refuse_shortened(reader.store, locations[0], state, location=reader.location)
+    return state
 
 
-def _refuse_shortened(store: Store, source: CheckpointSource, state: TableState, *, location: str) -> None:
+def read_checkpoint(reader: CommitReader, *, version: int, locations: Sequence[str]) -> TableState:
+    """The state in a checkpoint, sidecars included; a sidecar is compared with the digest that its checkpoint has of it.
+
+    Raises ObjectNotFoundError, CorruptLogError.
+    """
+    store, location, threads = reader.store, reader.location, reader.threads
+    contents = _read_checkpoint_files(store, [(top, None) for top in locations], threads=threads)
+    directory = log_files.sidecars_directory(location)
+    # Whatever the path looks like, the file of that name in the table's own directory is meant (V2ACT-2).
+    sidecars = [
+        (
+            f"{directory}/{decode_path(sidecar.path.rpartition('/')[2])}",
+            (sidecar.tags or {}).get(checkpoints.SIDECAR_DIGEST_TAG),
+        )
+        for content in contents
+        for sidecar in content.sidecars
+    ]
+    contents += _read_checkpoint_files(store, sidecars, threads=threads)
+    return state_from_checkpoint(contents, version=version, location=location)
+
+
+def _read_checkpoint_files(
+    store: Store, files: Sequence[tuple[str, str | None]], *, threads: int
+) -> list[CheckpointContent]:
+    """Parts or sidecars with their digests, in their order; several at a time, as most of the time goes into waiting for a
+    store."""
+    if len(files) < 2 or interpreter_ends():
+        return [read_checkpoint_file(store, location, sha256=sha256) for location, sha256 in files]
+    with ThreadPoolExecutor(max_workers=min(threads, len(files))) as pool:
+        return list(pool.map(lambda file: read_checkpoint_file(store, file[0], sha256=file[1]), files))
+
+
+def _refuse_shortened(store: Store, file: str, state: TableState, *, location: str) -> None:
     """A checkpoint is held against the checksum of its version: text cut off at the end of a line cannot be told from whole
     text otherwise, and a checkpoint may have been made from a log that was damaged."""
-    checksum = read_checksum(store, location, source.version)
+    checksum = read_checksum(store, location, state.version)
     if checksum is not None and (checksum.num_files, checksum.table_size_bytes) != (
         state.files.num_files,
         state.files.size_bytes,
     ):
         raise CorruptLogError(
-            f"{source.locations[0]} has {state.files.num_files} files, and the checksum of version {source.version} has "
-            f"{checksum.num_files}."
+            f"{file} has {state.files.num_files} files of {state.files.size_bytes} bytes, and the checksum of version "
+            f"{state.version} has {checksum.num_files} of {checksum.table_size_bytes}."
         )
 
 
-def read_checkpoint_file(store: Store, location: str) -> CheckpointContent:
-    """One file of a checkpoint or one sidecar. Raises ObjectNotFoundError, CorruptLogError; both name the file."""
+def read_checkpoint_file(store: Store, location: str, *, sha256: str | None = None) -> CheckpointContent:
+    """One file of a checkpoint or one sidecar. Raises ObjectNotFoundError, CorruptLogError; both name the file.
+
+    Args:
+        sha256: digest that the file must have, where it is known.
+    """
     data = store.read(location)
+    if sha256 is not None and digest_of(data) != sha256:
+        raise CorruptLogError(f"{location} is not the file that was written: its SHA-256 is another one.")
     try:
         if location.endswith(".json"):
             return checkpoints.read_checkpoint_json(data)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES
+from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES, MAX_CLOCK_DIFFERENCE_MS
 
 
 class OnCatalogBehind(StrEnum):
@@ -36,6 +36,8 @@ class ClientSettings:
             carried out together after a commit; 0 has each commit wait for them.
         on_catalog_behind_storage: WARN has reads of a table whose catalog is behind its storage give the catalog's latest
             version, with one warning for each table and process; REFUSE makes them fail as writes do.
+        max_clock_difference_ms: while the clock of this machine is further away from the catalog's than that, the client
+            warns once and goes by the catalog's clock.
     """
 
     max_commit_attempts: int = 30
@@ -50,6 +52,7 @@ class ClientSettings:
     copied_content_bytes: int = KEPT_CONTENT_BYTES
     publish_delay_seconds: float = 0.05
     on_catalog_behind_storage: OnCatalogBehind = OnCatalogBehind.WARN
+    max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS
 
     def longest_pause_seconds(self, retry: int) -> float:
         """Bound of the pause before the ``retry``-th repetition, which doubles with each. How long it is is drawn at random,

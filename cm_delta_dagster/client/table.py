@@ -28,6 +28,7 @@ from cm_delta_dagster.client.storage_check import (
     warn_behind,
 )
 from cm_delta_dagster.client.transaction import Transaction
+from cm_delta_dagster.client.warehouse import WarehouseGuard
 from cm_delta_dagster.errors import (
     CorruptLogError,
     InvalidArgumentError,
@@ -65,6 +66,8 @@ class Services(typing.Protocol):
     def now_ms(self) -> Callable[[], int]: ...
     @property
     def background(self) -> BackgroundWork: ...
+    @property
+    def warehouse(self) -> WarehouseGuard: ...
     @property
     def tables_behind(self) -> TablesBehind: ...
 

@@ -40,7 +40,7 @@ from cm_delta_dagster.protocol.table_features import (
     supports,
 )
 
-_MAX_PARTITIONS_IN_FEED = 1000
+MAX_PARTITIONS_IN_FEED = 1000
 _SYSTEM_DOMAINS = "delta."
 
 
@@ -317,6 +317,6 @@ def changed_partitions(
         if file.partition_values is None:
             return None
         changed.setdefault(tuple(file.partition_values.items()), file.partition_values)
-        if len(changed) > _MAX_PARTITIONS_IN_FEED:
+        if len(changed) > MAX_PARTITIONS_IN_FEED:
             return None
     return tuple(changed.values())

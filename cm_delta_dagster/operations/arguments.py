@@ -64,6 +64,32 @@ def names_version(snapshot: Snapshot) -> Iterator[None]:
         raise
 
 
+def duration_ms(value: timedelta, *, name: str) -> int:
+    """A length of time in whole milliseconds. Raises InvalidArgumentError for a negative one, and for anything else.
+
+    Args:
+        name: the argument that it was given for.
+    """
+    if not isinstance(value, timedelta):
+        raise InvalidArgumentError(
+            f"{name} is {value!r}, of which the unit is unknown. Give a datetime.timedelta, such as timedelta(days=7)."
+        )
+    if value < timedelta(0):
+        raise InvalidArgumentError(f"{name} is negative ({value!r}). Give a datetime.timedelta of at least 0.")
+    return value // timedelta(milliseconds=1)
+
+
+def check_milliseconds(value: int, *, name: str) -> int:
+    """``value``. Raises InvalidArgumentError unless it is a whole number of at least 0.
+
+    Args:
+        name: the argument that it was given for.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidArgumentError(f"{name} is {value!r}; give a whole number of milliseconds, at least 0.")
+    return value
+
+
 def as_predicate(where: Predicate | str | None, schema: StructType) -> Predicate | None:
     """SQL text or a predicate value as a predicate. Raises InvalidArgumentError for text that is no condition."""
     return parse_predicate(where, schema) if isinstance(where, str) else where

@@ -32,15 +32,17 @@ def checkpoint(table: Table) -> CheckpointResult:
         MaintenanceNotPermittedError: the catalog's policy denies CHECKPOINT, which it allows unless told otherwise
             (CM-M5).
         UnsupportedFeatureError: the table needs a writer feature that this client does not have.
+        CatalogBehindStorageError: storage holds commits that the catalog does not know.
+        CorruptLogError: the state contradicts the checksum of its version; nothing was written.
         StorageError: the version could not be published or the checkpoint not be written; the table is as it was.
     """
     require_permission(table, MaintenanceKind.CHECKPOINT)
-    table.refuse_if_behind()
     published = publish(table).published_version
     snapshot = table.snapshot()
     if snapshot.version > published:
         # Somebody committed meanwhile. Their version is theirs to publish.
         snapshot = table.snapshot(version=published)
+    table.refuse_if_known_behind()
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     written = write_checkpoint(table.store, snapshot, now_ms=table.services.now_ms())
     return CheckpointResult(

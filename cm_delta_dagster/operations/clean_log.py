@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.client.log_reader import read_checkpoint_file
+from cm_delta_dagster.client.log_reader import proven_checkpoint
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.operations.maintenance import MaintenanceClaim, maintenance_claim, require_permission
@@ -21,7 +21,6 @@ from cm_delta_dagster.protocol.log_files import (
     V2CheckpointFile,
     parse_log_file,
 )
-from cm_delta_dagster.protocol.reconciliation import state_from_checkpoint
 from cm_delta_dagster.protocol.retention import (
     LogCleanupPlan,
     cut_off_timestamp,
@@ -192,17 +191,13 @@ def _commit_timestamp(table: Table, version: int) -> int:
 
 
 def _is_readable(table: Table, version: int, names: Sequence[str]) -> bool:
-    """Whether the checkpoint holds a whole state, sidecars included: older files are only needed if it does not."""
+    """Whether the checkpoint holds a whole state that its checksum does not contradict: older files are needed if not."""
     directory = log_files.log_directory(table.location)
-    sidecars = log_files.sidecars_directory(table.location)
     try:
-        contents = [read_checkpoint_file(table.store, f"{directory}/{name}") for name in names]
-        contents += [read_checkpoint_file(table.store, f"{sidecars}/{name}") for name in _sidecar_names(contents)]
-        state = state_from_checkpoint(contents, version=version, location=table.location)
-        # Made on demand otherwise: a damaged file action has to show now.
-        return state.files.num_files >= 0
+        proven_checkpoint(table.reader, version=version, locations=[f"{directory}/{name}" for name in names])
     except (CorruptLogError, ObjectNotFoundError):
         return False
+    return True
 
 
 def _sidecar_names(contents: Iterable[CheckpointContent]) -> list[str]:

@@ -44,7 +44,6 @@ def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
         VersionNotFoundError: log cleanup has removed a commit of the range.
     """
     require_permission(table, MaintenanceKind.LOG_COMPACTION)
-    table.refuse_if_behind()
     if not 0 <= start < end:
         raise InvalidArgumentError(
             f"A compaction covers at least two versions, from 0 on; {start} to {end} is no such range."
@@ -57,6 +56,7 @@ def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
             "fewer versions."
         )
     snapshot = table.snapshot()
+    table.refuse_if_known_behind()
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     # Published files only: a compaction must not depend on what the catalog still holds besides.
     sources = commit_sources(table.location, start=start, end=end, ratified=())

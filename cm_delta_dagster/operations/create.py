@@ -41,7 +41,12 @@ from cm_delta_dagster.protocol.table_features import (
     requested_features,
     required_features,
 )
-from cm_delta_dagster.protocol.table_properties import check_user_properties, default_properties, stored_properties
+from cm_delta_dagster.protocol.table_properties import (
+    TableProperties,
+    check_user_properties,
+    default_properties,
+    stored_properties,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +91,7 @@ def create_table(
         UnsupportedFeatureError: schema or properties need a feature that this client does not have.
         CommitStateUnknownError: the catalog did not answer the registration; the table exists whole or not at all.
         CatalogUnavailableError, StorageError: a phase before the registration failed; no table exists.
+        WarehouseMismatchError: the warehouse belongs to another catalog; nothing was written.
     """
     design = TableDesign(
         schema=schema, partition_columns=partition_columns, properties=dict(properties or {}), description=description
@@ -244,7 +250,7 @@ def check_partitioning(table: Table, partition_columns: Sequence[str]) -> None:
 
 
 def _name(identifier: TableIdentifier | str) -> TableIdentifier:
-    return TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+    return TableIdentifier.of(identifier)
 
 
 def _create(
@@ -290,6 +296,15 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         created_time=client.now_ms(),
     )
     protocol = _protocol(design.schema, draft, design.properties, table=str(name))
+    client.warehouse.claim()
+    if TableProperties(draft.configuration).deleted_file_retention_ms == 0:
+        _log.warning(
+            "%s is created with delta.deletedFileRetentionDuration = %r: VACUUM will delete files that running readers and "
+            "time travel still need, and files that running writers have not committed yet. Set it to longer than the "
+            "longest query and write, e.g. 'interval 7 days'.",
+            name,
+            draft.configuration["delta.deletedFileRetentionDuration"],
+        )
     staging = client.catalog.create_staging_table(name)
     return NewTable(
         services=client,

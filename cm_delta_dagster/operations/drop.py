@@ -5,10 +5,13 @@ Physical deletion is later business, of ``operations.purge``, and is not done he
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import TableNotFoundError
+from cm_delta_dagster.operations.table_marker import mark_table
+from cm_delta_dagster.protocol.markers import MarkedState
 
 
 def drop_table(client: DeltaClient, *, identifier: TableIdentifier | str, table_id: str | None = None) -> None:
-    """Remove the name of a table from the catalog; no Delta commit is made and no file is touched (CM-D6).
+    """Remove the name of a table from the catalog; no Delta commit is made, log and data stay as they are (CM-D6).
 
     Args:
         table_id: the table that is meant: another one that has the name by now is left alone (CM-D8), and a repeated
@@ -18,5 +21,11 @@ def drop_table(client: DeltaClient, *, identifier: TableIdentifier | str, table_
         TableNotFoundError: no table has that name, or not that table.
         InvalidArgumentError: ``identifier`` is not ``catalog.schema.table``.
     """
-    name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+    name = TableIdentifier.of(identifier)
+    try:
+        entry = client.catalog.load_table(name)
+    except TableNotFoundError:
+        entry = None
     client.catalog.drop_table(name, table_id=table_id)
+    if entry is not None and table_id in (None, entry.table_id):
+        mark_table(client, entry, state=MarkedState.DROPPED)

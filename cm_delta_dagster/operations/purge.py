@@ -20,12 +20,12 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import (
     CatalogBehindStorageError,
     CmDeltaError,
-    InvalidArgumentError,
     MaintenanceNotPermittedError,
     PurgeRefusedError,
     StorageError,
     TableNotFoundError,
 )
+from cm_delta_dagster.operations.arguments import check_milliseconds
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.log_files import CommitFile
 from cm_delta_dagster.storage.store import ObjectStatus, Store
@@ -104,8 +104,8 @@ def plan_purge(
     Raises:
         InvalidArgumentError: a negative time or a malformed scope.
     """
-    if retention_ms < 0 or abandoned_after_ms < 0:
-        raise InvalidArgumentError("retention_ms and abandoned_after_ms are milliseconds to wait, at least 0.")
+    check_milliseconds(retention_ms, name="retention_ms")
+    check_milliseconds(abandoned_after_ms, name="abandoned_after_ms")
     now_ms = client.now_ms()
     candidates: list[PurgeCandidate] = []
     denied: list[PurgeCandidate] = []
@@ -132,12 +132,15 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
     Raises:
         MaintenanceNotPermittedError: the policy changed its mind about a table; those before it are purged.
         PurgeRefusedError: a location is not inside the warehouse of this client, or shared with another table.
+        WarehouseMismatchError: the warehouse of this client belongs to another catalog; nothing was deleted.
         CatalogBehindStorageError: the log of a table is newer than the catalog knows.
         StorageError: a file could not be deleted; plan and run it again, what is gone is no obstacle.
     """
     purged: list[InactiveTable] = []
     skipped: list[InactiveTable] = []
     num_files = num_bytes = 0
+    if plan.candidates:
+        client.warehouse.check_own()
     for candidate in plan.candidates:
         table = _claimed(client, candidate.table, plan)
         if table is None:

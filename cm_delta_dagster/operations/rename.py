@@ -1,8 +1,10 @@
-"""RENAME TABLE: another name for the same table. Room: operations. No commit is made and no file is touched."""
+"""RENAME TABLE: another name for the same table. Room: operations. No commit is made; of the files only the marker changes."""
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.operations.table_marker import mark_table
+from cm_delta_dagster.protocol.markers import MarkedState
 
 
 def rename_table(
@@ -12,7 +14,8 @@ def rename_table(
 
     Rules of maintenance policy belong to names, so that those of the new name, its schema and its catalog hold from now on.
     What a rule for the old name allowed is not allowed by it any more. What one denied is denied under the new name too:
-    a rename permits nothing. The commit mode of the table moves along; that of a schema does not.
+    a rename permits nothing. The commit mode of the table moves along; that of a schema does not. A rename to the name that
+    the table has changes nothing.
 
     Args:
         table_id: the table that is meant, if the name may belong to another one by now.
@@ -22,7 +25,9 @@ def rename_table(
         TableAlreadyExistsError: another table has the name ``to``.
         InvalidArgumentError: a name is not ``catalog.schema.table``.
     """
-    name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
-    wanted = TableIdentifier.parse(to) if isinstance(to, str) else to
+    name = TableIdentifier.of(identifier)
+    wanted = TableIdentifier.of(to)
     found = table_id or client.catalog.load_table(name).table_id
-    return client.open(client.catalog.rename_table(found, wanted))
+    entry = client.catalog.rename_table(found, wanted)
+    mark_table(client, entry, state=MarkedState.ACTIVE)
+    return client.open(entry)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import TableNotFoundError
+from cm_delta_dagster.protocol.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.protocol.path_encoding import normalise_location
 from cm_delta_dagster.storage.store import ObjectStatus
 
@@ -44,6 +45,8 @@ def unclaimed_files(client: DeltaClient, *, warehouse: str) -> tuple[UnclaimedFi
     known = frozenset(normalise_location(location) for location in claimed)
     below: dict[str, list[ObjectStatus]] = {}
     for status in found:
+        if status.location == f"{root}/{WAREHOUSE_MARKER_NAME}":
+            continue
         parents = _parents(normalise_location(status.location), root)
         if known.isdisjoint(parents):
             below.setdefault(parents[-1], []).append(status)

@@ -6,6 +6,8 @@ from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableI
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.operations.table_marker import mark_table
+from cm_delta_dagster.protocol.markers import MarkedState
 
 
 def undrop_table(client: DeltaClient, *, identifier: TableIdentifier | str, table_id: str | None = None) -> Table:
@@ -21,7 +23,7 @@ def undrop_table(client: DeltaClient, *, identifier: TableIdentifier | str, tabl
         TableAlreadyExistsError: another table has the name by now; rename or drop that one first.
         InvalidArgumentError: several dropped tables had that name and ``table_id`` does not tell which one is meant.
     """
-    name = TableIdentifier.parse(identifier) if isinstance(identifier, str) else identifier
+    name = TableIdentifier.of(identifier)
     dropped = [
         table
         for table in client.catalog.inactive_tables(str(name))
@@ -40,7 +42,9 @@ def undrop_table(client: DeltaClient, *, identifier: TableIdentifier | str, tabl
             f"{len(dropped)} dropped tables had the name {name}. Say which one by its table id: "
             f"{', '.join(map(_shown, dropped))}."
         )
-    return client.open(client.catalog.undrop_table(dropped[0].table_id))
+    entry = client.catalog.undrop_table(dropped[0].table_id)
+    mark_table(client, entry, state=MarkedState.ACTIVE)
+    return client.open(entry)
 
 
 def _shown(table: InactiveTable) -> str:

@@ -4,6 +4,7 @@ Room: operations. What may go is decided in ``protocol.retention``; here the tab
 snapshot taken after the listing, and the files are deleted. The log, staged commits among it, is never touched.
 """
 
+import logging
 import typing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,10 @@ from cm_delta_dagster.client.checkpointer import refuse_contradiction
 from cm_delta_dagster.client.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError, RetentionTooShortError
+from cm_delta_dagster.errors import RetentionTooShortError
+from cm_delta_dagster.operations.arguments import check_milliseconds
 from cm_delta_dagster.operations.maintenance import MaintenanceClaim, maintenance_claim, require_permission
+from cm_delta_dagster.operations.set_aside import files_set_aside
 from cm_delta_dagster.protocol import log_files, retention
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.actions import DeletionVectorDescriptor
@@ -28,6 +31,8 @@ from cm_delta_dagster.protocol.deletion_vectors import dv_location
 from cm_delta_dagster.protocol.path_encoding import file_keys, normalise_location
 from cm_delta_dagster.protocol.table_features import check_writable
 from cm_delta_dagster.storage.store import Store
+
+_log = logging.getLogger(__name__)
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _COMMITS_AT_ONCE = 64
@@ -89,13 +94,20 @@ def plan_vacuum(
 
     Raises:
         RetentionTooShortError: less than the table's own retention, and the check is on.
-        InvalidArgumentError: a negative retention.
+        InvalidArgumentError: a retention that is negative, or not a whole number.
         UnsupportedFeatureError: the table needs a writer feature that this client does not have (VPC-2).
         CorruptLogError: the state of the table contradicts the checksum of its version.
     """
     # Before the listing and again after it: listing takes long, and the protocol may change meanwhile.
     before = _checked_snapshot(table)
     kept_ms = _retention(before, retention_ms, retention_check)
+    if kept_ms == 0:
+        _log.warning(
+            "VACUUM of %s keeps removed files for no time at all: it deletes files that running readers and time travel still "
+            "need, and files that running writers have not committed yet. Run it only while nobody uses the table, or set "
+            "delta.deletedFileRetentionDuration to longer than the longest query and write, e.g. 'interval 7 days'.",
+            table.identifier,
+        )
     now_ms = table.services.now_ms()
     files = _listed(table, older_than_ms=now_ms - kept_ms)
     # Whatever was committed during the listing is seen by this snapshot and protected.
@@ -109,7 +121,9 @@ def plan_vacuum(
         location=table.location,
         adds=snapshot.files,
         removes=removes,
-        deletion_vector_files=vector_files(table.location, snapshot.files) | vector_files(table.location, unexpired),
+        deletion_vector_files=vector_files(table.location, snapshot.files)
+        | vector_files(table.location, unexpired)
+        | files_set_aside(table),
         partition_columns=snapshot.partition_columns,
         now_ms=now_ms,
         retention_ms=kept_ms,
@@ -151,8 +165,7 @@ def _retention(snapshot: Snapshot, wanted_ms: int | None, check: RetentionCheck)
     own = snapshot.properties.deleted_file_retention_ms
     if wanted_ms is None:
         return own
-    if wanted_ms < 0:
-        raise InvalidArgumentError(f"retention_ms is {wanted_ms}; give the milliseconds to keep files, at least 0.")
+    check_milliseconds(wanted_ms, name="retention_ms")
     if wanted_ms < own and check is RetentionCheck.ENFORCED:
         raise RetentionTooShortError(
             f"VACUUM of {snapshot.identifier} with a retention of {wanted_ms / _DAY_MS:g} days was refused: the table "

@@ -18,6 +18,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.spark.java import ensure_java
+from cm_delta_dagster.spark.session import is_gone, running_session
 from cm_delta_dagster.storage.stores import Stores, scheme_of
 
 
@@ -77,6 +78,8 @@ class CatalogResource(dg.ConfigurableResource[Any]):
 class SparkResource(dg.ConfigurableResource[Any]):
     """A Spark session, started on first use: classic (``master``) or Spark Connect (``remote``).
 
+    If the session is gone, because its Java process was killed or ran out of memory, the next use starts another one.
+
     A session that already runs in the process is taken as it is: settings that can change are applied, and a warning
     names those that cannot.
     """
@@ -99,14 +102,14 @@ class SparkResource(dg.ConfigurableResource[Any]):
     def spark_session(self) -> SparkSession:
         """The session. Raises JavaNotFoundError before a classic session is started without Java."""
         with self._lock:
-            if self._session is None:
+            if self._session is None or is_gone(self._session):
                 self._session = self._take_or_start()
             return self._session
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         with self._lock:
             session, self._session = self._session, None
-            if session is not None and self.stop_on_teardown and self._started_here:
+            if session is not None and self.stop_on_teardown and self._started_here and not is_gone(session):
                 session.stop()
 
     def settings(self) -> dict[str, str]:
@@ -130,7 +133,7 @@ class SparkResource(dg.ConfigurableResource[Any]):
 
     def _take_or_start(self) -> SparkSession:
         settings = self.settings()
-        running = SparkSession.getActiveSession()
+        running = running_session()
         if running is not None:
             self._started_here = False
             apply_settings(running, {**settings, **({"spark.master": self.master} if self.master else {})})

@@ -133,9 +133,14 @@ def is_v2(tables: CheckpointTables) -> bool:
     return "checkpointMetadata" in tables.top.column_names
 
 
-def sidecar_action(name: str, *, size_in_bytes: int, modification_time: int) -> SidecarFile:
+SIDECAR_DIGEST_TAG = "cm_delta.sha256"
+"""Tag of a ``sidecar`` action: SHA-256 of the file as 64 lower-case hexadecimal digits. Other readers ignore it."""
+
+
+def sidecar_action(name: str, *, size_in_bytes: int, modification_time: int, sha256: str | None = None) -> SidecarFile:
     """The action that refers to the sidecar file ``name``; ``modification_time`` in epoch milliseconds (V2ACT-1)."""
-    return SidecarFile(path=name, size_in_bytes=size_in_bytes, modification_time=modification_time)
+    tags = None if sha256 is None else {SIDECAR_DIGEST_TAG: sha256}
+    return SidecarFile(path=name, size_in_bytes=size_in_bytes, modification_time=modification_time, tags=tags)
 
 
 def with_sidecars(top: pa.Table, sidecars: Sequence[SidecarFile]) -> pa.Table:

@@ -212,7 +212,11 @@ def _from_json(content: Mapping[str, Any]) -> VersionChecksum:
     actions = action_json.decode_commit(lines.encode(), version=0)
     if actions.protocol is None or actions.metadata is None:
         raise ValueError("no protocol or no metadata")
-    histogram = content.get("fileSizeHistogram") or content.get("histogramOpt")
+    stored = content.get("fileSizeHistogram") or content.get("histogramOpt")
+    histogram = None if stored is None else _histogram_from_json(stored)
+    totals = (_long(content["numFiles"]), _long(content["tableSizeBytes"]))
+    if histogram is not None and (sum(histogram.file_counts), sum(histogram.total_bytes)) != totals:
+        raise ValueError("the histogram contradicts the counts: a number was altered")
     deleted = content.get("deletedRecordCountsHistogramOpt")
     return VersionChecksum(
         table_size_bytes=_long(content["tableSizeBytes"]),
@@ -227,7 +231,7 @@ def _from_json(content: Mapping[str, Any]) -> VersionChecksum:
         domain_metadata=_domains_from_json(content.get("domainMetadata")),
         num_deleted_records=_optional_long(content.get("numDeletedRecordsOpt")),
         num_deletion_vectors=_optional_long(content.get("numDeletionVectorsOpt")),
-        file_size_histogram=None if histogram is None else _histogram_from_json(histogram),
+        file_size_histogram=histogram,
         deleted_record_counts=None if deleted is None else _counts_from_json(deleted),
     )
 

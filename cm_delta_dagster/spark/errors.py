@@ -27,6 +27,7 @@ from cm_delta_dagster.errors import (
     PartitionMismatchError,
     StorageError,
 )
+from cm_delta_dagster.spark.session import NETWORK_ERRORS, stopped_error, wait_for_end
 
 
 class Violation(StrEnum):
@@ -46,6 +47,7 @@ _STORAGE = re.compile(
     r"No space left on device|Disk quota exceeded|Permission denied|AccessDenied|Mkdirs failed|File name too long"
     r"|java\.io\.\w*Exception|java\.nio\.file\.|org\.apache\.hadoop\.|software\.amazon\.|FAILED_READ_FILE"
 )
+_STOPPED = re.compile(r"stopped SparkContext|SparkContext (?:was|has been) (?:shut ?down|stopped)", re.IGNORECASE)
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _MAX_CAUSE = 600
 
@@ -77,17 +79,23 @@ def spark_errors(doing: str) -> Iterator[None]:
         InvalidArgumentError: Spark could not resolve or parse an expression.
         ObjectNotFoundError: a data file is gone; the message names it.
         StorageError: the file system failed, e.g. a full disk.
+        EngineStoppedError: the session is gone.
         EngineError: anything else.
     """
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, *NETWORK_ERRORS) as error:
         raise mapped(error, doing) from error
 
 
 def mapped(error: Exception, doing: str) -> CmDeltaError:
     """The error of this package that stands for Spark's ``error``."""
+    if isinstance(error, NETWORK_ERRORS):
+        wait_for_end()
+        return stopped_error(doing)
     text = _whole_text(error)
+    if _STOPPED.search(text):
+        return stopped_error(doing)
     mark = _MARK.search(text)
     if mark is not None:
         return _violation(mark["kind"], mark["text"])

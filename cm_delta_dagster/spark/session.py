@@ -1,15 +1,18 @@
 """Leaving the user's Spark session as it was found. Room: spark. Works on Spark classic and Spark Connect."""
 
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import EngineStoppedError, InvalidArgumentError
 from cm_delta_dagster.protocol.timestamp_text import zone_of
 
 LISTING_SETTINGS: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1)}
@@ -29,6 +32,67 @@ _lock = threading.Lock()
 _held: dict[tuple[str, str], _Held] = {}
 
 
+NETWORK_ERRORS = (Py4JNetworkError, ConnectionError)
+"""What calls of a classic session raise whose Java process has ended."""
+
+_ENDING_SECONDS = 5.0
+
+
+def is_gone(session: SparkSession) -> bool:
+    """Whether the session was stopped or its Java process has ended, as far as that shows without a request."""
+    if is_connect(session):
+        return bool(session.is_stopped)  # type: ignore[attr-defined]  # Only Connect's sessions have it.
+    context = session._sc
+    if context._jsc is None:
+        return True
+    process = getattr(context._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def stopped_error(doing: str) -> EngineStoppedError:
+    """The error about a session that is gone; it makes way for a new one."""
+    forget_gone_session()
+    return EngineStoppedError(
+        f"The Spark session is gone while {doing}: it was stopped, or its Java process was killed, ran out of memory or "
+        "crashed. Nothing was committed. DataFrames of that session are gone too. Go on with a new session: lake.spark "
+        "starts one where the connection started the old one; otherwise make one with SparkSession.builder.getOrCreate() "
+        "and connect with spark=..."
+    )
+
+
+def wait_for_end() -> None:
+    """Wait until the Java process whose connections were just lost has ended, if it was started here."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):  # Connections end a moment before their process.
+            process.wait(_ENDING_SECONDS)
+
+
+def running_session() -> SparkSession | None:
+    """The active session of this process; None if there is none, or it is gone."""
+    forget_gone_session()
+    return SparkSession.getActiveSession()
+
+
+def forget_gone_session() -> None:
+    """Have pyspark forget the session whose Java process has ended: until then it cannot start another one."""
+    context = SparkContext._active_spark_context
+    process = getattr(SparkContext._gateway, "proc", None)
+    if context is None or process is None or process.poll() is None:
+        return
+    for _ in range(2):
+        with suppress(
+            Exception
+        ):  # The first call fails to reach Java, the second one stops the threads of this process.
+            context.stop()
+    with SparkContext._lock:
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
+        SparkSession._activeSession = None
+
+
 def file_relation(frame: DataFrame) -> Any:
     """The JVM's relation of a frame just loaded from files.
 
@@ -39,8 +103,15 @@ def file_relation(frame: DataFrame) -> Any:
 
 
 def check_frame(frame: Any) -> DataFrame:
-    """``frame`` if it is a Spark DataFrame, classic or Connect. Raises InvalidArgumentError saying what was given."""
+    """``frame`` if it is a Spark DataFrame, classic or Connect.
+
+    Raises:
+        InvalidArgumentError: it is something else; the message says what.
+        EngineStoppedError: its session is gone.
+    """
     if isinstance(frame, DataFrame):
+        if is_gone(frame.sparkSession):
+            raise stopped_error("looking at the rows")
         return frame
     given = f"{type(frame).__module__}.{type(frame).__qualname__}"
     raise InvalidArgumentError(
@@ -73,14 +144,16 @@ def temporary_settings(session: SparkSession, settings: Mapping[str, str]) -> It
     A setting that already has its value is not touched. Concurrent blocks on one session share what they set.
     """
     taken: list[str] = []
+    identity = _identity(session) if settings else ""
     try:
         for key, value in settings.items():
-            _take(session, key, value)
+            _take(session, identity, key, value)
             taken.append(key)
         yield
     finally:
         for key in reversed(taken):
-            _give_back(session, key)
+            with suppress(*NETWORK_ERRORS):  # The settings of a session that is gone are gone too.
+                _give_back(session, identity, key)
 
 
 def _identity(session: SparkSession) -> str:
@@ -90,8 +163,7 @@ def _identity(session: SparkSession) -> str:
     return str(session._jsparkSession.hashCode())
 
 
-def _take(session: SparkSession, key: str, value: str) -> None:
-    identity = _identity(session)
+def _take(session: SparkSession, identity: str, key: str, value: str) -> None:
     with _lock:
         held = _held.get((identity, key))
         if held is not None:
@@ -103,8 +175,7 @@ def _take(session: SparkSession, key: str, value: str) -> None:
         _held[identity, key] = _Held(holders=1, original=original)
 
 
-def _give_back(session: SparkSession, key: str) -> None:
-    identity = _identity(session)
+def _give_back(session: SparkSession, identity: str, key: str) -> None:
     with _lock:
         held = _held[identity, key]
         held.holders -= 1

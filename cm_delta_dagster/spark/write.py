@@ -34,7 +34,12 @@ from cm_delta_dagster.spark.align import aligned_columns
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.footers import read_footers
 from cm_delta_dagster.spark.guards import guarded
-from cm_delta_dagster.spark.partition_text import text_column
+from cm_delta_dagster.spark.partition_directories import (
+    check_column_name,
+    directory_column,
+    is_digest,
+    values_of_digests,
+)
 from cm_delta_dagster.spark.schema import quoted
 from cm_delta_dagster.spark.session import check_frame, temporary_settings
 from cm_delta_dagster.storage.discard import discard_below
@@ -101,8 +106,8 @@ def write_files(
     directory = f"{location.rstrip('/')}/{name}"
     try:
         with spark_errors(f"writing data files into {directory}"):
-            prepared = _prepared(frame, schema, partition_columns, guard)
-            writer = prepared.write.options(**_COMMITTER_OPTIONS)
+            checked = _checked(frame, schema, guard)
+            writer = _prepared(checked, schema, partition_columns).write.options(**_COMMITTER_OPTIONS)
             if compression is not None:
                 writer = writer.option("compression", compression)
             if partition_columns:
@@ -116,6 +121,7 @@ def write_files(
             schema=schema,
             partition_columns=partition_columns,
             statistics_columns=statistics_columns,
+            written=checked,
             now_ms=now_ms,
         )
     except BaseException:
@@ -125,6 +131,7 @@ def write_files(
 
 def _check_storable(schema: StructType, partition_columns: Sequence[str]) -> None:
     for name in partition_columns:
+        check_column_name(name)
         if name.startswith("."):
             raise InvalidArgumentError(
                 f"The partition column {name!r} would give directories that readers take for hidden. Rename the column."
@@ -148,24 +155,25 @@ def _settings(schema: StructType) -> Mapping[str, str]:
     return settings
 
 
-def _prepared(
-    frame: DataFrame, schema: StructType, partition_columns: Sequence[str], guard: Predicate | None
-) -> DataFrame:
-    """Aligned, guarded, partition columns as text; ``frame`` itself where nothing of that is needed."""
+def _checked(frame: DataFrame, schema: StructType, guard: Predicate | None) -> DataFrame:
+    """Aligned and guarded; ``frame`` itself where nothing of that is needed."""
     columns = aligned_columns(frame, schema)
     aligned = frame if columns is None else frame.select(*columns)
     checked = guarded(aligned, schema, guard=guard)
-    if checked:
-        # A select of its own: the conditions must see the original values of every column.
-        aligned = aligned.withColumns(checked)
+    # A select of its own: the conditions must see the original values of every column.
+    return aligned.withColumns(checked) if checked else aligned
+
+
+def _prepared(checked: DataFrame, schema: StructType, partition_columns: Sequence[str]) -> DataFrame:
+    """Partition columns as text, without void columns; ``checked`` itself where nothing of that is needed."""
     partitions = {name.lower() for name in partition_columns}
     if not partitions and not any(item.type == VOID for item in schema.fields):
-        return aligned
-    return aligned.select(*[_stored(item, partitions) for item in schema.fields if item.type != VOID])
+        return checked
+    return checked.select(*[_stored(item, partitions) for item in schema.fields if item.type != VOID])
 
 
 def _stored(item: StructField, partitions: set[str]) -> Column:
-    return text_column(item) if item.name.lower() in partitions else F.col(quoted(item.name))
+    return directory_column(item) if item.name.lower() in partitions else F.col(quoted(item.name))
 
 
 def _collect(
@@ -176,21 +184,30 @@ def _collect(
     schema: StructType,
     partition_columns: Sequence[str],
     statistics_columns: Sequence[StatisticsColumn],
+    written: DataFrame,
     now_ms: int,
 ) -> WrittenFiles:
+    """What was written, by its directories and footers.
+
+    Args:
+        written: the rows, for partition values that their directories do not tell.
+    """
     marker = f"/{name}/"
     listed = [(status, status.location.partition(marker)[2]) for status in store.list_recursive(directory)]
     found = [(status, relative) for status, relative in listed if _is_data_file(relative)]
     _check_nothing_is_hidden(relative for _, relative in listed)
     footers = read_footers(store, [status for status, _ in found])
     readable: set[tuple[str, str]] = set()
+    texts = [_partition_texts(relative, partition_columns) for _, relative in found]
+    long_values = _long_values(written, texts, schema, partition_columns)
     adds: list[AddFile] = []
     rows: Counter[tuple[str | None, ...]] = Counter()
-    for (status, relative), footer in zip(found, footers, strict=True):
+    for (status, relative), by_name, footer in zip(found, texts, footers, strict=True):
         if not footer.num_rows:
             _drop_empty(store, status)
             continue
-        values = _partition_values(relative, schema, partition_columns, readable)
+        values = {name: text if text is None else long_values.get((name, text), text) for name, text in by_name.items()}
+        _check_readable(values, schema, readable)
         adds.append(
             AddFile(
                 path=encode_path(f"{name}/{relative}"),
@@ -237,28 +254,47 @@ def _drop_empty(store: Store, status: ObjectStatus) -> None:
             _log.warning("The empty file %s could not be deleted: %s", location, error)
 
 
-def _partition_values(
-    relative: str, schema: StructType, partition_columns: Sequence[str], readable: set[tuple[str, str]]
-) -> dict[str, str | None]:
-    """Values of one file by the names of its directories; each text is proven to be readable again before it is
-    committed."""
+def _partition_texts(relative: str, partition_columns: Sequence[str]) -> dict[str, str | None]:
+    """Values of one file as the names of its directories state them."""
     segments = relative.split("/")[:-1]
     if len(segments) != len(partition_columns):
         raise EngineError(f"Spark wrote {relative!r}, which does not lie in one directory for each partition column.")
-    values: dict[str, str | None] = {}
+    texts: dict[str, str | None] = {}
     for segment, name in zip(segments, partition_columns, strict=True):
         key, _, escaped = segment.partition("=")
         if hive_unescape(key) != name:
             raise EngineError(f"Spark wrote {relative!r}, whose directories do not name the partition column {name!r}.")
-        text = None if escaped == HIVE_DEFAULT_PARTITION else hive_unescape(escaped)
-        if text is not None and (name, text) not in readable:
-            _check_readable(name, text, schema)
-            readable.add((name, text))
-        values[name] = text
+        texts[name] = None if escaped == HIVE_DEFAULT_PARTITION else hive_unescape(escaped)
+    return texts
+
+
+def _long_values(
+    written: DataFrame,
+    texts: Sequence[Mapping[str, str | None]],
+    schema: StructType,
+    partition_columns: Sequence[str],
+) -> dict[tuple[str, str], str]:
+    """Values by column and digest, where directories are named by digests."""
+    values: dict[tuple[str, str], str] = {}
+    for name in partition_columns:
+        digests = {text for each in texts if (text := each[name]) is not None and is_digest(text)}
+        column = schema.field(name)
+        if digests and column is not None:
+            with spark_errors(f"looking up long values of the partition column {name!r}"):
+                found = values_of_digests(written, column, digests)
+            values |= {(name, digest): value for digest, value in found.items()}
     return values
 
 
-def _check_readable(name: str, text: str, schema: StructType) -> None:
+def _check_readable(values: Mapping[str, str | None], schema: StructType, readable: set[tuple[str, str]]) -> None:
+    """Each text is proven to be readable again before it is committed; those of ``readable`` are already."""
+    for name, text in values.items():
+        if text is not None and (name, text) not in readable:
+            _check_text(name, text, schema)
+            readable.add((name, text))
+
+
+def _check_text(name: str, text: str, schema: StructType) -> None:
     column = schema.field(name)
     if column is None:
         raise InvalidArgumentError(f"The partition column {name!r} is no column of the table.")

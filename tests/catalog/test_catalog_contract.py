@@ -14,6 +14,7 @@ from tests.contracts.maintenance_contract import MAINTENANCE_CONTRACT
 from tests.contracts.name_contract import NAME_CONTRACT
 from tests.contracts.ratification_contract import RATIFICATION_CONTRACT
 from tests.contracts.reader_contract import READER_CONTRACT
+from tests.contracts.recovery_contract import RECOVERY_CONTRACT
 from tests.contracts.state_contract import STATE_CONTRACT
 from tests.contracts.turn_contract import TURN_CONTRACT
 
@@ -26,6 +27,7 @@ CONTRACT = (
     *READER_CONTRACT,
     *STATE_CONTRACT,
     *TURN_CONTRACT,
+    *RECOVERY_CONTRACT,
 )
 
 

@@ -44,8 +44,9 @@ def test_size_and_time_of_accepted_commits_are_those_of_their_files(
 ) -> None:
     """CM-C9: clients read a file by the size that they are told; the clock of the store is another one."""
     store, root = store_and_root
-    catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=root)
-    client = DeltaClient(catalog, stores=Stores({scheme_of(root): store}), now_ms=lambda: 4_000_000_000_000)
+    clock = lambda: 4_000_000_000_000  # noqa: E731
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=root, now_ms=clock)
+    client = DeltaClient(catalog, stores=Stores({scheme_of(root): store}), now_ms=clock)
     table = create_table(client, identifier=NAME, schema=SCHEMA)
     log, table_id = f"{table.location}/_delta_log", table.table_id
     set_commit_policy(table, CommitPolicy.parse(policy))

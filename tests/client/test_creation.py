@@ -28,6 +28,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.create import TableDesign, create_table_as, write_or_create
 from cm_delta_dagster.protocol.actions import AddFile, SetTransaction
+from cm_delta_dagster.protocol.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.storage.stores import Stores
 from tests.operations.lake import SCHEMA, Lake, broken_storage
 
@@ -124,6 +125,12 @@ def test_a_table_created_with_files_is_published_summed_up_and_checkpointed_as_a
     assert (snapshot.version, snapshot.num_files, snapshot.published_version) == (1, 2, 1)
 
 
+def objects(lake: Lake) -> set[str]:
+    """Everything below the warehouse but for its marker."""
+    found = {status.location for status in lake.memory.list_recursive(ROOT)}
+    return found - {f"{ROOT}/{WAREHOUSE_MARKER_NAME}"}
+
+
 def test_nothing_is_visible_before_the_name_is_registered(lake: Lake) -> None:
     """CM-D1, CM-D4"""
     seen: list[Any] = []
@@ -131,7 +138,7 @@ def test_nothing_is_visible_before_the_name_is_registered(lake: Lake) -> None:
     def look(method: str, _: Any) -> None:
         if method == "register_table":
             seen.append(lake.sql_catalog.list_tables())
-            seen.append(len(list(lake.memory.list_recursive(ROOT))))
+            seen.append(len(objects(lake)))
 
     lake.catalog.fails = look
     created(lake, "2026-01-01")
@@ -163,8 +170,8 @@ def overtaken(lake: Lake) -> None:
     """Another writer takes the name once version 0 of the first one is being written."""
     winners: list[Table] = []
 
-    def overtake(method: str, _: Any) -> None:
-        if method == "write_if_absent" and not winners:
+    def overtake(method: str, location: Any) -> None:
+        if method == "write_if_absent" and "_delta_log" in location and not winners:
             winners.append(None)
             winners.append(lake.new_table(description="winner"))
 
@@ -180,9 +187,7 @@ def test_the_loser_of_a_race_for_the_name_writes_to_the_winners_table_and_leaves
     assert committed.version == 1
     assert table.snapshot().metadata.description == "winner"
     lake.client.wait_for_background()
-    assert {status.location for status in lake.memory.list_recursive(ROOT)} == {
-        f"{table.location}/{path}" for path in lake.files(table)
-    }
+    assert objects(lake) == {f"{table.location}/{path}" for path in lake.files(table)}
 
 
 def test_the_loser_of_a_race_that_insists_on_creating_is_refused(lake: Lake) -> None:
@@ -219,7 +224,7 @@ def test_files_stay_when_the_name_is_refused_after_an_unanswered_request(lake: L
     lake.catalog.fails = lambda method, _: next(answers, None) if method == "register_table" else None
     with pytest.raises(TableAlreadyExistsError):
         created(lake, "2026-01-01")
-    assert len(list(lake.memory.list_recursive(ROOT))) == 2
+    assert len(objects(lake)) == 2
 
 
 def test_a_table_that_was_renamed_after_the_answer_of_its_registration_was_lost_was_created(lake: Lake) -> None:

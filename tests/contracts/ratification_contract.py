@@ -13,6 +13,7 @@ import pytest
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.ratification import (
+    MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
     CommitProposal,
     Ratified,
@@ -23,7 +24,7 @@ from cm_delta_dagster.errors import (
     CommitRejectedError,
     InvalidArgumentError,
 )
-from tests.contracts.catalog_bench import NAME, SPAWN, Bench, Rule, create, proposal
+from tests.contracts.catalog_bench import NAME, OTHER, SPAWN, Bench, Rule, create, proposal, summary
 
 
 def commits_are_ratified_in_order_and_served_until_published(bench: Bench) -> None:
@@ -75,6 +76,35 @@ def a_gap_is_rejected_and_changes_nothing(bench: Bench) -> None:
             catalog.commit(table, proposal(2))
         assert catalog.get_ratified_commits(table).latest_version == 0
         assert catalog.latest_feed_position() == 1
+
+
+def a_timestamp_far_ahead_of_the_catalogs_clock_is_refused(bench: Bench) -> None:
+    """CM-C14, ICT-4: every later commit would have to be later still."""
+    with bench.client() as catalog:
+        assert catalog.now_ms() == bench.clock.now
+        table = create(catalog).table_id
+        newest = bench.clock.now + MAX_CLOCK_DIFFERENCE_MS
+        with pytest.raises(CommitRejectedError, match="ahead of the catalog's clock"):
+            catalog.commit(table, proposal(1, timestamp=newest + 1))
+        assert catalog.get_ratified_commits(table).latest_version == 0
+        assert isinstance(catalog.commit(table, proposal(1, timestamp=newest)), Ratified)
+        staging = catalog.create_staging_table(OTHER)
+        with pytest.raises(CommitRejectedError, match="ahead of the catalog's clock"):
+            catalog.register_table(staging.table_id, OTHER, summary=summary(newest + 1))
+        assert catalog.list_tables() == (NAME,)
+
+
+def a_table_whose_history_lies_in_the_future_goes_on(bench: Bench) -> None:
+    """ICT-4: the timestamp right after the previous one is the only one that is possible."""
+    with bench.client() as catalog:
+        table, ahead = create(catalog).table_id, bench.clock.now + 1000 * MAX_CLOCK_DIFFERENCE_MS
+        bench.clock.now = ahead
+        catalog.commit(table, proposal(1, timestamp=ahead))
+        bench.clock.now = ahead - 999 * MAX_CLOCK_DIFFERENCE_MS
+        with pytest.raises(CommitRejectedError, match="ahead of the catalog's clock"):
+            catalog.commit(table, proposal(2, timestamp=ahead + 2))
+        for version in (2, 3):
+            assert isinstance(catalog.commit(table, proposal(version, timestamp=ahead + version - 1)), Ratified)
 
 
 def a_taken_version_is_answered_with_its_winners_published_or_not(bench: Bench) -> None:
@@ -279,6 +309,8 @@ RATIFICATION_CONTRACT: tuple[Rule, ...] = (
     commits_are_ratified_in_order_and_served_until_published,
     the_published_version_moves_forward_only_and_never_above_the_latest,
     a_gap_is_rejected_and_changes_nothing,
+    a_timestamp_far_ahead_of_the_catalogs_clock_is_refused,
+    a_table_whose_history_lies_in_the_future_goes_on,
     a_taken_version_is_answered_with_its_winners_published_or_not,
     the_same_file_name_again_is_the_same_commit,
     a_proposal_that_cannot_be_right_is_rejected,

@@ -1,5 +1,6 @@
 """The surroundings of a Spark write fail: no Java, a full disk, a killed writer. The table stays as it was."""
 
+import json
 import os
 import shutil
 import signal
@@ -221,6 +222,39 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_files_that_vacuum_finds(
     for name in orphans:
         os.utime(folder(table.table) / name, (eight_days_ago, eight_days_ago))
     assert set(table.plan_vacuum().paths) == orphans
+
+
+@pytest.mark.parametrize(
+    ("starter", "verb", "reads"),
+    [
+        ("connection", "append", "answer 3"),
+        ("caller", "overwrite", "EngineStoppedError "),
+        ("resource", "merge", "EngineStoppedError "),
+    ],
+)
+def test_java_killed_in_mid_write_is_one_clear_error_and_a_new_session_goes_on(
+    tmp_path: Path, starter: str, verb: str, reads: str
+) -> None:
+    """CM-W5: nothing is committed and nothing stays; only a session that was started by us is replaced without a word."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/faults/jvm_killer.py"), str(tmp_path), starter, verb],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": "--driver-memory 512m pyspark-shell"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    for act in ("write", "old frame"):
+        assert told[act].startswith("EngineStoppedError ") and "The Spark session is gone while" in told[act], told
+        assert NAME in told[act]
+        assert "Nothing was committed" in told[act] and "lake.spark" in told[act] and "connect with spark=" in told[act]
+    assert (told["left"], told["version"], told["arrow"]) == ([], 0, 3)
+    assert told["read"].startswith(reads)
+    assert told["is new"] and told.get("same resource", True)
+    assert told["ids"] == ([0, 0, 1, 1, 2, 2, 3, 4] if verb == "append" else [0, 1, 2, 3, 4])
+    assert told["version after"] == 1
 
 
 def leftovers(table: DeltaTable) -> set[str]:

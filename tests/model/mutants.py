@@ -505,7 +505,7 @@ MUTANTS: Mapping[str, Mutant] = {
         lambda mode: creation(
             "mutant", replace(creator_with_rows("a"), broken_catalog=RegistrationThatGivesUp), losses=1
         ),
-        "reported as not committed|which the latest version reads|cannot be built",
+        "reported as not committed|which the latest version reads|cannot be built|there is no log at that location",
     ),
     "a creator that registers before version 0 is written": Mutant(
         lambda mode: creation("mutant", creator_that_registers_first("a")), "before version 0"

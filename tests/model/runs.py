@@ -35,9 +35,10 @@ SETTINGS = ClientSettings(
     read_threads=1,
     copied_content_bytes=0,
     publish_delay_seconds=0,
+    max_clock_difference_ms=2 * 365 * 24 * 60 * 60 * 1000,
 )
 """No pauses and no turns: every interleaving can happen. Fewer questions about a lost answer, and calls one after the other;
-files are all that readers have.
+files are all that readers have. Every member goes by its own clock.
 """
 
 SHIPPED = replace(SETTINGS, copied_content_bytes=KEPT_CONTENT_BYTES, publish_delay_seconds=1)
@@ -101,6 +102,8 @@ class Gate:
     def __getattr__(self, method: str) -> Callable[..., Any]:
         if method.startswith("_"):
             raise AttributeError(method)
+        if method == "now_ms":
+            return lambda: START_MS  # No request, and the same for everybody at any moment.
 
         def call(*arguments: Any, **named: Any) -> Any:
             return self._ask(Call.of(self._service, method, arguments, named))

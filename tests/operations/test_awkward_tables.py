@@ -6,13 +6,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.operations.delete import delete
 from cm_delta_dagster.operations.merge import merge
+from cm_delta_dagster.operations.optimize import optimize
 from cm_delta_dagster.operations.read import read
-from cm_delta_dagster.operations.write import append
+from cm_delta_dagster.operations.read_arrow import read_arrow
+from cm_delta_dagster.operations.write import append, overwrite
 from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
 
 STRING, LONG = PrimitiveType("string"), PrimitiveType("long")
@@ -46,6 +49,35 @@ def test_not_like_deletes_what_it_says(client: DeltaClient, spark: SparkSession)
     assert [row.i for row in read(table, spark=spark, where="s NOT LIKE 'a%'").collect()] == [2]
     delete(table, spark=spark, where="s NOT LIKE 'a%'")
     assert sorted(row.i for row in read(table, spark=spark).collect()) == [1, 3]
+
+
+def test_rows_of_partitions_with_long_names_are_changed_and_read_as_any_others(
+    client: DeltaClient, spark: SparkSession
+) -> None:
+    """PART-1, PART-8: their directories have other names; through Spark and through Arrow the values are the log's."""
+    long, other = "a long name/of 100% é" * 40, "x" * 256
+    table = create_table(client, identifier="main.t.long", schema=schema(id=LONG, p=STRING), partition_columns=["p"])
+    rows = [(1, long), (2, other), (3, "short"), (4, None), (5, long)]
+    for part in (rows[:2], rows[2:]):
+        append(table, frame=spark.createDataFrame(part, "id long, p string"))
+
+    def stored() -> list[tuple[int, str | None]]:
+        by_spark = sorted((row.id, row.p) for row in read(table, spark=spark).collect())
+        by_arrow = sorted((row["id"], row["p"]) for row in read_arrow(table).to_pylist())
+        assert by_spark == by_arrow
+        return by_spark
+
+    assert stored() == rows
+    assert sorted(row.id for row in read(table, spark=spark, where=f"p = '{long}'").collect()) == [1, 5]
+    merge(table, frame=spark.createDataFrame([(6, long), (2, other)], "id long, p string"), keys=["id"])
+    overwrite(table, frame=spark.createDataFrame([(7, other)], "id long, p string"), where=f"p = '{other}'")
+    delete(table, spark=spark, where="id = 5")
+    assert stored() == [(1, long), (3, "short"), (4, None), (6, long), (7, other)]
+    rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
+    client.catalog.set_maintenance_rule(rule)
+    assert optimize(table, spark=spark).version is not None
+    assert stored() == [(1, long), (3, "short"), (4, None), (6, long), (7, other)]
+    assert table.snapshot().num_files == 4
 
 
 def test_timestamps_as_partitions_do_not_depend_on_what_the_session_calls_a_timestamp(

@@ -1,6 +1,7 @@
 """Undrop, rename and purge: what comes back is whole, what goes is gone, and nothing else is touched."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from cm_delta_dagster.operations.publish import publish
 from cm_delta_dagster.operations.purge import plan_purge, purge, purge_abandoned
 from cm_delta_dagster.operations.rename import rename_table
 from cm_delta_dagster.operations.undrop import undrop_table
+from cm_delta_dagster.protocol.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.storage.stores import Stores
 from tests.operations.lake import SCHEMA, Lake, broken_storage
 
@@ -33,7 +35,9 @@ NAME = "main.test.t"
 
 
 def all_objects(lake: Lake) -> set[str]:
-    return {status.location for status in lake.memory.list_recursive("memory://lake/warehouse")}
+    """But for the marker of the warehouse, which the first creation leaves."""
+    found = {status.location for status in lake.memory.list_recursive("memory://lake/warehouse")}
+    return found - {f"memory://lake/warehouse/{WAREHOUSE_MARKER_NAME}"}
 
 
 def test_an_undropped_table_has_every_version_and_is_written_on(lake: Lake) -> None:
@@ -82,6 +86,34 @@ def test_a_handle_from_before_a_rename_goes_on_and_never_meets_the_new_owner_of_
     assert lake.client.table(NAME).table_id == new.table_id
     with pytest.raises(TableAlreadyExistsError):
         rename_table(lake.client, identifier=NAME, to="main.test.renamed")
+
+
+def test_a_rename_to_the_same_name_changes_nothing(lake: Lake) -> None:
+    lake.new_table()
+    lake.allow(MaintenanceKind.DATA_CLEANUP, NAME)
+    lake.deny(MaintenanceKind.CHECKPOINT, NAME, reason="busy")
+    rules, before = lake.catalog.maintenance_rules(), lake.catalog.load_table(TableIdentifier.parse(NAME))
+    assert rename_table(lake.client, identifier=NAME, to=NAME).table_id == before.table_id
+    assert lake.catalog.maintenance_rules() == rules
+    assert lake.catalog.load_table(TableIdentifier.parse(NAME)) == before
+    assert lake.catalog.list_tables() == (TableIdentifier.parse(NAME),)
+
+
+@pytest.mark.parametrize("name", [None, 1, ("main", "test", "t")])
+def test_what_is_not_a_name_is_refused_wherever_a_name_is_asked_for(lake: Lake, name: Any) -> None:
+    table = lake.new_table()
+    strange = table if name is None else name
+    for call in (
+        lambda: rename_table(lake.client, identifier=NAME, to=strange),
+        lambda: rename_table(lake.client, identifier=strange, to=NAME),
+        lambda: rename_table(lake.client, identifier=strange, to=strange),
+        lambda: drop_table(lake.client, identifier=strange),
+        lambda: undrop_table(lake.client, identifier=strange),
+        lambda: lake.client.table(strange),
+        lambda: create_table(lake.client, identifier=strange, schema=SCHEMA),
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"catalog\.schema\.table"):
+            call()
 
 
 def test_a_handle_from_before_a_rename_is_under_the_policy_of_the_name_now(lake: Lake) -> None:

@@ -1,11 +1,15 @@
 """VACUUM deletes what no version within the retention needs, and nothing else."""
 
+import datetime
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.connection import Connection
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
     RetentionTooShortError,
@@ -198,6 +202,47 @@ def test_a_retention_below_that_of_the_table_is_refused_unless_the_check_is_off(
         vacuum(table, retention_ms=DAY_MS // 2)
     assert lake.data_files(table) == {"orphan.parquet"}
     assert vacuum(table, retention_ms=DAY_MS // 2, retention_check=RetentionCheck.OFF).num_files == 1
+
+
+@pytest.mark.parametrize("retention", [0, 7, 1.5, "7 days", True, datetime.timedelta(microseconds=-1)])
+def test_a_retention_that_is_no_length_of_time_is_refused(lake: Lake, table: Table, retention: Any) -> None:
+    """The unit of a number would be a guess, and a wrong guess deletes files."""
+    lake.put(table, "orphan.parquet")
+    lake.clock.pass_days(8)
+    handle = Connection(lake.client).table(str(table.identifier))
+    for verb in (handle.plan_vacuum, handle.vacuum):
+        with pytest.raises(InvalidArgumentError, match=r"retention is .*timedelta"):
+            verb(retention, retention_check=RetentionCheck.OFF)
+    for argument in ("retention", "abandoned_after"):
+        with pytest.raises(InvalidArgumentError, match=rf"{argument} is .*timedelta"):
+            Connection(lake.client).plan_purge(**{argument: retention})
+    assert handle.plan_vacuum(datetime.timedelta(0), retention_check=RetentionCheck.OFF).paths == ("orphan.parquet",)
+
+
+@pytest.mark.parametrize("retention", [0.5, "0", True])
+def test_a_retention_that_is_no_number_of_milliseconds_is_refused(table: Table, retention: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="retention_ms"):
+        vacuum(table, retention_ms=retention, retention_check=RetentionCheck.OFF)
+
+
+def test_a_table_that_keeps_removed_files_for_no_time_warns(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    """At its creation, and each time that VACUUM goes by it."""
+    lake.allow(MaintenanceKind.DATA_CLEANUP)
+    properties = {"delta.deletedFileRetentionDuration": "interval 0 days"}
+    table = lake.new_table("careless", properties=properties)
+    (creation,) = caplog.records
+    assert "main.test.careless" in creation.getMessage() and "interval 7 days" in creation.getMessage()
+    caplog.clear()
+    lake.append(table, "a.parquet")
+    lake.remove(table, "a.parquet")
+    lake.clock.now += 1
+    assert vacuum(table).num_files == 1
+    (warning,) = caplog.records
+    assert warning.levelno == logging.WARNING and "running readers" in warning.getMessage()
+    caplog.clear()
+    vacuum(table, retention_ms=DAY_MS)
+    vacuum(lake.new_table("careful"))
+    assert not caplog.records
 
 
 def test_a_negative_retention_is_refused_whatever_the_check(lake: Lake, table: Table) -> None:

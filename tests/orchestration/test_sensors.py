@@ -419,9 +419,10 @@ def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(ca
 
 def test_ten_thousand_new_commits_are_reported_in_batches_each_once(catalog, instance):
     table = make_table(catalog.client, NAME)
+    first = table.snapshot().timestamp_ms
     for version in range(1, 10_001):
         summary = CommitSummary(
-            txn_id=str(version), in_commit_timestamp=10**15 + version, operation="WRITE", data_change=version % 100 > 0
+            txn_id=str(version), in_commit_timestamp=first + version, operation="WRITE", data_change=version % 100 > 0
         )
         file_name = f"{version:020d}.{uuid.UUID(int=version)}.json"
         proposal = CommitProposal(

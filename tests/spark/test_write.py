@@ -212,6 +212,53 @@ def test_the_text_that_stands_for_null_cannot_be_a_partition_value(spark: SparkS
     assert files_below(tmp_path) == []
 
 
+LONG_TEXTS = {
+    "just short enough": "a" * 253,
+    "one byte too long": "a" * 254,
+    "of two-byte characters": "é" * 127,
+    "escaped, just short enough": "%" * 84,
+    "escaped, too long": "%" * 85,
+    "of every escaped character": "".join(map(chr, range(1, 33))) * 3 + "\x7f\"#%'*/:=?\\{[]^" * 8,
+    "very long": "x y" * 10_000,
+    "like a digest": "cm-delta-sha256-" + "0" * 64,
+}
+
+
+@pytest.mark.parametrize("text", LONG_TEXTS.values(), ids=LONG_TEXTS.keys())
+def test_a_partition_value_longer_than_a_directory_name_is_stored(
+    spark: SparkSession, tmp_path: Path, text: str
+) -> None:
+    """PART-1: the log has the value, whatever the directory is called."""
+    rows = [(1, text, "s"), (2, "short", text), (3, None, text + "!"), (4, "", "s")]
+    written = write(spark.createDataFrame(rows, "id long, p string, q string"), tmp_path, partition_columns=("p", "q"))
+    found = {}
+    for add in written.adds:
+        path = tmp_path / decode_path(add.path)
+        assert all(len(part.encode()) <= 255 for part in path.parts)
+        (number,) = pq.ParquetFile(path).read(["id"])["id"].to_pylist()
+        found[number] = (add.partition_values["p"], add.partition_values["q"])
+    assert found == {1: (text, "s"), 2: ("short", text), 3: (None, text + "!"), 4: (None, "s")}
+    assert written.rows_by_partition == dict.fromkeys(found.values(), 1)
+
+
+def test_long_partition_values_that_change_between_two_looks_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    drawn = F.expr("java_method('java.util.UUID', 'randomUUID')")  # Each time others, where uuid() repeats itself.
+    frame = spark.range(3).select("id", F.concat(drawn, F.lit("x" * 300)).alias("p"))
+    with pytest.raises(EngineError, match=r"'p'.*255 bytes.*Nothing was committed.*localCheckpoint"):
+        write(frame, tmp_path, partition_columns=("p",))
+    assert files_below(tmp_path) == []
+    assert len(write(frame.localCheckpoint(), tmp_path, partition_columns=("p",)).adds) == 3
+
+
+def test_a_partition_column_whose_name_fills_a_directory_name_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("n" * 175, "é" * 88):
+        with pytest.raises(InvalidArgumentError, match="255 bytes"):
+            write(spark.createDataFrame([(1, "a")], f"id long, `{name}` string"), tmp_path, partition_columns=(name,))
+    assert files_below(tmp_path) == []
+    frame = spark.createDataFrame([(1, "v" * 100)], f"id long, {'n' * 174} string")
+    assert len(write(frame, tmp_path, partition_columns=("n" * 174,)).adds) == 1
+
+
 def test_binary_partition_columns_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     """PART-7: reading is supported, writing is not."""
     frame = spark.createDataFrame([(1, bytearray(b"x"))], "id long, p binary")

@@ -8,7 +8,7 @@ first answer was lost, the statement finds its version taken and has no effect.
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
-from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified
+from cm_delta_dagster.catalog.ratification import MAX_CLOCK_DIFFERENCE_MS, CommitProposal, Ratified
 from cm_delta_dagster.catalog.sql import commits
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IS_ACTIVE, TABLES
@@ -32,6 +32,10 @@ _ADVANCED = (
         IS_ACTIVE,
         TABLES.c.latest_version == _long("new_version") - 1,
         TABLES.c.latest_in_commit_timestamp < _long("new_timestamp"),
+        sa.or_(
+            _long("new_timestamp") <= _long("max_timestamp"),
+            TABLES.c.latest_in_commit_timestamp == _long("new_timestamp") - 1,
+        ),
         TABLES.c.latest_version >= _long("mark"),
         sa.exists(sa.select(FEED_COUNTER.c.counter_id)),
         *(sa.func.coalesce(TABLES.c.commit_policy, "") != policy for policy in _NOT_THROUGH_CATALOG),
@@ -82,7 +86,14 @@ _INSERTED = (
 _COMMIT = Prepared(sa.select(_ADVANCED).add_cte(_INSERTED))
 
 
-def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> Ratified | None:
+def commit(
+    connection: sa.Connection,
+    table_id: str,
+    proposal: CommitProposal,
+    *,
+    now_ms: int,
+    max_ahead_ms: int = MAX_CLOCK_DIFFERENCE_MS,
+) -> Ratified | None:
     """Ratify the proposal if it is the plain next version; None, and nothing done, if it may not be or is anything else.
 
     Afterwards published contents that nobody needs are forgotten, in a statement of its own.
@@ -95,6 +106,7 @@ def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *
         "of_table": table_id,
         "new_version": proposal.version,
         "new_timestamp": summary.in_commit_timestamp,
+        "max_timestamp": now_ms + max_ahead_ms,
         "changes_data": summary.data_change,
         "mark": mark,
         "is_kept": commits.is_kept(proposal),

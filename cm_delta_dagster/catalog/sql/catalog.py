@@ -5,10 +5,11 @@ transaction; what the operation does is in ``tables``, ``lifecycle``, ``commits`
 ``policies``, ``maintenance``, ``pins`` and ``feed``.
 """
 
-import time
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from cm_delta_dagster.catalog.catalog import FeedEntry, FeedPage
@@ -21,6 +22,7 @@ from cm_delta_dagster.catalog.maintenance import (
     MaintenanceRule,
 )
 from cm_delta_dagster.catalog.ratification import (
+    MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
     CommitProposal,
     CommitSummary,
@@ -30,6 +32,7 @@ from cm_delta_dagster.catalog.ratification import (
     RatifiedCommits,
     VersionTaken,
 )
+from cm_delta_dagster.catalog.recovery import AdoptedTable, CatalogIdentity, CommitHistory
 from cm_delta_dagster.catalog.sql import (
     accepted,
     at_once,
@@ -40,6 +43,7 @@ from cm_delta_dagster.catalog.sql import (
     names,
     pins,
     policies,
+    recovery,
     tables,
 )
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
@@ -47,9 +51,7 @@ from cm_delta_dagster.catalog.tables import InactiveTable, StagingTable, TableEn
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
 
-
-def _clock_ms() -> int:
-    return time.time_ns() // 1_000_000
+_log = logging.getLogger(__name__)
 
 
 class SqlCatalog:
@@ -63,7 +65,8 @@ class SqlCatalog:
         warehouse: location under which new tables are placed, e.g. ``s3://bucket/warehouse`` or a local directory; None
             for a client that creates none.
         if_missing: whether a catalog is made where there is none; REFUSE makes the first use a CatalogError.
-        now_ms: clock, epoch milliseconds.
+        now_ms: clock, epoch milliseconds; by default the server's, and for SQLite the machine's.
+        max_clock_difference_ms: commits whose in-commit timestamp lies further ahead of that clock are refused.
 
     Raises:
         InvalidArgumentError: the URL or the warehouse has no meaning here.
@@ -75,15 +78,23 @@ class SqlCatalog:
         *,
         warehouse: str | None = None,
         if_missing: IfMissing = IfMissing.CREATE,
-        now_ms: Callable[[], int] = _clock_ms,
+        now_ms: Callable[[], int] | None = None,
+        max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS,
     ) -> None:
         self._database = Database(url, if_missing=if_missing)
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
-        self._now_ms = now_ms
+        self._now_ms = self._database.now_ms if now_ms is None else now_ms
+        self._max_clock_difference_ms = max_clock_difference_ms
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the same database for itself, and makes none."""
-        make = partial(SqlCatalog, self._database.url_text, warehouse=self._warehouse, if_missing=IfMissing.REFUSE)
+        make = partial(
+            SqlCatalog,
+            self._database.url_text,
+            warehouse=self._warehouse,
+            if_missing=IfMissing.REFUSE,
+            max_clock_difference_ms=self._max_clock_difference_ms,
+        )
         return make, ()
 
     def __repr__(self) -> str:
@@ -94,6 +105,10 @@ class SqlCatalog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def now_ms(self) -> int:
+        """The injected clock, else the server's; of SQLite the machine's. Raises CatalogUnavailableError."""
+        return self._now_ms()
 
     def create_staging_table(self, identifier: TableIdentifier) -> StagingTable:
         """Reserve an id and a unique location below the warehouse. Raises TableAlreadyExistsError."""
@@ -117,9 +132,12 @@ class SqlCatalog:
         summary: CommitSummary,
         initial: InitialCommit | None = None,
     ) -> TableEntry:
-        """Give the staging table its name. Raises TableAlreadyExistsError, TableNotFoundError."""
+        """Give the staging table its name. Raises TableAlreadyExistsError, TableNotFoundError, CommitRejectedError."""
         names.check_identifier(identifier)
         now_ms = self._now_ms()
+        commits.check_timestamp(
+            table_id, 0, summary, previous=None, now_ms=now_ms, max_ahead_ms=self._max_clock_difference_ms
+        )
         return self._database.write(
             lambda connection: tables.register_table(
                 connection, table_id, identifier, summary=summary, initial=initial, now_ms=now_ms
@@ -184,14 +202,16 @@ class SqlCatalog:
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         """Ratify. Raises CommitRejectedError, TableNotFoundError; CatalogUnavailableError if the outcome is unknown."""
         names.check_proposal(proposal)
-        now_ms = self._now_ms()
+        now_ms, ahead_ms = self._now_ms(), self._max_clock_difference_ms
         if self._database.commits_at_once:
             ratified = self._database.read(
-                lambda connection: at_once.commit(connection, table_id, proposal, now_ms=now_ms)
+                lambda connection: at_once.commit(connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=ahead_ms)
             )
             if ratified is not None:
                 return ratified
-        return self._database.write(lambda connection: commits.commit(connection, table_id, proposal, now_ms=now_ms))
+        return self._database.write(
+            lambda connection: commits.commit(connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=ahead_ms)
+        )
 
     def turn(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
         """A place in the row of the table's writers. Raises nothing."""
@@ -201,9 +221,20 @@ class SqlCatalog:
         """Take note. Raises CommitRejectedError, TableNotFoundError."""
         names.check_published(proposal)
         now_ms = self._now_ms()
-        return self._database.write(
+        outcome = self._database.write(
             lambda connection: commits.record_published(connection, table_id, proposal, now_ms=now_ms)
         )
+        ahead_ms = proposal.summary.in_commit_timestamp - now_ms
+        if isinstance(outcome, Ratified) and not outcome.repeated and ahead_ms > self._max_clock_difference_ms:
+            # The file is the commit: to refuse it now would only make the table unreadable.
+            _log.warning(
+                "Version %d of table %s was made by creating its file, with an in-commit timestamp %.0f seconds ahead of the "
+                "catalog's clock. All later commits get later timestamps. Set the clock of the machine that wrote it.",
+                proposal.version,
+                table_id,
+                ahead_ms / 1000,
+            )
+        return outcome
 
     def set_commit_policy(self, rule: CommitPolicyRule) -> None:
         """Create or replace the rule of a catalog or a schema. Raises InvalidArgumentError."""
@@ -325,6 +356,49 @@ class SqlCatalog:
     def latest_feed_position(self) -> int:
         """Position of the newest commit, 0 when there is none."""
         return self._database.read(feed.latest_position)
+
+    def back_up(self, target: Path) -> int:
+        """Copy the database to the new file ``target`` while it is in use, and check the copy.
+
+        Returns:
+            Bytes of the copy.
+
+        Raises:
+            InvalidArgumentError: the file exists, or its directory does not.
+            CatalogError: the copy could not be made, or this is a PostgreSQL catalog; the message gives its command.
+        """
+        return self._database.back_up(target)
+
+    def identity(self) -> CatalogIdentity:
+        """From the database, in one statement."""
+        return CatalogIdentity(catalog_id=self._database.read(recovery.catalog_id), warehouse=self._warehouse)
+
+    def take_in_commits(
+        self, table_id: str, history: CommitHistory, *, after: int, replaces: Sequence[str] = ()
+    ) -> bool:
+        """Record commits that storage holds. Raises RecoveryError, TableNotFoundError, CommitRejectedError."""
+        for proposal in history.proposals:
+            names.check_recovered(proposal)
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: recovery.take_in_commits(
+                connection, table_id, history, after=after, replaces=replaces, now_ms=now_ms
+            )
+        )
+
+    def adopt_table(self, table: AdoptedTable) -> TableEntry | None:
+        """Make an entry. Raises TableAlreadyExistsError, RecoveryError, InvalidArgumentError, CommitRejectedError."""
+        names.check_identifier(table.identifier)
+        for proposal in table.history.proposals:
+            names.check_recovered(proposal)
+        now_ms = self._now_ms()
+        return self._database.write(lambda connection: recovery.adopt_table(connection, table, now_ms=now_ms))
+
+    def relocate_table(self, table_id: str, *, location: str, moved_from: str) -> None:
+        """Another location. Raises RecoveryError, TableNotFoundError."""
+        self._database.write(
+            lambda connection: recovery.relocate_table(connection, table_id, location=location, moved_from=moved_from)
+        )
 
     def close(self) -> None:
         """Release connections."""

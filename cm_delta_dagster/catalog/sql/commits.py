@@ -134,7 +134,9 @@ def locked_head(connection: sa.Connection, table_id: str) -> Any | None:
     return rows[0] if rows else None
 
 
-def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> CommitOutcome:
+def commit(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int, max_ahead_ms: int
+) -> CommitOutcome:
     """Compare-and-set of the latest version, under the lock of the table's row."""
     head = locked_head(connection, table_id)
     if head is None:
@@ -150,9 +152,42 @@ def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *
             f"Version {proposal.version} of table {table_id} was proposed with the word that version {mark} is published, "
             f"but the latest ratified version is {head.latest_version}. Publish only what was ratified."
         )
+    check_timestamp(
+        table_id,
+        proposal.version,
+        proposal.summary,
+        previous=head.latest_in_commit_timestamp,
+        now_ms=now_ms,
+        max_ahead_ms=max_ahead_ms,
+    )
     published = max(mark, head.published_version)
     _ratify(connection, table_id, proposal, head, published=published, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
+
+
+def check_timestamp(
+    table_id: str, version: int, summary: CommitSummary, *, previous: int | None, now_ms: int, max_ahead_ms: int
+) -> None:
+    """Refuse a time that all later commits would have to exceed.
+
+    A timestamp right after the previous one is not refused: the history of the table lies in the future already.
+
+    Args:
+        previous: in-commit timestamp of the version before; None for version 0.
+
+    Raises:
+        CommitRejectedError: the timestamp lies more than ``max_ahead_ms`` ahead of ``now_ms``.
+    """
+    timestamp = summary.in_commit_timestamp
+    if timestamp - now_ms <= max_ahead_ms or (previous is not None and timestamp == previous + 1):
+        return
+    raise CommitRejectedError(
+        f"Version {version} of table {table_id} was proposed with the in-commit timestamp {timestamp}, which lies "
+        f"{(timestamp - now_ms) / 1000:.0f} seconds ahead of the catalog's clock ({now_ms}); the catalog allows "
+        f"{max_ahead_ms / 1000:.0f} seconds, because every later commit has to have a later timestamp. Nothing was "
+        "committed. Set the clock of the writer's machine, and keep ClientSettings.max_clock_difference_ms within "
+        "that bound."
+    )
 
 
 def record_published(

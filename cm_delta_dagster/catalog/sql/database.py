@@ -10,6 +10,7 @@ commits. PostgreSQL gets a pool, which a forked child forgets without closing th
 import os
 import re
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from cm_delta_dagster.catalog.sql import migrate, sessions
+from cm_delta_dagster.catalog.sql import backup, migrate, sessions, sqlite_files
 from cm_delta_dagster.catalog.sql.turns import AdvisoryTurns, file_turn
 from cm_delta_dagster.errors import (
     CatalogError,
@@ -39,6 +40,7 @@ _SECRET_PARAMETERS = ("password", "sslpassword")
 _TRANSIENT_SQLSTATES = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock not available
 _PERMISSION_SQLSTATES = frozenset({"42501", "25006"})  # insufficient privilege, read-only transaction
 _FULL = re.compile(r"too many (?:clients|connections)|remaining connection slots")  # A refused connection has no code.
+_FILE_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
 _UNAVAILABLE_SQLSTATE_CLASSES = ("08", "53", "57")  # connection, resources, operator intervention
 
 
@@ -66,6 +68,7 @@ class Database:
         self._engine: sa.Engine | None = None
         self._writer: sa.Engine | None = None
         self._turns: AdvisoryTurns | None = None
+        self._server_clock = sessions.ServerClock()
         self._closed = False
         with _REGISTRY_LOCK:
             _OPEN.add(self)
@@ -79,6 +82,20 @@ class Database:
     def commits_at_once(self) -> bool:
         """Whether one statement of this database can read and write several tables."""
         return not self._is_sqlite
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds: of the machine for a SQLite file, which no other machine uses, else of the server.
+
+        The server is asked when a connection is made, and not for each call. Raises CatalogUnavailableError.
+        """
+        if self._is_sqlite:
+            return time.time_ns() // 1_000_000
+        now_ms = self._server_clock.now_ms()
+        if now_ms is None:
+            self.read(lambda connection: None)
+            now_ms = self._server_clock.now_ms()
+        assert now_ms is not None
+        return now_ms
 
     def read(self, statements: Callable[[sa.Connection], T]) -> T:
         """Run statements that stand for themselves, without the cost of a transaction; again if a connection was lost.
@@ -100,9 +117,30 @@ class Database:
                 return nullcontext(False)  # What wants to commit is told soon enough.
             if self._turns is None:
                 self._turns = AdvisoryTurns(
-                    _postgresql_engine(self._url, "READ COMMITTED", size=1, overflow=1, wait_seconds=seconds)
+                    _postgresql_engine(
+                        self._url,
+                        self._server_clock,
+                        isolation_level="READ COMMITTED",
+                        size=1,
+                        overflow=1,
+                        wait_seconds=seconds,
+                    )
                 )
             return self._turns.turn(table_id, seconds=seconds)
+
+    def back_up(self, target: Path) -> int:
+        """Copy the database to a new file while it is in use; see :mod:`~cm_delta_dagster.catalog.sql.backup`.
+
+        Raises:
+            CatalogError: it is a PostgreSQL database, which has its own tools; the message gives the command.
+        """
+        self.read(lambda connection: None)  # There is a catalog, and it can be read.
+        if not self._is_sqlite:
+            raise CatalogError(
+                f"The catalog {self.shown_url} is a PostgreSQL database, whose own tools copy it while it is in use. Run: "
+                f"{backup.dump_command(self._url, target)}"
+            )
+        return backup.back_up_sqlite(str(self._url.database), target, shown_url=self.shown_url)
 
     def close(self) -> None:
         """Close every connection; later calls fail."""
@@ -142,8 +180,27 @@ class Database:
         if not self._is_sqlite:
             with self._ready()[0].connect() as connection:
                 return statements(connection)
-        with self._lock, self._ready()[0].connect() as connection:
-            return statements(connection)
+        with self._lock:
+            try:
+                with self._ready()[0].connect() as connection:
+                    return statements(connection)
+            except sa.exc.DBAPIError as error:
+                path = str(self._url.database)
+                if not sqlite_files.lacks_files(_code(error)) or not Path(path).is_file():
+                    raise
+                return sqlite_files.read_unchanged(
+                    path, lambda connection: self._read_unchanged(connection, statements), shown_url=self.shown_url
+                )
+
+    def _read_unchanged(self, connection: sa.Connection, statements: Callable[[sa.Connection], T]) -> T:
+        if not migrate.has_catalog(connection):
+            raise self._missing()
+        if not migrate.is_current(connection):
+            raise PermissionDeniedError(
+                f"The catalog {self.shown_url} was made by another version of this package and has to be migrated first, but "
+                f"{sqlite_files.obstacle(str(self._url.database), '')}. Open it once with write access."
+            )
+        return statements(connection)
 
     def _write_once(self, statements: Callable[[sa.Connection], T]) -> T:
         if not self._is_sqlite:
@@ -158,7 +215,7 @@ class Database:
             try:
                 connection.commit()
             except sa.exc.DBAPIError as error:
-                if not _is_busy(error):
+                if not _is_busy(error) and not _code(error).startswith("SQLITE_FULL"):
                     # The database may have committed all the same: never run the statements again for that.
                     raise CatalogUnavailableError(
                         f"The answer to a commit on the catalog {self.shown_url} was lost ({error.orig}); whether it "
@@ -219,7 +276,7 @@ class Database:
                 raise self._missing()
             return _sqlite_engine(self._url)
         try:
-            return _postgresql_engine(self._url)
+            return _postgresql_engine(self._url, self._server_clock)
         except ImportError as error:
             raise CatalogError(
                 f"The catalog {self.shown_url} needs the driver of PostgreSQL, and it is not installed ({error}). Install it with "
@@ -227,7 +284,14 @@ class Database:
             ) from error
 
     def _mapped(self, error: sa.exc.SQLAlchemyError) -> CatalogError:
-        detail = _detail(error)
+        detail, code = _detail(error), _code(error)
+        cause = sqlite_files.obstacle(str(self._url.database), code) if code.startswith(_FILE_ERRORS) else None
+        if cause is not None:
+            kind = PermissionDeniedError if "cannot be written" in cause else CatalogUnavailableError
+            return kind(
+                f"The catalog {self.shown_url} could not do that: {cause} ({detail}). Nothing was changed. Fix the cause and "
+                "retry."
+            )
         if _is_denied(error):
             return PermissionDeniedError(
                 f"The catalog {self.shown_url} does not let this user do that: {detail}. "
@@ -344,8 +408,9 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
 
 def _postgresql_engine(
     url: sa.URL,
-    isolation_level: sa.engine.interfaces.IsolationLevel = "AUTOCOMMIT",
+    clock: sessions.ServerClock,
     *,
+    isolation_level: sa.engine.interfaces.IsolationLevel = "AUTOCOMMIT",
     size: int = 5,
     overflow: int = 15,
     wait_seconds: float = 30,
@@ -360,7 +425,7 @@ def _postgresql_engine(
         connect_args=arguments,
     )
 
-    sa.event.listen(engine, "connect", sessions.prepare)
+    sa.event.listen(engine, "connect", clock.prepare)
     return engine
 
 

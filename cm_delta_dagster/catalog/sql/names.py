@@ -92,6 +92,20 @@ def check_published(proposal: CommitProposal) -> None:
         _check_content(proposal)
 
 
+def check_recovered(proposal: CommitProposal) -> None:
+    """What can be seen of a commit that is taken from storage. Raises CommitRejectedError."""
+    match = _STAGED_FILE.fullmatch(proposal.file_name)
+    staged = match is not None and int(match[1]) == proposal.version
+    if not staged and proposal.file_name != log_files.commit_file_name(proposal.version):
+        raise CommitRejectedError(
+            f"Version {proposal.version} cannot be recorded with the file name {proposal.file_name!r}: it is the name neither of "
+            "its published nor of a staged file."
+        )
+    _check_storable(proposal)
+    if proposal.content is not None:
+        _check_content(proposal)
+
+
 def _check_storable(proposal: CommitProposal) -> None:
     summary = proposal.summary
     if not summary.txn_id:

@@ -1,0 +1,71 @@
+"""A consistent copy of a SQLite catalog while it is in use; for PostgreSQL, the command that makes one."""
+
+import os
+import sqlite3
+import uuid
+from contextlib import closing, suppress
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
+
+
+def back_up_sqlite(database: str, target: Path, *, shown_url: str) -> int:
+    """Copy the database at ``database`` to ``target`` by SQLite's online backup, check the copy, and make it durable.
+
+    Returns:
+        Size of the copy in bytes.
+
+    Raises:
+        InvalidArgumentError: ``target`` exists, or its directory does not.
+        CatalogError: there is no database, the copy could not be made, or it failed its integrity check. Then there is no
+            ``target``.
+    """
+    if os.path.lexists(target):
+        raise InvalidArgumentError(f"{target} exists already and was left as it is; give a new name for the backup.")
+    if not target.parent.is_dir():
+        raise InvalidArgumentError(f"The directory {target.parent} of the backup does not exist; create it first.")
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        _copy(database, temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.link(temporary, target)  # Fails if somebody has made the file meanwhile.
+        _sync_directory(target.parent)
+    except FileExistsError as error:
+        raise InvalidArgumentError(f"{target} exists already and was left as it is; give another name.") from error
+    except (sqlite3.Error, OSError) as error:
+        raise CatalogError(
+            f"The catalog {shown_url} was not copied to {target}: {error}. Check the path, its rights and the free space; there is "
+            "no backup."
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+    return target.stat().st_size
+
+
+def _copy(database: str, target: Path) -> None:
+    source_uri = f"{Path(database).absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(source_uri, uri=True, timeout=30)) as live, closing(sqlite3.connect(target)) as copy:
+        live.backup(copy)
+        # One file that is whole by itself, whatever happens to files beside it.
+        copy.execute("PRAGMA journal_mode=DELETE")
+        (verdict,) = copy.execute("PRAGMA integrity_check").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(f"the copy failed its integrity check ({verdict})")
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def dump_command(url: sa.URL, target: Path) -> str:
+    """The command line that copies a PostgreSQL catalog; without its password."""
+    shown = url.set(drivername="postgresql", password=None).render_as_string(hide_password=True)
+    return f"pg_dump --format=custom --file={target} '{shown}'"

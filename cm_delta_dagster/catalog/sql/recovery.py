@@ -1,0 +1,213 @@
+"""Records of commits and tables that come from storage: after the restore, the loss or the move of something.
+
+Functions over an open connection; the transaction around them is the caller's. Files are never touched.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.ratification import CommitProposal
+from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory
+from cm_delta_dagster.catalog.sql import commits, definitions, policies, tables
+from cm_delta_dagster.catalog.sql.schema import (
+    ACTIVE,
+    COMMITS,
+    DROPPED,
+    FEED_COUNTER,
+    IDENTITY,
+    PURGED,
+    TABLES,
+    VERSION_PINS,
+)
+from cm_delta_dagster.catalog.tables import TableEntry
+from cm_delta_dagster.errors import CatalogError, RecoveryError, TableNotFoundError
+
+_CATALOG_ID = sa.select(IDENTITY.c.catalog_id).where(IDENTITY.c.row_id == 1)
+_OF_TABLE = COMMITS.c.table_id == sa.bindparam("of_table")
+_ABOVE = sa.and_(_OF_TABLE, COMMITS.c.version > sa.bindparam("above"))
+_TXN_IDS_ABOVE = sa.select(COMMITS.c.version, COMMITS.c.txn_id).where(_ABOVE).order_by(COMMITS.c.version)
+_DATA_VERSION = sa.select(COMMITS.c.data_version, COMMITS.c.in_commit_timestamp).where(
+    _OF_TABLE, COMMITS.c.version == sa.bindparam("at")
+)
+_SKIP_POSITIONS = (
+    sa.update(FEED_COUNTER)
+    .where(FEED_COUNTER.c.counter_id == 1)
+    .values(position=FEED_COUNTER.c.position + sa.bindparam("by"))
+    .returning(FEED_COUNTER.c.position)
+)
+_FORGET_CONTENT = (
+    sa.update(COMMITS)
+    .where(_OF_TABLE, COMMITS.c.version <= sa.bindparam("up_to"), COMMITS.c.content.is_not(None))
+    .values(content=None)
+)
+
+
+def catalog_id(connection: sa.Connection) -> str:
+    """The identity in the database."""
+    return str(connection.execute(_CATALOG_ID).scalar_one())
+
+
+def take_in_commits(
+    connection: sa.Connection,
+    table_id: str,
+    history: CommitHistory,
+    *,
+    after: int,
+    replaces: Sequence[str],
+    now_ms: int,
+) -> bool:
+    """Under the lock of the table's row; see :meth:`RecoverableCatalog.take_in_commits`."""
+    head = commits.locked_head(connection, table_id)
+    if head is None:
+        raise commits.unknown_table(table_id)
+    known = connection.execute(_TXN_IDS_ABOVE, {"of_table": table_id, "above": after}).all()
+    own = tuple(row.txn_id for row in known)
+    wanted = tuple(proposal.summary.txn_id for proposal in history.proposals)
+    if own and own == wanted:
+        return False
+    if own != tuple(replaces) or head.latest_version < after:
+        raise RecoveryError(
+            f"The commits of table {table_id} were not taken in: the catalog's latest version is {head.latest_version} by now, "
+            f"with {len(own)} commits above version {after} where {len(replaces)} were expected. Somebody has committed since "
+            "the plan was made. Make another plan."
+        )
+    before = connection.execute(_DATA_VERSION, {"of_table": table_id, "at": after}).one_or_none()
+    if before is None:
+        raise RecoveryError(f"The commits of table {table_id} were not taken in: the catalog has no version {after}.")
+    _check_order(history.proposals, first=after + 1, follows_ms=before.in_commit_timestamp)
+    if own:
+        connection.execute(sa.delete(COMMITS).where(_ABOVE), {"of_table": table_id, "above": after})
+        pins = sa.delete(VERSION_PINS).where(VERSION_PINS.c.table_id == table_id, VERSION_PINS.c.version > after)
+        connection.execute(pins)
+    _record(connection, table_id, history, data_version=before.data_version, now_ms=now_ms)
+    return True
+
+
+def _check_order(proposals: Sequence[CommitProposal], *, first: int, follows_ms: int) -> None:
+    """Versions without a gap, and strictly growing in-commit timestamps."""
+    time = follows_ms
+    for version, proposal in enumerate(proposals, start=first):
+        if proposal.version != version or proposal.summary.in_commit_timestamp <= time:
+            raise RecoveryError(
+                f"Version {proposal.version} with the in-commit timestamp {proposal.summary.in_commit_timestamp} cannot be "
+                f"recorded as version {version} after {time}: versions have no gap and timestamps grow. Nothing was changed."
+            )
+        time = proposal.summary.in_commit_timestamp
+
+
+def _record(
+    connection: sa.Connection, table_id: str, history: CommitHistory, *, data_version: int, now_ms: int
+) -> None:
+    """Insert the commits, move the table's head and set its definition. The caller holds the table's row lock."""
+    proposals = history.proposals
+    position = connection.execute(_SKIP_POSITIONS, {"by": FEED_GAP + len(proposals)}).scalar_one_or_none()
+    if position is None:
+        raise CatalogError("The catalog's feed has lost its counter; restore the database from a backup.")
+    rows: list[dict[str, Any]] = []
+    for place, proposal in enumerate(proposals, start=position - len(proposals) + 1):
+        if proposal.summary.data_change:
+            data_version = proposal.version
+        values = commits.values_of(table_id, proposal, now_ms=now_ms)
+        rows.append({**values, "position": place, "data_version": data_version})
+    connection.execute(sa.insert(COMMITS), rows)
+    last = proposals[-1]
+    head = {
+        "latest_version": last.version,
+        "latest_data_version": data_version,
+        "latest_in_commit_timestamp": last.summary.in_commit_timestamp,
+        "published_version": history.published_version,
+        # Published commits are served from storage: none of them keeps its content here.
+        "content_from": last.version + 1,
+    }
+    connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(**head))
+    connection.execute(_FORGET_CONTENT, {"of_table": table_id, "up_to": history.published_version})
+    definition = history.definition
+    definitions.record(
+        connection,
+        table_id,
+        metadata=definition.metadata,
+        protocol=definition.protocol,
+        version=definition.version,
+        in_commit_timestamp=definition.in_commit_timestamp,
+        changed_by_commit=True,
+    )
+
+
+def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) -> TableEntry | None:
+    """A row of ``TABLES`` with its commits; see :meth:`RecoverableCatalog.adopt_table`."""
+    last = table.history.proposals[-1]
+    row = connection.execute(tables.LOCKED, {"of_table": table.table_id}).one_or_none()
+    if row is not None:
+        if (row.location, row.latest_version) != (table.location, last.version) or row.state not in (ACTIVE, DROPPED):
+            raise RecoveryError(
+                f"{table.identifier} was not adopted: the catalog knows table {table.table_id} already, {row.state} at "
+                f"{row.location} with version {row.latest_version}, and not at {table.location} with version {last.version}."
+            )
+        return tables.load_table_by_id(connection, table.table_id) if row.state == ACTIVE else None
+    _refuse_shared(connection, table.location, table_id=table.table_id)
+    _check_order(table.history.proposals, first=table.history.proposals[0].version, follows_ms=-1)
+    name = table.identifier
+    values = {
+        "table_id": table.table_id,
+        "catalog_name": name.catalog,
+        "schema_name": name.schema,
+        "table_name": name.table,
+        "location": table.location,
+        "state": ACTIVE if table.state is AdoptedState.ACTIVE else DROPPED,
+        "latest_version": last.version,
+        "published_version": table.history.published_version,
+        "latest_data_version": last.version,
+        "latest_in_commit_timestamp": last.summary.in_commit_timestamp,
+        "reserved_ms": now_ms,
+        "created_ms": now_ms,
+        "dropped_ms": None if table.state is AdoptedState.ACTIVE else now_ms,
+    }
+    try:
+        connection.execute(sa.insert(TABLES), values)
+    except sa.exc.IntegrityError as error:
+        raise tables.name_taken(name) from error
+    policies.adopt(connection, table.table_id)
+    _record(
+        connection,
+        table.table_id,
+        table.history,
+        data_version=table.history.proposals[0].version,
+        now_ms=now_ms,
+    )
+    return tables.load_table_by_id(connection, table.table_id) if table.state is AdoptedState.ACTIVE else None
+
+
+def relocate_table(connection: sa.Connection, table_id: str, *, location: str, moved_from: str) -> None:
+    """Another location in the row; see :meth:`RecoverableCatalog.relocate_table`."""
+    row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
+    if row is None or row.state == PURGED:
+        raise TableNotFoundError(f"The catalog has no table with the id {table_id}; it may have been purged.")
+    if row.location == location:
+        return
+    if row.location != moved_from:
+        raise RecoveryError(
+            f"{tables.identifier_of(row)} was not relocated from {moved_from} to {location}: the catalog has it at "
+            f"{row.location} by now. Make another plan."
+        )
+    _refuse_shared(connection, location, table_id=table_id)
+    connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(location=location))
+
+
+def _refuse_shared(connection: sa.Connection, location: str, *, table_id: str) -> None:
+    """Files of a table are its own: no other table lies at, above or below its location."""
+    below = sa.func.substr(TABLES.c.location, 1, len(location) + 1) == f"{location}/"
+    above = sa.func.substr(sa.literal(location), 1, sa.func.length(TABLES.c.location) + 1) == TABLES.c.location.concat(
+        "/"
+    )
+    others = sa.select(TABLES).where(
+        TABLES.c.table_id != table_id,
+        sa.or_(TABLES.c.location == location, sa.and_(TABLES.c.state != PURGED, sa.or_(below, above))),
+    )
+    other = connection.execute(others).first()
+    if other is not None:
+        raise RecoveryError(
+            f"Table {table_id} cannot lie at {location}: {tables.identifier_of(other)} (table id {other.table_id}, "
+            f"{other.state}) lies at {other.location}. Nothing was changed."
+        )

@@ -1,0 +1,53 @@
+"""The clock of a client, compared with the catalog's. Package: client.
+
+In-commit timestamps of a table must grow, so that one commit from a machine whose clock is far ahead sets the time of all
+later commits; and by such a clock VACUUM and log cleanup would delete files that are still needed.
+"""
+
+import datetime
+import logging
+from collections.abc import Callable
+
+from cm_delta_dagster.catalog.catalog import Catalog
+
+_log = logging.getLogger(__name__)
+
+
+class CheckedClock:
+    """Epoch milliseconds of this machine or, where the two are too far apart, of the catalog. Safe to share between threads.
+
+    Args:
+        own_ms: the clock of this machine.
+        max_difference_ms: the largest difference at which that clock is used.
+    """
+
+    def __init__(self, own_ms: Callable[[], int], *, catalog: Catalog, max_difference_ms: int) -> None:
+        self._own_ms = own_ms
+        self._catalog = catalog
+        self._max_difference_ms = max_difference_ms
+        self._has_warned = False
+
+    def __call__(self) -> int:
+        """The time; the first time that is not this machine's is logged as a warning. Raises CatalogUnavailableError."""
+        own, catalog = self._own_ms(), self._catalog.now_ms()
+        if abs(own - catalog) <= self._max_difference_ms:
+            return own
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "The clock of this machine says %s and the clock of the catalog %s. They differ by %.0f seconds, more than "
+                "ClientSettings.max_clock_difference_ms allows (%.0f seconds), so commits get the time of the catalog. Set "
+                "the clock of this machine (NTP), or that of the catalog if it is the wrong one.",
+                _text(own),
+                _text(catalog),
+                abs(own - catalog) / 1000,
+                self._max_difference_ms / 1000,
+            )
+        return catalog
+
+
+def _text(moment_ms: int) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(moment_ms / 1000, datetime.UTC).isoformat(timespec="seconds")
+    except (OverflowError, OSError, ValueError):  # Beyond the years that Python knows.
+        return f"{moment_ms} ms after 1970"

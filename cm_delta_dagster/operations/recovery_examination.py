@@ -1,0 +1,178 @@
+"""Compares the history of one table in the catalog with the one in its log, for recovery. Nothing is changed here."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
+from cm_delta_dagster.catalog.tables import TableEntry
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commit_reader import CatalogRecords, CommitReader
+from cm_delta_dagster.client.commit_sources import is_ratified, ratified_source
+from cm_delta_dagster.client.log_reader import LoadedState, load_state
+from cm_delta_dagster.errors import CorruptLogError, ProtocolError, StorageError
+from cm_delta_dagster.operations.recovery_chain import Chain, CommitFileContent, RefusedError, found_commit
+from cm_delta_dagster.operations.recovery_log import LogListing, above, list_log, missing_files, staged_candidates
+from cm_delta_dagster.operations.recovery_plan import FoundCommit, KeptHistory, RejectedCommit, TablePlan
+from cm_delta_dagster.protocol import action_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    """A plan, and what it takes to carry it out.
+
+    Attributes:
+        chain: the commits that the catalog would take in; None if the table could not be examined.
+        own: commits of the catalog that storage has others for.
+    """
+
+    plan: TablePlan
+    reader: CommitReader
+    ratified: RatifiedCommits
+    listing: LogListing
+    chain: Chain | None = None
+    own: tuple[RatifiedCommit, ...] = ()
+
+
+class _UnexaminableError(Exception):
+    """The table is damaged in a way that recovery does not judge; the text says how."""
+
+
+def examine_table(
+    client: DeltaClient, entry: TableEntry, *, keep: KeptHistory | None, take_staged: Collection[str]
+) -> Examined:
+    """Find out what recovery would do to a table. Raises StorageError, CatalogError."""
+    store = client.stores.store_for(entry.location)
+    records = CatalogRecords(client.catalog, entry.table_id)
+    reader = CommitReader(store, entry.location, records=records, threads=client.settings.read_threads)
+    ratified = client.catalog.get_ratified_commits(entry.table_id)
+    listing = list_log(store, entry.location)
+    plan = TablePlan(
+        identifier=entry.identifier,
+        table_id=entry.table_id,
+        location=entry.location,
+        catalog_version=ratified.latest_version,
+        common_version=ratified.latest_version,
+        keep=keep,
+    )
+    examined = Examined(plan=plan, reader=reader, ratified=ratified, listing=listing)
+    try:
+        return _Examination(examined, records).run(keep, take_staged)
+    except _UnexaminableError as error:
+        return replace(examined, plan=replace(plan, problem=str(error)))
+
+
+class _Examination:
+    def __init__(self, examined: Examined, records: CatalogRecords) -> None:
+        self._examined = examined
+        self._plan, self._reader, self._listing = examined.plan, examined.reader, examined.listing
+        self._ratified = examined.ratified
+        self._records = {record.version: record for record in records.records(0, examined.ratified.latest_version)}
+
+    def run(self, keep: KeptHistory | None, take_staged: Collection[str]) -> Examined:
+        if not self._listing.published:
+            raise _UnexaminableError(
+                f"there is no published commit at {self._plan.location}, and the catalog knows published versions up to "
+                f"{self._ratified.published_version}. Is the storage mounted? If the warehouse moved, use `cm-delta relocate`."
+            )
+        fork = self._first_difference()
+        common = self._ratified.latest_version if fork is None else fork - 1
+        chain = self._chain_after(common)
+        rejected = self._extend(chain)
+        forked = fork is not None and bool(chain.links)
+        own = tuple(self._records[version] for version in above(self._records, common)) if forked else ()
+        plan = replace(
+            self._plan,
+            common_version=common,
+            in_storage=tuple(link.found for link in chain.links),
+            in_catalog=self._described(own),
+            is_forked=forked,
+            rejected=rejected,
+            missing_files=missing_files(self._reader, chain),
+        )
+        takes_storage = keep is not KeptHistory.CATALOG and (fork is None or (forked and keep is KeptHistory.STORAGE))
+        if takes_storage:
+            staged, lost = staged_candidates(
+                self._reader, chain, self._listing, chosen=take_staged, known=self._known_txn_ids()
+            )
+            plan = replace(plan, staged=staged, lost=lost)
+        return replace(self._examined, plan=plan, chain=chain, own=own)
+
+    def _known_txn_ids(self) -> frozenset[str]:
+        return frozenset(record.txn_id for record in self._records.values())
+
+    def _first_difference(self) -> int | None:
+        """The oldest unpublished version of which ``_delta_log`` holds another commit than the catalog."""
+        for version in range(max(0, self._ratified.published_version), self._ratified.latest_version + 1):
+            record, status = self._records.get(version), self._listing.published.get(version)
+            if record is None or status is None:
+                continue
+            data = self._reader.store.read(status.location)
+            if is_ratified(record, data):
+                continue
+            if version <= self._ratified.published_version or _txn_id(data) == record.txn_id:
+                raise _UnexaminableError(
+                    f"{status.location} is not what the catalog ratified as version {version}: it was altered or damaged. Run "
+                    f"`cm-delta doctor {self._plan.identifier}` first."
+                )
+            return version
+        return None
+
+    def _chain_after(self, common: int) -> Chain:
+        loaded = self._state(common)
+        time = loaded.in_commit_timestamp
+        record = self._records.get(common)
+        if time is None and record is not None:
+            time = record.in_commit_timestamp
+        if time is None:
+            raise _UnexaminableError(f"the time of version {common} is not known: its commit is missing.")
+        return Chain(
+            self._reader.store,
+            self._plan.location,
+            table_id=self._plan.table_id,
+            state=loaded.state,
+            timestamp_ms=time,
+            known_txn_ids=(record.txn_id for version, record in self._records.items() if version <= common),
+        )
+
+    def _state(self, version: int) -> LoadedState:
+        try:
+            return load_state(self._reader, version=version, ratified=self._ratified.commits)
+        except (ProtocolError, StorageError) as error:
+            raise _UnexaminableError(f"version {version} cannot be read: {error}") from error
+
+    def _extend(self, chain: Chain) -> tuple[RejectedCommit, ...]:
+        rejected: list[RejectedCommit] = []
+        for version in above(self._listing.published, chain.version):
+            status = self._listing.published[version]
+            data = self._reader.store.read(status.location)
+            file = CommitFileContent(
+                version=version, name=status.name, data=data, modification_time=status.modification_time
+            )
+            try:
+                chain.add(file)
+            except RefusedError as error:
+                rejected.append(RejectedCommit(version=version, name=status.name, reason=str(error)))
+        return tuple(rejected)
+
+    def _described(self, own: Sequence[RatifiedCommit]) -> tuple[FoundCommit, ...]:
+        return tuple(found_commit(own_file(self._reader, record)) for record in own)
+
+
+def own_file(reader: CommitReader, record: RatifiedCommit) -> CommitFileContent:
+    """The ratified bytes of an unpublished commit of the catalog, under the name of its staged file.
+
+    Raises:
+        CorruptLogError, ObjectNotFoundError: no intact copy is left.
+    """
+    data = reader.read(ratified_source(reader.location, record))
+    return CommitFileContent(
+        version=record.version, name=record.file_name, data=data, modification_time=record.file_modification_time
+    )
+
+
+def _txn_id(data: bytes) -> str | None:
+    try:
+        info = action_json.decode_commit_info(data)
+    except CorruptLogError:
+        return None
+    return None if info is None else info.txn_id

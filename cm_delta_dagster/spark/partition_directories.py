@@ -1,0 +1,93 @@
+"""Directory names of partition values that are too long for a file system. Package: spark.
+
+The log alone says what the partition values of a file are; its directory may have any name. Spark names a directory after the
+value (``p=value``), which file systems refuse beyond 255 bytes. Such a value is written under its SHA-256 instead, in the
+same job; only when a directory like that is found afterwards are the long values themselves asked for, by a second job.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.errors import EngineError, InvalidArgumentError
+from cm_delta_dagster.protocol.path_encoding import hive_escape
+from cm_delta_dagster.protocol.schema import PrimitiveType, StructField
+from cm_delta_dagster.spark.partition_text import text_column
+
+MAX_NAME_BYTES = 255
+"""Longest name of a directory on common file systems."""
+
+_DIGEST_PREFIX = "cm-delta-sha256-"
+_DIGEST_BYTES = len(_DIGEST_PREFIX) + 64
+_ESCAPED_LENGTH = 3
+_ESCAPED = r"[\\x00-\\x1f\\x7f\"#%\'*/:=?\\\\{\\[\\]^]"
+"""As Spark's SQL reads it: the characters that a directory name has as ``%XX``."""
+
+
+def check_column_name(name: str) -> None:
+    """Raises InvalidArgumentError if the name leaves no space for a value in the name of a directory."""
+    if MAX_NAME_BYTES - _name_bytes(name) < _DIGEST_BYTES:
+        raise InvalidArgumentError(
+            f"The partition column {name!r} cannot be written: with {_name_bytes(name) - 1} bytes its name is too long for the "
+            f"directories of its values, whose names have at most {MAX_NAME_BYTES} bytes. Rename the column."
+        )
+
+
+def directory_column(field: StructField) -> Column:
+    """Delta's text of a partition column, or its digest where the name of its directory would be too long.
+
+    Raises:
+        UnsupportedFeatureError: the column is binary or nested.
+    """
+    text = text_column(field)
+    if field.type != PrimitiveType("string"):
+        return text
+    limit = MAX_NAME_BYTES - _name_bytes(field.name)
+    escapes = F.octet_length(text) - F.octet_length(F.regexp_replace(text, F.expr(f"'{_ESCAPED}'"), F.lit("")))
+    is_short = (F.octet_length(text) <= limit // _ESCAPED_LENGTH) | (
+        F.octet_length(text) + escapes * (_ESCAPED_LENGTH - 1) <= limit
+    )
+    keeps = is_short & ~F.startswith(text, F.lit(_DIGEST_PREFIX))  # A value that looks like a digest is no exception.
+    return (
+        F.when(text.isNull() | keeps, text)
+        .otherwise(F.concat(F.lit(_DIGEST_PREFIX), F.sha2(text, 256)))
+        .alias(field.name)
+    )
+
+
+def is_digest(text: str) -> bool:
+    """Whether a directory stands for a value by its digest."""
+    return text.startswith(_DIGEST_PREFIX)
+
+
+def values_of_digests(frame: DataFrame, field: StructField, digests: Collection[str]) -> Mapping[str, str]:
+    """The value that each digest stands for.
+
+    Args:
+        frame: the rows that were written, with the partition column itself.
+
+    Raises:
+        EngineError: the rows came out differently, so that a value is not among them any more.
+    """
+    long_ones = frame.where(F.startswith(directory_column(field), F.lit(_DIGEST_PREFIX)))
+    rows = long_ones.select(text_column(field).alias("text")).distinct().toLocalIterator()
+    found = {_digest(row["text"]): row["text"] for row in rows}
+    missing = set(digests) - found.keys()
+    if missing:
+        raise EngineError(
+            f"The partition column {field.name!r} has values that are longer than the names of directories may be "
+            f"({MAX_NAME_BYTES} bytes), and the rows were others when those values were looked up. Nothing was committed. "
+            "Write rows that are the same each time, e.g. frame.localCheckpoint(), or use shorter values."
+        )
+    return found
+
+
+def _digest(text: str) -> str:
+    return _DIGEST_PREFIX + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _name_bytes(name: str) -> int:
+    """Bytes of ``name=`` in a directory name."""
+    return len(hive_escape(name).encode()) + 1

@@ -1,0 +1,29 @@
+"""Run in a process of its own: reads and drops a table as a user without rights to the directory of the catalog."""
+
+import os
+import sys
+import tempfile
+
+from cm_delta_dagster.catalog.sql import SqlCatalog, migrate, schema  # noqa: F401  # Loaded while files can be read.
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.operations.drop import drop_table
+from cm_delta_dagster.storage.stores import Stores
+
+NOBODY = 65534
+
+if __name__ == "__main__":
+    place, name = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as own, SqlCatalog(f"sqlite:///{own}/c.db") as warm_up:
+        warm_up.list_tables()  # Whatever is imported on first use is imported now.
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    client = DeltaClient(SqlCatalog(f"sqlite:///{place}/catalog.db"), stores=Stores())
+    print(client.table(name).snapshot().version)
+    try:
+        drop_table(client, identifier=name)
+    except CmDeltaError as error:
+        print(type(error).__name__, error)
+    client.close()

@@ -1,0 +1,249 @@
+"""What every catalog does with commits and tables that recovery found on storage."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
+from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory
+from cm_delta_dagster.catalog.tables import InactiveState, TableDefinition
+from cm_delta_dagster.errors import (
+    CommitRejectedError,
+    InvalidArgumentError,
+    RecoveryError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, inline, proposal
+from tests.contracts.state_contract import PROTOCOL, metadata
+
+WAREHOUSE = "memory://warehouse"
+
+
+def published(version: int, *, data_change: bool = True, timestamp: int | None = None) -> CommitProposal:
+    """A commit as recovery finds it in ``_delta_log``."""
+    one = proposal(version, data_change=data_change, timestamp=timestamp)
+    return replace(one, file_name=f"{version:020d}.json")
+
+
+def history(proposals: Sequence[CommitProposal], *, to: int | None = None, columns: str = "a") -> CommitHistory:
+    last = proposals[-1]
+    return CommitHistory(
+        proposals=tuple(proposals),
+        published_version=last.version if to is None else to,
+        definition=TableDefinition(
+            metadata=metadata(columns),
+            protocol=PROTOCOL,
+            version=last.version,
+            in_commit_timestamp=last.summary.in_commit_timestamp,
+        ),
+    )
+
+
+def adopted(
+    *, first: int = 0, last: int = 2, state: AdoptedState = AdoptedState.ACTIVE, at: str = "main/sales/orders-1"
+) -> AdoptedTable:
+    return AdoptedTable(
+        table_id=str(uuid.uuid4()),
+        identifier=NAME,
+        location=f"{WAREHOUSE}/{at}",
+        state=state,
+        history=history([published(version) for version in range(first, last + 1)]),
+    )
+
+
+def the_identity_of_a_catalog_is_the_one_of_its_feed(bench: Bench) -> None:
+    with bench.client() as catalog, bench.client() as other:
+        identity = catalog.identity()
+        assert identity == other.identity()
+        assert identity.catalog_id == catalog.feed_page(after=0, limit=1).catalog_id
+        assert identity.warehouse == WAREHOUSE
+
+
+def commits_of_storage_are_taken_in_once_and_the_next_one_follows_them(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        catalog.commit(table, proposal(1))
+        found = [published(2), published(3, data_change=False)]
+        assert catalog.take_in_commits(table, history(found, columns="b"), after=1) is True
+        entry = catalog.load_table_by_id(table)
+        ratified = entry.ratified
+        assert (ratified.latest_version, ratified.published_version, ratified.latest_data_version) == (3, 3, 2)
+        assert entry.definition is not None and entry.definition.metadata == metadata("b")
+        feed = catalog.feed(after=0, limit=9)
+        assert catalog.take_in_commits(table, history(found), after=1) is False
+        assert catalog.feed(after=0, limit=9) == feed
+        assert [entry.summary for entry in feed[2:]] == [one.summary for one in found]
+        assert isinstance(catalog.commit(table, proposal(3)), VersionTaken)
+        assert isinstance(catalog.commit(table, proposal(4)), Ratified)
+
+
+def positions_of_commits_taken_in_are_beyond_those_of_a_lost_feed(bench: Bench) -> None:
+    """A sensor may have come to any position that the catalog gave out before it was restored from a copy."""
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        catalog.take_in_commits(table, history([published(1), published(2)]), after=0)
+        catalog.commit(table, proposal(3))
+        positions = [entry.position for entry in catalog.feed(after=0, limit=9)]
+        assert positions[0] == 1 and positions[1] > 10**9
+        assert positions[1:] == list(range(positions[1], positions[1] + 3))
+        assert catalog.latest_feed_position() == positions[-1]
+
+
+def unpublished_commits_can_be_taken_in_from_their_staged_files(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        staged = proposal(2)
+        catalog.take_in_commits(table, history([published(1), staged], to=1), after=0)
+        ratified = catalog.load_table_by_id(table).ratified
+        assert [(one.version, one.file_name) for one in ratified.commits] == [(2, staged.file_name)]
+
+
+def content_of_commits_that_turn_out_to_be_published_is_forgotten(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        catalog.commit(table, inline(1))
+        catalog.take_in_commits(table, history([published(2)]), after=1)
+        records = catalog.accepted_commits(table, start=0, end=9)
+        assert [(one.version, one.content) for one in records] == [(0, None), (1, None), (2, None)]
+        assert catalog.get_ratified_commits(table, kept_from=0).kept == ()
+
+
+def nothing_is_taken_in_after_somebody_has_committed(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        catalog.commit(table, proposal(1))
+        with pytest.raises(RecoveryError, match="plan"):
+            catalog.take_in_commits(table, history([published(1)]), after=0)
+        with pytest.raises(RecoveryError):
+            catalog.take_in_commits(table, history([published(4)]), after=3)
+        assert catalog.load_table_by_id(table).ratified.latest_version == 1
+
+
+def commits_with_a_gap_or_an_earlier_time_are_not_taken_in(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        before = catalog.feed(after=0, limit=9)
+        for wrong in (
+            [published(2)],
+            [published(1), published(3)],
+            [published(1, timestamp=1000)],
+            [published(1), published(2, timestamp=1001)],
+        ):
+            with pytest.raises(RecoveryError, match="no gap"):
+                catalog.take_in_commits(table, history(wrong), after=0)
+        misnamed = replace(published(1), file_name="../1.json")
+        with pytest.raises(CommitRejectedError):
+            catalog.take_in_commits(table, history([misnamed]), after=0)
+        with pytest.raises(TableNotFoundError):
+            catalog.take_in_commits("nobody", history([published(1)]), after=0)
+        assert catalog.feed(after=0, limit=9) == before
+
+
+def other_commits_of_the_catalog_are_replaced_as_a_whole(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        fork = [proposal(1), inline(2), proposal(3)]
+        for one in fork:
+            catalog.commit(table, one)
+        catalog.pin_version(table, 3, owner="run")
+        catalog.pin_version(table, 0, owner="early")
+        kept = [published(1), published(2, data_change=False)]
+        txn_ids = [one.summary.txn_id for one in fork]
+        with pytest.raises(RecoveryError):
+            catalog.take_in_commits(table, history(kept), after=0, replaces=txn_ids[:2])
+        assert catalog.take_in_commits(table, history(kept), after=0, replaces=txn_ids) is True
+        assert catalog.take_in_commits(table, history(kept), after=0, replaces=txn_ids) is False
+        ratified = catalog.load_table_by_id(table).ratified
+        assert (ratified.latest_version, ratified.latest_data_version, ratified.commits) == (2, 1, ())
+        assert [entry.summary.txn_id for entry in catalog.feed(after=1, limit=9)] == [
+            one.summary.txn_id for one in kept
+        ]
+        assert catalog.pinned_version(table, owner="run") is None
+        assert catalog.pinned_version(table, owner="early") == 0
+
+
+def a_table_of_a_lost_catalog_is_adopted_with_its_id_and_location(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = adopted(first=5, last=7)
+        entry = catalog.adopt_table(table)
+        assert entry == catalog.load_table(NAME) == catalog.adopt_table(table)
+        assert entry is not None
+        assert (entry.table_id, entry.location) == (table.table_id, table.location)
+        assert (entry.ratified.latest_version, entry.ratified.published_version) == (7, 7)
+        assert entry.definition == table.history.definition
+        assert [found.version for found in catalog.feed(after=0, limit=9)] == [5, 6, 7]
+        assert isinstance(catalog.commit(table.table_id, proposal(8)), Ratified)
+
+
+def a_dropped_table_is_adopted_as_one_and_can_be_brought_back(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = adopted(state=AdoptedState.DROPPED)
+        assert catalog.adopt_table(table) is None and catalog.adopt_table(table) is None
+        assert catalog.list_tables() == ()
+        (inactive,) = catalog.inactive_tables()
+        assert (inactive.table_id, inactive.state) == (table.table_id, InactiveState.DROPPED)
+        assert catalog.undrop_table(table.table_id).ratified.latest_version == 2
+
+
+def a_table_is_not_adopted_under_a_taken_name_or_at_a_taken_location(bench: Bench) -> None:
+    with bench.client() as catalog:
+        first = adopted()
+        catalog.adopt_table(first)
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.adopt_table(adopted(at="main/sales/orders-2"))
+        for place in ("main/sales/orders-1", "main/sales/orders-1/below", "main/sales"):
+            with pytest.raises(RecoveryError, match="orders-1"):
+                catalog.adopt_table(replace(adopted(at=place), identifier=OTHER))
+        with pytest.raises(RecoveryError, match="already"):
+            catalog.adopt_table(replace(adopted(last=1), table_id=first.table_id))
+        with pytest.raises(InvalidArgumentError):
+            catalog.adopt_table(replace(adopted(at="x"), identifier=replace(OTHER, table="a/b")))
+        assert catalog.list_tables() == (NAME,)
+
+
+def a_table_is_relocated_unless_another_one_is_there(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table, other = create(catalog), create(catalog, OTHER)
+        new = f"{WAREHOUSE}-2/main/sales/orders"
+        catalog.relocate_table(table.table_id, location=new, moved_from=table.location)
+        catalog.relocate_table(table.table_id, location=new, moved_from=table.location)
+        assert catalog.load_table(NAME).location == new
+        for taken in (new, f"{new}/below", f"{WAREHOUSE}-2"):
+            with pytest.raises(RecoveryError, match=new):
+                catalog.relocate_table(other.table_id, location=taken, moved_from=other.location)
+        with pytest.raises(RecoveryError, match="by now"):
+            catalog.relocate_table(other.table_id, location=f"{WAREHOUSE}-2/x", moved_from=f"{WAREHOUSE}/y")
+        with pytest.raises(TableNotFoundError):
+            catalog.relocate_table("nobody", location=new, moved_from=new)
+        catalog.drop_table(OTHER)
+        catalog.relocate_table(other.table_id, location=f"{WAREHOUSE}-2/o", moved_from=other.location)
+        assert catalog.undrop_table(other.table_id).location == f"{WAREHOUSE}-2/o"
+
+
+def modes_of_commits_taken_in_are_kept(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        made = replace(published(1), mode=CommitMode.PUT_IF_ABSENT)
+        catalog.take_in_commits(table, history([made]), after=0)
+        assert [one.mode for one in catalog.accepted_commits(table, start=1, end=1)] == [CommitMode.PUT_IF_ABSENT]
+
+
+RECOVERY_CONTRACT: tuple[Rule, ...] = (
+    the_identity_of_a_catalog_is_the_one_of_its_feed,
+    commits_of_storage_are_taken_in_once_and_the_next_one_follows_them,
+    positions_of_commits_taken_in_are_beyond_those_of_a_lost_feed,
+    unpublished_commits_can_be_taken_in_from_their_staged_files,
+    content_of_commits_that_turn_out_to_be_published_is_forgotten,
+    nothing_is_taken_in_after_somebody_has_committed,
+    commits_with_a_gap_or_an_earlier_time_are_not_taken_in,
+    other_commits_of_the_catalog_are_replaced_as_a_whole,
+    a_table_of_a_lost_catalog_is_adopted_with_its_id_and_location,
+    a_dropped_table_is_adopted_as_one_and_can_be_brought_back,
+    a_table_is_not_adopted_under_a_taken_name_or_at_a_taken_location,
+    a_table_is_relocated_unless_another_one_is_there,
+    modes_of_commits_taken_in_are_kept,
+)
