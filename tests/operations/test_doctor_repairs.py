@@ -12,6 +12,7 @@ from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.compact_log import compact_log
 from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Repair, Severity, doctor, plan_repair
+from cm_delta_dagster.operations.vacuum import vacuum
 from tests.operations.lake import Lake, broken_storage
 
 LOG = "_delta_log"
@@ -72,7 +73,9 @@ def log_of(lake: Lake, table: Table) -> dict[str, bytes]:
 
 def set_aside(lake: Lake, table: Table) -> dict[str, bytes]:
     """Bytes that were kept before they were replaced, by file name."""
-    return {name.rpartition("/")[2]: read(lake, table, f"{ASIDE}/{name}") for name in lake.files(table, ASIDE)}
+    names = lake.files(table, ASIDE)
+    assert all(name.endswith(".replaced") for name in names)
+    return {name.rpartition("/")[2].removesuffix(".replaced"): read(lake, table, f"{ASIDE}/{name}") for name in names}
 
 
 def run(lake: Lake, *, repair: bool = False) -> DoctorReport:
@@ -194,9 +197,19 @@ def test_a_repair_that_is_interrupted_loses_nothing(lake: Lake, table: Table) ->
     assert set(set_aside(lake, table).values()) == {harmed}
 
 
+def test_what_a_repair_set_aside_does_not_stop_vacuum(lake: Lake, table: Table) -> None:
+    write(lake, table, commit(5), b"harmed")
+    lake.put(table, "never-committed.parquet")
+    assert run(lake, repair=True).findings == ()
+    assert set_aside(lake, table)
+    lake.allow(MaintenanceKind.DATA_CLEANUP)
+    lake.clock.pass_days(10)
+    assert vacuum(lake.reopened().table("main.test.t")).num_files == 2, "file-0, removed long ago, and the other one"
+
+
 def test_the_advice_of_a_refused_checkpoint_works(lake: Lake, table: Table) -> None:
     """A wrong checksum keeps the checkpointer from writing; the doctor says which of the two is wrong and rewrites it."""
-    alter(lake, table, checksum(6), b'"numFiles":4', b'"numFiles":7')
+    alter(lake, table, checksum(6), b'"createdTime":1', b'"createdTime":2')
     with pytest.raises(CorruptLogError, match=r"cm-delta doctor main\.test\.t` says which"):
         checkpoint(lake.reopened().table("main.test.t"))
     assert [finding.problem for finding in run(lake).findings] == [Problem.CHECKSUM_WRONG]
@@ -348,7 +361,7 @@ def test_a_checkpoint_and_its_checksum_that_contradict_are_both_left(lake: Lake,
     """The commits below are gone, so nothing says which of the two is right."""
     for version in range(4):
         delete(lake, table, commit(version))
-    alter(lake, table, checksum(4), b'"numFiles":4', b'"numFiles":5')
+    alter(lake, table, checksum(4), b'"createdTime":1', b'"createdTime":2')
     harmed = log_of(lake, table)
     report = run(lake, repair=True)
     assert Problem.CHECKPOINT_WRONG in errors(report)

@@ -1,11 +1,13 @@
 """Carries out the repairs that ``doctor`` has planned. Package: operations.
 
-What is replaced or removed is copied before to ``_delta_log/_set_aside/<time>/``, so that no repair takes away the only copy of
-anything. Commits are proven once more at the moment at which they are written. Data files are never touched.
+What is replaced or removed is copied before to ``_delta_log/_set_aside/<time>/<name>.replaced``, so that no repair takes away the
+only copy of anything. The suffix tells such files from commits of another history, which recovery sets aside there and whose data
+files VACUUM keeps: these here are damaged copies of commits that the log has. Commits are proven once more at the moment at which
+they are written. Data files are never touched.
 """
 
 import contextlib
-import datetime
+import itertools
 from collections.abc import Iterable
 
 from cm_delta_dagster.client.checkpointer import refuse_contradiction, write_checkpoint, write_checksum
@@ -19,11 +21,13 @@ from cm_delta_dagster.operations.doctor.findings import Repair
 from cm_delta_dagster.operations.doctor.repair_plan import RepairStep
 from cm_delta_dagster.operations.maintenance import require_permission
 from cm_delta_dagster.operations.publish import publish
+from cm_delta_dagster.operations.set_aside import set_aside_directory
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.reconciliation import TableState
 from cm_delta_dagster.protocol.table_features import check_writable
 
-SET_ASIDE_DIRECTORY = "_set_aside"
+REPLACED_SUFFIX = ".replaced"
+"""What is appended to the name of a file that a repair sets aside."""
 
 
 class Repairs:
@@ -32,9 +36,8 @@ class Repairs:
     def __init__(self, table: Table, examination: Examination) -> None:
         self._table = table
         self._examination = examination
-        moment = datetime.datetime.fromtimestamp(table.services.now_ms() / 1000, datetime.UTC)
         self._log = log_files.log_directory(table.location)
-        self._aside = f"{self._log}/{SET_ASIDE_DIRECTORY}/{moment:%Y%m%dT%H%M%S}.{moment.microsecond // 1000:03d}Z"
+        self._aside = set_aside_directory(table.location, table.services.now_ms())
 
     def carry_out(self, step: RepairStep) -> None:
         """Do one step. Raises CmDeltaError; what there was before is then still there, or set aside."""
@@ -102,14 +105,15 @@ class Repairs:
                 self._table.store.delete(location)
 
     def _set_aside(self, location: str, data: bytes) -> None:
-        target = f"{self._aside}/{location.rpartition('/')[2]}"
-        number = 0
-        while True:
+        name = f"{self._aside}/{location.rpartition('/')[2]}{REPLACED_SUFFIX}"
+        for number in itertools.count():
+            target = f"{name}.{number}" if number else name
             try:
-                self._table.store.write_if_absent(f"{target}.{number}" if number else target, data, within=self._log)
+                self._table.store.write_if_absent(target, data, within=self._log)
                 return
             except ObjectAlreadyExistsError:
-                number += 1
+                if self._table.store.read(target) == data:
+                    return  # Of an attempt that did not come to its end.
 
     def _rewrite_checksum(self, version: int) -> None:
         # Taken away first and then made as any writer makes it: it is optional, and never replaced in place.

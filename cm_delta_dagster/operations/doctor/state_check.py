@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.client.log_reader import read_checkpoint_file, read_checksum
+from cm_delta_dagster.client.log_reader import read_checkpoint, read_checksum
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.operations.doctor.commit_check import CheckedCommit
@@ -27,8 +27,8 @@ from cm_delta_dagster.protocol import action_json, checksum, log_files
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.checksum import VersionChecksum
 from cm_delta_dagster.protocol.log_files import ChecksumFile
-from cm_delta_dagster.protocol.path_encoding import decode_path, file_keys
-from cm_delta_dagster.protocol.reconciliation import TableState, replay, state_from_checkpoint
+from cm_delta_dagster.protocol.path_encoding import file_keys
+from cm_delta_dagster.protocol.reconciliation import TableState, replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,15 +152,10 @@ class StateCheck:
     # Checkpoints
 
     def _read_checkpoint(self, version: int, names: tuple[str, ...]) -> _FoundCheckpoint:
-        store, location = self._table.store, self._table.location
-        directory, sidecars = log_files.log_directory(location), log_files.sidecars_directory(location)
+        directory = log_files.log_directory(self._table.location)
         try:
-            contents = [read_checkpoint_file(store, f"{directory}/{name}") for name in names]
-            named = [
-                decode_path(sidecar.path.rpartition("/")[2]) for content in contents for sidecar in content.sidecars
-            ]
-            contents += [read_checkpoint_file(store, f"{sidecars}/{name}") for name in named]
-            state = state_from_checkpoint(contents, version=version, location=location)
+            locations = [f"{directory}/{name}" for name in names]
+            state = read_checkpoint(self._table.reader, version=version, locations=locations)
             # Made on demand otherwise: a damaged file action has to show now.
             return _FoundCheckpoint(names=names, state=state if _live(state) is not None else None)
         except (CorruptLogError, ObjectNotFoundError) as error:
