@@ -183,10 +183,15 @@ def test_the_doctor_reports_and_repairs(lake_url: str, tmp_path: Path) -> None:
     mended = run(lake_url, "doctor", str(NAME), "--repair")
     assert (mended.exit_code, crc.read_bytes()) == (0, right)
     assert "repaired checksum_wrong" in mended.output
+    assert mended.output.index("kept aside first") < mended.output.index("repaired checksum_wrong")
+    (aside,) = tmp_path.rglob("_set_aside/*/*.crc.replaced")
+    assert aside.read_bytes() == b"{"
     (commit,) = tmp_path.rglob("0*.json")
     commit.unlink()
-    lost = run(lake_url, "doctor", str(NAME), "--repair")
-    assert lost.exit_code == 1 and "commit_missing" in lost.output
+    lost = run(lake_url, "doctor", str(NAME))
+    assert lost.exit_code == 1 and "commit_missing" in lost.output and "1. restore_commit: write" in lost.output
+    restored = run(lake_url, "doctor", str(NAME), "--repair", "--deep")
+    assert restored.exit_code == 0 and "Read 0 data files" in restored.output and commit.is_file()
 
 
 def test_a_table_is_renamed_dropped_brought_back_and_purged(lake_url: str, tmp_path: Path) -> None:

@@ -1,51 +1,66 @@
-"""The files of a table, for ``doctor``: those that it needs and those that nobody does. Room: operations. Nothing is changed."""
+"""The files of a table, for ``doctor``: those that it needs and those that nobody does. Package: operations. Nothing is changed."""
 
 from collections.abc import Iterable
+
+import pyarrow as pa
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, ObjectNotFoundError
 from cm_delta_dagster.operations.clean_staged_commits import plan_clean_staged_commits
-from cm_delta_dagster.operations.findings import Finding, Problem, Severity
+from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Severity
 from cm_delta_dagster.operations.sizes import size_text
 from cm_delta_dagster.operations.vacuum import plan_vacuum, vector_files
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.path_encoding import file_keys, normalise_location
+from cm_delta_dagster.protocol.reconciliation import TableState
 
 _SHOWN = 5
 
 
-def check_files(table: Table, findings: list[Finding]) -> int:
-    """Data files and deletion vectors of the latest version; their number."""
-    snapshot = table.snapshot()
-    sizes = dict(
-        zip(
-            file_keys(snapshot.location, snapshot.files["path"]).to_pylist(),
-            snapshot.files["size"].to_pylist(),
-            strict=True,
+def check_files(table: Table, state: TableState, findings: list[Finding]) -> int:
+    """Data files and deletion vectors of ``state``; their number."""
+    adds = state.files.adds
+    try:
+        vectors = vector_files(table.location, adds)
+    except CmDeltaError as error:
+        findings.append(
+            Finding(severity=Severity.ERROR, problem=Problem.VECTOR_DAMAGED, where="the log", message=str(error))
         )
-    )
-    wanted: dict[str, int | None] = {
-        normalise_location(at): None for at in vector_files(table.location, snapshot.files)
-    }
-    wanted.update(sizes)
+        vectors = set()
+    wanted: dict[str, int | None] = {normalise_location(at): None for at in vectors}
+    wanted.update(zip(file_keys(table.location, adds["path"]).to_pylist(), adds["size"].to_pylist(), strict=True))
     found = {normalise_location(s.location): s.size for s in table.store.list_recursive(table.location)}
     missing = sorted(key for key in wanted if key not in found and not _exists(table, key))
     if missing:
-        # Removed and vacuumed since the snapshot was taken, perhaps.
-        now = table.snapshot()
-        live = set(file_keys(now.location, now.files["path"]).to_pylist())
-        live |= {normalise_location(at) for at in vector_files(now.location, now.files)}
-        missing = [key for key in missing if key in live]
-    resized = sorted(key for key, size in wanted.items() if size is not None and found.get(key, size) != size)
+        still = _live_now(table)
+        missing = [key for key in missing if still is None or key in still]
+    resized = sorted(
+        key for key, size in wanted.items() if size is not None and key not in missing and found.get(key, size) != size
+    )
     for problem, keys, what in (
         (Problem.FILE_MISSING, missing, "are missing: reads of them fail. Restore them from a backup."),
         (Problem.FILE_SIZE, resized, "have another size than the log says: they were cut off or replaced."),
     ):
         if keys:
-            shown = ", ".join(keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
-            message = f"{len(keys)} files of version {snapshot.version} {what}"
-            findings.append(Finding(severity=Severity.ERROR, problem=problem, where=shown, message=message))
+            message = f"{len(keys)} files of version {state.version} {what}"
+            findings.append(Finding(severity=Severity.ERROR, problem=problem, where=shown(keys), message=message))
     return len(wanted)
+
+
+def shown(keys: list[str]) -> str:
+    """The first few of many names."""
+    return ", ".join(keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
+
+
+def _live_now(table: Table) -> set[str] | None:
+    """What the table needs by now: files may have been removed and vacuumed since; None if that cannot be found out."""
+    try:
+        now = table.snapshot()
+        files: pa.Table = now.files
+        live = set(file_keys(now.location, files["path"]).to_pylist())
+        return live | {normalise_location(at) for at in vector_files(now.location, files)}
+    except CmDeltaError:
+        return None
 
 
 def _exists(table: Table, location: str) -> bool:
@@ -60,10 +75,11 @@ def _exists(table: Table, location: str) -> bool:
 
 
 def leftovers(table: Table) -> Iterable[Finding]:
+    """Files that clean-up may delete. Nothing for a table that this client may not clean up or cannot load."""
     try:
         orphans, staged = plan_vacuum(table), plan_clean_staged_commits(table)
     except (CmDeltaError, OSError):
-        return  # A table that this client may not write to; others clean it up.
+        return
     if orphans.num_files:
         yield Finding(
             severity=Severity.NOTE,
