@@ -34,6 +34,7 @@ from cm_delta_dagster.delta_table import DeltaTable, maintenance_kind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
+from cm_delta_dagster.operations.conditions import Condition
 from cm_delta_dagster.operations.create import (
     TableDesign,
     check_partitioning,
@@ -57,7 +58,6 @@ from cm_delta_dagster.operations.rename import rename_table
 from cm_delta_dagster.operations.row_commit import WriteResult
 from cm_delta_dagster.operations.undrop import undrop_table
 from cm_delta_dagster.operations.write import append, overwrite
-from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import StructType, from_arrow_schema
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
 from cm_delta_dagster.recovery_methods import RecoveryMethods
@@ -323,7 +323,7 @@ class Connection(RecoveryMethods):
         frame: DataFrame,
         partition_by: str | Sequence[str] | None = None,
         *,
-        where: Predicate | str | None = None,
+        where: Condition | None = None,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
@@ -350,7 +350,7 @@ class Connection(RecoveryMethods):
         partition_by: str | Sequence[str] | None = None,
         *,
         mode: MergeMode = MergeMode.UPSERT,
-        within: Predicate | str | None = None,
+        within: Condition | None = None,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
