@@ -22,6 +22,7 @@ from cm_delta_dagster.operations.clean_staged_commits import (
     plan_clean_staged_commits,
 )
 from cm_delta_dagster.operations.compact_log import CompactLogResult, compact_log
+from cm_delta_dagster.operations.conditions import Condition
 from cm_delta_dagster.operations.delete import delete
 from cm_delta_dagster.operations.doctor import Depth, DoctorReport, RepairPlan, doctor, plan_repair
 from cm_delta_dagster.operations.merge import MergeMode, merge
@@ -66,7 +67,7 @@ class DeltaTable(TableReads[Table]):
         self,
         frame: DataFrame,
         *,
-        where: Predicate | str | None = None,
+        where: Condition | None = None,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
@@ -87,7 +88,7 @@ class DeltaTable(TableReads[Table]):
         on: str | Sequence[str],
         *,
         mode: MergeMode = MergeMode.UPSERT,
-        within: Predicate | str | None = None,
+        within: Condition | None = None,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
@@ -114,7 +115,7 @@ class DeltaTable(TableReads[Table]):
             context=context,
         )
 
-    def delete(self, where: Predicate | str, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
+    def delete(self, where: Condition, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
         """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
         return delete(self.table, spark=self._connection.spark, where=where, context=context)
 

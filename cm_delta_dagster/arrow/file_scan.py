@@ -127,7 +127,7 @@ class FileScan:
         opened = wanted.file.open()
         with wanted.file.errors():
             metadata = opened.metadata
-            _refuse_fewer_rows(wanted, metadata.num_rows)
+            _refuse_other_count(wanted, metadata.num_rows)
             columns = self._columns(wanted.file, opened)
             deleted = None
             if wanted.deleted is not None:
@@ -203,9 +203,8 @@ class FileScan:
         return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others), nested)
 
 
-def _refuse_fewer_rows(wanted: FileToRead, found: int) -> None:
-    """A file with more rows than its statistics say has lost none; then they were never right."""
-    if wanted.num_records is not None and found < wanted.num_records:
+def _refuse_other_count(wanted: FileToRead, found: int) -> None:
+    if wanted.num_records not in (None, found):
         raise CorruptLogError(
             f"The data file {wanted.file.location} has {found} rows, and the log says that it was written with "
             f"{wanted.num_records}: it was replaced or shortened. Restore the file from a backup, or the table to a version "

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.client.commit_sources import published_source
 from cm_delta_dagster.client.log_reader import proven_checkpoint
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
@@ -180,8 +181,8 @@ def _newest_expired(table: Table, names: Iterable[str], published_version: int, 
 
 
 def _commit_timestamp(table: Table, version: int) -> int:
-    name = log_files.commit_file_name(version)
-    info = action_json.decode_commit_info(table.store.read(f"{log_files.log_directory(table.location)}/{name}"))
+    (source,) = table.reader.with_digests([published_source(table.location, version)])
+    info = action_json.decode_commit_info(table.reader.read(source))
     if info is None or info.in_commit_timestamp is None:
         raise CorruptLogError(
             f"Version {version} of {table.identifier} has no inCommitTimestamp in its first action, so its age is "

@@ -4,11 +4,14 @@ Every commit leaves its staged file behind, every lost race another one (CM-P7, 
 copies or losers; those of later versions may still be ratified and are never touched.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.client.commit_sources import is_ratified, published_source
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError, ObjectNotFoundError
 from cm_delta_dagster.operations.maintenance import maintenance_claim, require_permission
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.log_files import CommitFile, parse_log_file
@@ -96,24 +99,35 @@ def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) ->
 def _with_published_copy(table: Table, names: tuple[str, ...]) -> tuple[str, ...]:
     """Only the files whose version is really in ``_delta_log``, or was removed from it by log cleanup.
 
-    The catalog says that it is; looking costs one listing and one question, and a staged file may be the last copy of its commit:
-    also where somebody has put another file of another size in its place.
+    A staged file may be the last intact copy of its commit. So the published file of each ratified one is read and compared with
+    what the catalog ratified; files of proposals that lost need no copy.
     """
     if not names:
         return ()
     listed = table.store.list_from(log_files.log_directory(table.location))
-    published = {
-        file.version: status.size for status in listed if isinstance(file := parse_log_file(status.name), CommitFile)
-    }
+    published = {file.version for status in listed if isinstance(file := parse_log_file(status.name), CommitFile)}
     if not published:
         return ()
     oldest = min(published)
     # Names of staged commits begin with their version (CM-3); others are not among them.
     versions = {name: int(name.partition(".")[0]) for name in names}
     ends = {"start": min(versions.values()), "end": max(versions.values())}
-    accepted = {commit.file_name: commit.file_size for commit in table.catalog.accepted_commits(table.table_id, **ends)}
+    accepted = {commit.file_name: commit for commit in table.catalog.accepted_commits(table.table_id, **ends)}
+    compared = [accepted[name] for name, version in versions.items() if version in published and name in accepted]
+    with ThreadPoolExecutor(max_workers=table.reader.threads) as pool:
+        intact = pool.map(lambda commit: _is_published(table, commit), compared)
+        altered = {commit.file_name for commit, is_intact in zip(compared, intact, strict=True) if not is_intact}
     return tuple(
         name
         for name, version in versions.items()
-        if version < oldest or (version in published and accepted.get(name, published[version]) == published[version])
+        if version < oldest or (version in published and name not in altered)
     )
+
+
+def _is_published(table: Table, commit: RatifiedCommit) -> bool:
+    """Whether the published file has the bytes that were ratified."""
+    try:
+        data = table.store.read(published_source(table.location, commit.version).location)
+    except ObjectNotFoundError:
+        return False
+    return is_ratified(commit, data)

@@ -11,7 +11,7 @@ from cm_delta_dagster.errors import CmDeltaError, StorageError
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.clean_log import clean_log, plan_clean_log
 from cm_delta_dagster.operations.compact_log import compact_log
-from tests.operations.lake import Lake, broken_storage
+from tests.operations.lake import DAY_MS, Lake, broken_storage
 
 LOG = "_delta_log"
 STAGED = "_delta_log/_staged_commits"
@@ -127,6 +127,19 @@ def test_a_damaged_checkpoint_is_never_made_the_oldest(lake: Lake, table: Table)
     assert clean_log(table).oldest_version == 2
     assert commits(lake, table) == [2, 3, 4, 5]
     assert paths(lake) == expected
+
+
+def test_an_altered_time_of_a_commit_does_not_make_the_log_look_older(lake: Lake, table: Table) -> None:
+    grow(lake, table, 2)
+    checkpoint(table)
+    where = f"{table.location}/{LOG}/{2:020d}.json"
+    data = lake.memory.read(where)
+    time = str(lake.clock()).encode()
+    assert time in data
+    lake.memory.write(where, data.replace(time, str(lake.clock() - 90 * DAY_MS).encode()))
+    lake.clock.pass_days(2)
+    assert clean_log(table).num_files == 0
+    assert commits(lake, table) == [0, 1, 2]
 
 
 def test_when_no_checkpoint_can_be_read_nothing_is_deleted(lake: Lake, table: Table) -> None:

@@ -126,6 +126,17 @@ def test_a_file_whose_published_copy_is_another_one_is_kept_and_those_that_lost_
     assert lake.files(table, STAGED) == {accepted.file_name}
 
 
+def test_a_file_whose_published_copy_was_altered_at_equal_size_is_kept(lake: Lake, table: Table) -> None:
+    lake.append(table)
+    lake.append(table)
+    lake.clock.pass_days(2)
+    published = f"{table.location}/_delta_log/{1:020d}.json"
+    lake.memory.write(published, lake.memory.read(published).replace(b'"add"', b'"adf"'))
+    clean_staged_commits(table)
+    assert [name[:20] for name in lake.files(table, STAGED)] == [f"{1:020d}"]
+    assert lake.reopened().table("main.test.t").snapshot().num_files == 2
+
+
 def test_a_negative_age_is_refused(lake: Lake, table: Table) -> None:
     with pytest.raises(InvalidArgumentError):
         plan_clean_staged_commits(table, safety_age_ms=-1)

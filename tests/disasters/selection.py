@@ -1,0 +1,52 @@
+"""Which cells a run carries out: all of them with ``-m exhaustive``, and by default those of SQLite with staged commits and a sample
+of the others that covers every object with every harm, and every act."""
+
+from enum import StrEnum
+from itertools import product
+
+from .acts import CAN_RECOVER
+from .table import KNOWN_DIFFERENCES, ONLY_SQLITE, expectations
+from .vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome
+
+
+class Kind(StrEnum):
+    """The catalog's database."""
+
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+
+
+EXPECTED = expectations()
+DIFFERENT = frozenset(cell for rule in KNOWN_DIFFERENCES for cell in rule.pattern())
+PAIRS = tuple(product(Object, Harm))
+
+_EVERY = {(Kind.SQLITE, Mode.STAGED)}
+
+
+def cells(kind: Kind, mode: Mode, object_: Object, harm: Harm) -> list[tuple[Cell, Expected]]:
+    """The cells of an object and a harm that can be carried out without Spark, in the order of the acts."""
+    if kind is Kind.POSTGRES and object_ is Object.CATALOG_DATABASE and harm in ONLY_SQLITE:
+        return []
+    found = []
+    for act in Act:
+        cell = Cell(object=object_, harm=harm, act=act, mode=mode)
+        expected = EXPECTED[cell]
+        can = act is not Act.OPTIMIZE and (CAN_RECOVER or act is not Act.RECOVER)
+        if can and expected.outcome is not Outcome.INAPPLICABLE:
+            found.append((cell, expected))
+    return found
+
+
+def sample(kind: Kind, mode: Mode, object_: Object, harm: Harm) -> list[tuple[Cell, Expected]]:
+    """Of :func:`cells` all for SQLite with staged commits, and otherwise one or two, which differ from pair to pair."""
+    every = cells(kind, mode, object_, harm)
+    if (kind, mode) in _EVERY or not every:
+        return every
+    number = PAIRS.index((object_, harm)) + 3 * list(Mode).index(mode)
+    chosen = {number % len(every)} if kind is Kind.POSTGRES else {number % len(every), (5 * number + 3) % len(every)}
+    return [every[index] for index in sorted(chosen)]
+
+
+def pairs_of(kind: Kind, mode: Mode) -> list[tuple[Object, Harm]]:
+    """Objects and harms of which there is a cell."""
+    return [pair for pair in PAIRS if cells(kind, mode, *pair)]

@@ -1,0 +1,51 @@
+"""Every disaster of the table, on real bytes and databases, with a client that knows nothing of it."""
+
+from itertools import product
+
+import pytest
+
+from .conftest import Places
+from .place import Place
+from .runner import findings_of_a_healthy_place, run
+from .selection import DIFFERENT, Kind, cells, pairs_of, sample
+from .vocabulary import Cell, Expected, Harm, Mode, Object
+
+PLACES = tuple(product(Kind, Mode))
+ALL = [
+    pytest.param(kind, mode, *pair, id=f"{kind.value}-{mode.value}-{'-'.join(pair)}".replace(" ", "_"))
+    for kind, mode in PLACES
+    for pair in pairs_of(kind, mode)
+]
+_HEALTHY: dict[str, frozenset[str]] = {}
+
+
+def differences(place: Place, chosen: list[tuple[Cell, Expected]]) -> list[str]:
+    """What does not come out as expected, and known differences that are none any more."""
+    key = str(place.root)
+    if key not in _HEALTHY:
+        _HEALTHY[key] = findings_of_a_healthy_place(place)
+    found = []
+    for cell, expected in chosen:
+        wrong = run(place, cell, expected, healthy=_HEALTHY[key]).differences(expected)
+        if cell in DIFFERENT and not wrong:
+            found.append(f"{cell}: it comes out as expected; take it from the known differences")
+        if cell not in DIFFERENT:
+            found += [f"{cell}: {what}" for what in wrong]
+    return found
+
+
+@pytest.mark.parametrize(("kind", "mode", "object_", "harm"), ALL)
+def test_what_comes_of_a_disaster_is_what_the_table_says(
+    places: Places, kind: Kind, mode: Mode, object_: Object, harm: Harm
+) -> None:
+    found = differences(places(kind, mode), sample(kind, mode, object_, harm))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("kind", "mode", "object_", "harm"), ALL)
+def test_what_comes_of_every_disaster_is_what_the_table_says(
+    places: Places, kind: Kind, mode: Mode, object_: Object, harm: Harm
+) -> None:
+    found = differences(places(kind, mode), cells(kind, mode, object_, harm))
+    assert not found, "\n".join(found)
