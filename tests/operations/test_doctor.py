@@ -74,6 +74,8 @@ def test_a_table_after_log_cleanup_is_sound(lake: Lake, table: Table) -> None:
     assert f"{LOG}/{0:020d}.json" not in lake.files(table)
     report = examined(lake)
     assert (problems(report), report.version) == (set(), 7)
+    lake.memory.write(path(table, f"{LOG}/{7:020d}.crc"), b"{")
+    assert [finding.problem for finding in examined(lake, repair=True).repaired] == [Problem.CHECKSUM_WRONG]
 
 
 def test_an_unpublished_tail_is_published(lake: Lake, table: Table) -> None:

@@ -197,6 +197,25 @@ def test_a_repair_that_is_interrupted_loses_nothing(lake: Lake, table: Table) ->
     assert set(set_aside(lake, table).values()) == {harmed}
 
 
+def test_another_commit_in_a_published_place_keeps_its_data_files(lake: Lake, table: Table) -> None:
+    """A whole commit that the catalog has no record of: whoever wrote it may want its rows."""
+    other = lake.new_table("other")
+    for number in range(5):
+        lake.append(other, f"foreign-{number}.parquet")
+    lake.client.wait_for_background()
+    right, foreign = read(lake, table, commit(5)), read(lake, other, commit(5))
+    write(lake, table, commit(5), foreign)
+    lake.put(table, "foreign-4.parquet")
+    mended = run(lake, repair=True)
+    assert [finding.problem for finding in mended.repaired] == [Problem.COMMIT_DIFFERS]
+    assert errors(mended) == [] and read(lake, table, commit(5)) == right
+    assert foreign in [read(lake, table, f"{ASIDE}/{name}") for name in lake.files(table, ASIDE)]
+    lake.allow(MaintenanceKind.DATA_CLEANUP)
+    lake.clock.pass_days(10)
+    vacuum(lake.reopened().table("main.test.t"))
+    assert "foreign-4.parquet" in lake.data_files(table)
+
+
 def test_what_a_repair_set_aside_does_not_stop_vacuum(lake: Lake, table: Table) -> None:
     write(lake, table, commit(5), b"harmed")
     lake.put(table, "never-committed.parquet")

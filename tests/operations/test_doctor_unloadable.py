@@ -10,6 +10,7 @@ from cm_delta_dagster.errors import CatalogUnavailableError, CmDeltaError, Stora
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Severity, doctor
 from cm_delta_dagster.operations.drop import drop_table
+from cm_delta_dagster.operations.recovery import plan_recovery, recover
 from tests.operations.lake import Lake, broken_storage
 
 LOG = "_delta_log"
@@ -104,6 +105,9 @@ def test_an_older_catalog_is_found_and_nothing_of_its_newer_log_is_changed(lake:
     (behind,) = [finding for finding in report.findings if finding.problem is Problem.CATALOG_BEHIND]
     assert behind.where == "versions 6 to 8" and "cm-delta recover main.test.t" in behind.message
     assert report.plan.steps == () and everything(lake) == before
+    client = lake.reopened()
+    recover(client, plan_recovery(client, tables=["main.test.t"]))
+    assert run(lake).findings == ()
 
 
 def test_a_damaged_commit_below_the_end_of_an_older_catalog_is_still_put_back(lake: Lake, table: Table) -> None:

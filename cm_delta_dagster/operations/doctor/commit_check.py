@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.operations.doctor.commit_copies import CommitCopies, CopyState, fits, read_copies, read_or_none
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.operations.doctor.commit_copies import (
+    CommitCopies,
+    CopyState,
+    fits,
+    foreign_transaction,
+    read_copies,
+    read_or_none,
+)
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
-from cm_delta_dagster.protocol import action_json, log_files
+from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.log_files import CommitFile
 from cm_delta_dagster.protocol.retention import cut_off_timestamp
 from cm_delta_dagster.protocol.table_properties import TableProperties
@@ -37,7 +44,7 @@ class CommitCheck:
 
     Attributes:
         compared: commits of which a file was compared with the catalog's record.
-        first_fork: lowest version whose published file is the commit of another history; None if there is none.
+        first_fork: lowest unpublished version whose place in the log has the commit of another history; None if there is none.
     """
 
     def __init__(self, table: Table, seen: Observation, findings: list[Finding]) -> None:
@@ -92,7 +99,10 @@ class CommitCheck:
         definition = self._table.catalog.load_table_by_id(self._table.table_id).definition
         if record is None or definition is None:
             return True
-        retention_ms = TableProperties(definition.metadata.configuration).log_retention_ms
+        try:
+            retention_ms = TableProperties(definition.metadata.configuration).log_retention_ms
+        except CmDeltaError:
+            return True
         return record.in_commit_timestamp <= cut_off_timestamp(self._table.services.now_ms(), retention_ms)
 
     def _set_strays_apart(self) -> None:
@@ -148,8 +158,8 @@ class CommitCheck:
         record, proven = copies.record, copies.proven
         version, name = record.version, log_files.commit_file_name(record.version)
         if copies.published.state is CopyState.ALTERED:
-            foreign = self._foreign_transaction(copies)
-            if foreign is not None:
+            foreign = foreign_transaction(copies.published.data, record, known=self._own_transactions)
+            if foreign is not None and version > self._seen.published:
                 self._is_interrupted = True
                 self.first_fork = version if self.first_fork is None else self.first_fork
                 self._add(
@@ -169,7 +179,8 @@ class CommitCheck:
                 Problem.COMMIT_DIFFERS,
                 name,
                 f"it is not the commit that was ratified (txnId {record.txn_id}, {record.file_size} bytes, "
-                f"{record.in_commit_timestamp} ms): it was altered or cut off. "
+                f"{record.in_commit_timestamp} ms): "
+                + ("it was altered or cut off. " if foreign is None else f"it is another commit, of txnId {foreign}. ")
                 + (_BACKUP if proven is None else "An intact copy is there; readers of the catalog use it."),
                 version,
                 None if proven is None else Repair.RESTORE_COMMIT,
@@ -243,25 +254,6 @@ class CommitCheck:
                 Repair.REWRITE_STAGED,
                 files=(f"_staged_commits/{record.file_name}",),
             )
-
-    def _foreign_transaction(self, copies: CommitCopies) -> str | None:
-        """The txnId of a published file that is a whole commit which the catalog has no record of at all."""
-        data = copies.published.data
-        if data is None:
-            return None
-        try:
-            commit = action_json.decode_commit(data, version=copies.record.version)
-        except CorruptLogError:
-            return None
-        info = commit.commit_info
-        # Damage may have hit the txnId; another history has another time and, as a rule, another length.
-        is_damaged = info is not None and (info.in_commit_timestamp, len(data)) == (
-            copies.record.in_commit_timestamp,
-            copies.record.file_size,
-        )
-        if info is None or not info.txn_id or info.txn_id in self._own_transactions or is_damaged:
-            return None
-        return info.txn_id
 
     def _is_reachable(self, version: int) -> bool:
         """Whether readers may still ask for the commit: what log cleanup has left begins with a commit or a checkpoint."""

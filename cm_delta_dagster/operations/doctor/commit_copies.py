@@ -90,6 +90,24 @@ def fits(record: RatifiedCommit, data: bytes) -> bool:
     return True
 
 
+def foreign_transaction(data: bytes | None, record: RatifiedCommit, *, known: Container[str]) -> str | None:
+    """The txnId in ``data`` if that is a whole commit which the catalog has no record of; None if it is anything else.
+
+    Args:
+        record: of the version under whose name the data lies.
+        known: the transactions of all commits that the catalog has records of.
+    """
+    try:
+        info = None if data is None else action_json.decode_commit(data, version=record.version).commit_info
+    except CorruptLogError:
+        return None
+    if data is None or info is None or not info.txn_id or info.txn_id in known:
+        return None
+    # Damage may have hit the txnId alone; another commit has another time and, as a rule, another length.
+    is_damaged = (info.in_commit_timestamp, len(data)) == (record.in_commit_timestamp, record.file_size)
+    return None if is_damaged else info.txn_id
+
+
 def staged_location(table: Table, record: RatifiedCommit) -> str:
     return f"{log_files.staged_commits_directory(table.location)}/{record.file_name}"
 

@@ -15,13 +15,18 @@ from cm_delta_dagster.client.commit_sources import is_ratified, published_source
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError
-from cm_delta_dagster.operations.doctor.commit_copies import read_copies, read_or_none, staged_location
+from cm_delta_dagster.operations.doctor.commit_copies import (
+    foreign_transaction,
+    read_copies,
+    read_or_none,
+    staged_location,
+)
 from cm_delta_dagster.operations.doctor.examination import Examination
 from cm_delta_dagster.operations.doctor.findings import Repair
 from cm_delta_dagster.operations.doctor.repair_plan import RepairStep
 from cm_delta_dagster.operations.maintenance import require_permission
 from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.operations.set_aside import set_aside_directory
+from cm_delta_dagster.operations.set_aside import copy_aside, set_aside_directory
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.reconciliation import TableState
 from cm_delta_dagster.protocol.table_features import check_writable
@@ -66,7 +71,16 @@ class Repairs:
 
     def _restore_commit(self, version: int) -> None:
         data = self._proven(version)
-        self._write(published_source(self._table.location, version).location, data)
+        location = published_source(self._table.location, version).location
+        records = self._examination.seen.records
+        found = read_or_none(self._table, location)
+        known = {record.txn_id for record in records.values()}
+        if foreign_transaction(found, records[version], known=known) is not None and found is not None:
+            # Under its own name, as recovery does: so VACUUM keeps the data files that it names.
+            copy_aside(self._table.store, self._aside, {log_files.commit_file_name(version): found})
+            self._table.store.write(location, data, within=self._log)
+            return
+        self._write(location, data)
 
     def _rewrite_staged(self, version: int) -> None:
         self._write(staged_location(self._table, self._examination.seen.records[version]), self._proven(version))
