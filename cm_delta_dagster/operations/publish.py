@@ -6,10 +6,10 @@ needs no permission: publishing is part of committing, not maintenance.
 
 from dataclasses import dataclass
 
-from cm_delta_dagster.client.log_reader import storage_missing
 from cm_delta_dagster.client.publisher import publish_commits
+from cm_delta_dagster.client.storage_check import require_storage
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CorruptLogError, DirectoryNotFoundError, ObjectNotFoundError
+from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +41,11 @@ def publish(table: Table) -> PublishResult:
     table.refuse_if_known_behind()
     try:
         return _publish_pending(table)
-    except DirectoryNotFoundError as error:
-        raise storage_missing(table.location, table.catalog_answer().published_version) from error
     except ObjectNotFoundError:
-        pass
-    try:
         # Another publisher may have been faster and cleanup may have taken the staged file since: the catalog knows
-        # (CM-P5).
+        # (CM-P5). A missing directory is not that.
+        require_storage(table.store, table.location, published_version=table.catalog_answer().published_version)
+    try:
         return _publish_pending(table)
     except ObjectNotFoundError as error:
         raise CorruptLogError(

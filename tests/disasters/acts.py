@@ -1,8 +1,5 @@
 """What a client does after the harm."""
 
-import dataclasses
-import importlib
-import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,22 +7,24 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import TableNotFoundError
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.clean_log import clean_log
 from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
-from cm_delta_dagster.operations.doctor import DoctorReport, doctor
-from cm_delta_dagster.operations.findings import Finding, Severity
+from cm_delta_dagster.operations.doctor import DoctorReport, Finding, Severity, doctor
+from cm_delta_dagster.operations.optimize import optimize
 from cm_delta_dagster.operations.publish import publish
 from cm_delta_dagster.operations.read_arrow import read_arrow
+from cm_delta_dagster.operations.recovery import plan_recovery, recover
+from cm_delta_dagster.operations.recovery_plan import StagedCandidate
 from cm_delta_dagster.operations.vacuum import vacuum
+from cm_delta_dagster.operations.warehouse_recovery import plan_warehouse_recovery, recover_warehouse
 
 from .place import NAME, OLD_VERSION, ROWS_PER_FILE, append_rows
 from .vocabulary import Act
 
 NEW_ID = 500
 NEW_IDS = frozenset(range(NEW_ID, NEW_ID + ROWS_PER_FILE))
-
-CAN_RECOVER = importlib.util.find_spec("cm_delta_dagster.operations.recovery") is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +42,14 @@ def read_ids(client: DeltaClient, version: int | None = None) -> tuple[int, ...]
     return tuple(sorted(read_arrow(client.table(NAME), version=version)["id"].to_pylist()))
 
 
-def perform(act: Act, client: DeltaClient, spark: SparkSession | None = None) -> Answer:
+def perform(act: Act, client: DeltaClient, *, warehouse: str, spark: SparkSession | None = None) -> Answer:
     """Do it. Whatever the package raises goes through."""
     if act is Act.OPTIMIZE:
-        from cm_delta_dagster.operations.optimize import optimize
-
         assert spark is not None
         optimize(client.table(NAME), spark=spark)
         return Answer()
+    if act is Act.RECOVER:
+        return _recover(client, warehouse)
     return _ACTS[act](client)
 
 
@@ -77,12 +76,23 @@ def _named(findings: Iterable[Finding]) -> frozenset[str]:
     return frozenset(f"{finding.problem.value} {finding.where}" for finding in findings)
 
 
-def _recover(client: DeltaClient) -> Answer:
-    """The one place that knows how recovery is called."""
-    recovery = importlib.import_module("cm_delta_dagster.operations.recovery")
-    plan: Any = recovery.plan_recover(client.table(NAME))
-    done: Any = recovery.recover(client.table(NAME))
-    return Answer(recovered=bool(dataclasses.astuple(plan) and done))
+def _recover(client: DeltaClient, warehouse: str) -> Answer:
+    """Make a plan, choose every staged file that can follow, and carry it out; without a table, from the warehouse."""
+    try:
+        client.table(NAME)
+    except TableNotFoundError:
+        found = plan_warehouse_recovery(client, warehouse=warehouse)
+        chosen = _that_follow(staged for table in found.tables for staged in table.staged)
+        adopted = recover_warehouse(client, plan_warehouse_recovery(client, warehouse=warehouse, take_staged=chosen))
+        return Answer(recovered=bool(adopted.tables))
+    plan = plan_recovery(client, tables=[NAME])
+    chosen = _that_follow(staged for table in plan.tables for staged in table.staged)
+    taken = recover(client, plan_recovery(client, tables=[NAME], take_staged=chosen) if chosen else plan)
+    return Answer(recovered=bool(taken.num_commits))
+
+
+def _that_follow(candidates: Iterable[StagedCandidate]) -> list[str]:
+    return [staged.name for staged in candidates if staged.problem is None]
 
 
 def _without_answer(verb: Callable[[Any], object]) -> Callable[[DeltaClient], Answer]:
@@ -104,5 +114,4 @@ _ACTS: dict[Act, Callable[[DeltaClient], Answer]] = {
     Act.CLEAN_STAGED: _without_answer(clean_staged_commits),
     Act.DOCTOR: _doctor,
     Act.REPAIR: _repair,
-    Act.RECOVER: _recover,
 }

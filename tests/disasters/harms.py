@@ -207,12 +207,6 @@ def _other_table(place: Place) -> None:
     shutil.copytree(other, place.table_directory, copy_function=shutil.copy)
 
 
-def _other_warehouse(place: Place) -> None:
-    """A tree of the same form, in which the directories of the tables have other names."""
-    for directory in [path for path in place.warehouse.glob("*/*/*") if path.is_dir()]:
-        directory.rename(directory.with_name(f"{directory.name[:-4]}0000"))
-
-
 _DIRECTORIES: dict[tuple[Object, Harm], Callable[[Place], None]] = {
     (Object.TABLE_DIRECTORY, Harm.MISSING): lambda place: shutil.rmtree(place.table_directory),
     (Object.TABLE_DIRECTORY, Harm.TRUNCATED): lambda place: shutil.rmtree(place.log),
@@ -220,7 +214,7 @@ _DIRECTORIES: dict[tuple[Object, Harm], Callable[[Place], None]] = {
     (Object.TABLE_DIRECTORY, Harm.OLDER_COPY): _older_table,
     (Object.WAREHOUSE, Harm.MISSING): lambda place: shutil.rmtree(place.warehouse),
     (Object.WAREHOUSE, Harm.TRUNCATED): lambda place: _empty(place.warehouse),
-    (Object.WAREHOUSE, Harm.OTHER_CONTENT): _other_warehouse,
+    (Object.WAREHOUSE, Harm.OTHER_CONTENT): lambda place: place.put_warehouse("other"),
     (Object.WAREHOUSE, Harm.OLDER_COPY): lambda place: place.put_warehouse("older"),
 }
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +30,8 @@ from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.transaction import Committed
 from cm_delta_dagster.errors import StorageError
-from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
+from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.protocol import checkpoints, last_checkpoint, log_files
 from cm_delta_dagster.protocol.actions import AddFile, DeletionVectorDescriptor
 from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
@@ -183,6 +183,10 @@ class Place:
         finally:
             client.close()
 
+    @property
+    def warehouse_location(self) -> str:
+        return f"file://{self.warehouse}"
+
     def reset(self) -> None:
         """Everything as it was when the template was made."""
         self.put_warehouse("latest")
@@ -257,6 +261,7 @@ class Place:
         (self.table_directory / "part-orphan.parquet").write_bytes(b"nobody knows this file")
         self._make_old()
         self._note_objects()
+        self._build_other_warehouse()
         shutil.copytree(self.warehouse, self._templates / "latest")
         self.database.save("latest")
 
@@ -334,6 +339,14 @@ class Place:
             num_of_add_files=snapshot.num_files,
         )
         (self.log / log_files.LAST_CHECKPOINT_FILE_NAME).write_bytes(last_checkpoint.encode(hint))
+
+    def _build_other_warehouse(self) -> None:
+        """The warehouse of another catalog, with a table of the same name."""
+        target = self._templates / "other"
+        catalog = SqlCatalog(f"sqlite:///{self.root}/other.db", warehouse=f"file://{target}")
+        client = DeltaClient(catalog, stores=Stores())
+        append_rows(create_table(client, identifier=NAME, schema=SCHEMA, partition_columns=("day",)), first_id=0)
+        client.close()
 
     def _make_old(self) -> None:
         seconds = self._clock_ms / 1000

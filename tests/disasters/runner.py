@@ -19,8 +19,8 @@ from cm_delta_dagster.errors import CmDeltaError
 
 from . import harms
 from .acts import NEW_IDS, Answer, perform, read_ids
-from .place import LATEST, OLD_VERSION, Place
-from .vocabulary import Act, Cell, Expected, Harm, Object, Outcome
+from .place import LATEST, OLD_VERSION, PUBLISHED, Place
+from .vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome
 
 _DELETES_VERSIONS = (Act.CLEAN_LOG,)
 _READS = (Act.READ_LATEST, Act.READ_OLD)
@@ -99,6 +99,8 @@ def run(
             result.broken.append(
                 f"after the act a reader meets {later.detail}; before it: {earlier.detail or 'the right rows'}"
             )
+    if result.outcome is Outcome.RECOVERED:
+        return result
     harms.undo(place, cell)
     before_it = LATEST if expected.outcome is Outcome.UNKNOWABLE and cell.act is Act.OPTIMIZE else None
     back = _look(place, place.facts.ids[LATEST] | appended, version=before_it)
@@ -111,13 +113,13 @@ def findings_of_a_healthy_place(place: Place) -> frozenset[str]:
     """What doctor finds where nothing is wrong: the commit that is not published."""
     place.reset()
     with place.client() as client:
-        return perform(Act.DOCTOR, client).problems or frozenset()
+        return perform(Act.DOCTOR, client, warehouse=place.warehouse_location).problems or frozenset()
 
 
 def _perform(place: Place, cell: Cell, spark: SparkSession | None) -> tuple[Answer, CmDeltaError | None, str | None]:
     try:
         with place.client() as client:
-            answer = perform(cell.act, client, spark)
+            answer = perform(cell.act, client, warehouse=place.warehouse_location, spark=spark)
             client.wait_for_background()
             return answer, None, None
     except CmDeltaError as error:
@@ -151,8 +153,11 @@ def _judged(
         return Result(
             cell=cell, outcome=Outcome.REPAIRED if answer.repaired - healthy else Outcome.RIGHT, detail=detail
         )
-    if cell.act is Act.RECOVER:
-        return Result(cell=cell, outcome=Outcome.RECOVERED if answer.recovered else Outcome.RIGHT, detail=detail)
+    if cell.act is Act.RECOVER and answer.recovered:
+        # Inline commits that were not published are nowhere but in the catalog that was lost.
+        wanted = place.facts.ids[PUBLISHED if cell.mode is Mode.INLINE else LATEST]
+        seen = _look(place, wanted)
+        return Result(cell=cell, outcome=Outcome.UNKNOWABLE if seen.detail else Outcome.RECOVERED, detail=seen.detail)
     return Result(cell=cell, outcome=Outcome.WARNED if messages else Outcome.RIGHT, detail=detail)
 
 

@@ -1,10 +1,12 @@
-"""Which cells a run carries out: all of them with ``-m exhaustive``, and by default those of SQLite with staged commits and a sample
-of the others that covers every object with every harm, and every act."""
+"""Which cells a run carries out.
+
+All of them with ``-m exhaustive``; by default those of SQLite with staged commits, and of the others a sample that covers every
+object with every harm, and every act.
+"""
 
 from enum import StrEnum
 from itertools import product
 
-from .acts import CAN_RECOVER
 from .table import KNOWN_DIFFERENCES, ONLY_SQLITE, expectations
 from .vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome
 
@@ -31,8 +33,7 @@ def cells(kind: Kind, mode: Mode, object_: Object, harm: Harm) -> list[tuple[Cel
     for act in Act:
         cell = Cell(object=object_, harm=harm, act=act, mode=mode)
         expected = EXPECTED[cell]
-        can = act is not Act.OPTIMIZE and (CAN_RECOVER or act is not Act.RECOVER)
-        if can and expected.outcome is not Outcome.INAPPLICABLE:
+        if act is not Act.OPTIMIZE and expected.outcome is not Outcome.INAPPLICABLE:
             found.append((cell, expected))
     return found
 

@@ -31,6 +31,7 @@ def _never(object_: Object, reason: str, **pattern: object) -> Rule:
 _WRITTEN_ONCE = "it is written once under a name of its own, so that there is no older copy of it"
 _NOTHING_TO_PUBLISH = "there is nothing that the catalog knows and has not published"
 _NOTHING_TO_RECOVER = "the catalog knows every commit that storage holds"
+_DOCTOR_FIRST = "the table cannot be examined before the damage is repaired; the message sends to doctor"
 _NOT_NEEDED = "it needs nothing of what was harmed"
 _NOT_READ = "it does not read the file"
 
@@ -75,10 +76,10 @@ _COMMIT_RULES = (
             ),
             Rule(
                 object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
+                harms=_DAMAGED,
                 acts=(Act.RECOVER,),
                 modes=(Mode.STAGED,),
-                expected=_is(_RIGHT, _NOTHING_TO_RECOVER),
+                expected=_refused("RecoveryError", _DOCTOR_FIRST),
             ),
         ),
     ),
@@ -152,7 +153,7 @@ _COMMIT_RULES = (
                 harms=_EVERY_BUT_OLDER,
                 acts=(Act.RECOVER,),
                 modes=(Mode.PUT_IF_ABSENT,),
-                expected=_is(_RIGHT, _NOTHING_TO_RECOVER),
+                expected=_refused("RecoveryError", _DOCTOR_FIRST),
             ),
         ),
     ),
@@ -192,7 +193,7 @@ _STAGED_RULES = (
                 harms=_EVERY_BUT_OLDER,
                 acts=(Act.RECOVER,),
                 modes=(Mode.STAGED,),
-                expected=_is(_RIGHT, _NOTHING_TO_RECOVER),
+                expected=_refused("RecoveryError", _DOCTOR_FIRST),
             ),
         ),
     ),
@@ -232,7 +233,7 @@ def _derived(
     if not_found:
         rules.append(Rule(object=object_, harms=not_found, acts=_LOOKING, expected=_is(_RIGHT, "it is optional")))
     if warned:
-        quiet = (Act.READ_OLD, Act.PUBLISH, Act.RECOVER)
+        quiet = (Act.READ_OLD, Act.PUBLISH)
         rules.append(
             Rule(
                 object=object_,
@@ -307,7 +308,7 @@ _GONE = "the catalog knows published versions, and their log is not there; nothi
 _OLDER_STORAGE = "commits that the catalog ratified are not in the restored storage, nor anywhere else"
 
 
-def _gone(object_: Object, harms: tuple[Harm, ...]) -> tuple[Rule, ...]:
+def _gone(object_: Object, harms: tuple[Harm, ...], recovery: Expected) -> tuple[Rule, ...]:
     return (
         Rule(
             object=object_,
@@ -315,6 +316,7 @@ def _gone(object_: Object, harms: tuple[Harm, ...]) -> tuple[Rule, ...]:
             expected=_refused("TableStorageMissingError", _GONE),
             exceptions=(
                 Rule(object=object_, harms=harms, acts=_LOOKING, expected=_is(Outcome.FINDING)),
+                Rule(object=object_, harms=harms, acts=(Act.RECOVER,), expected=recovery),
                 Rule(
                     object=object_,
                     harms=harms,
@@ -337,7 +339,7 @@ def _older_storage(object_: Object) -> tuple[Rule, ...]:
             object=object_,
             harms=harms,
             acts=(Act.RECOVER,),
-            expected=_is(_RIGHT, "storage holds nothing that the catalog does not know"),
+            expected=_refused("RecoveryError", _OLDER_STORAGE),
         ),
         Rule(
             object=object_,
@@ -390,7 +392,7 @@ def _older_storage(object_: Object) -> tuple[Rule, ...]:
 
 _DIRECTORY = Object.TABLE_DIRECTORY
 _STORAGE_RULES = (
-    *_gone(_DIRECTORY, (Harm.MISSING, Harm.TRUNCATED)),
+    *_gone(_DIRECTORY, (Harm.MISSING, Harm.TRUNCATED), _refused("RecoveryError", _GONE)),
     _never(_DIRECTORY, "a directory has no bytes of its own", harms=(Harm.ONE_BIT,)),
     Rule(
         object=_DIRECTORY,
@@ -401,7 +403,22 @@ _STORAGE_RULES = (
             Rule(
                 object=_DIRECTORY,
                 harms=(Harm.OTHER_CONTENT,),
-                acts=(Act.PUBLISH, Act.CHECKPOINT, *_CLEANING, Act.RECOVER),
+                acts=(Act.RECOVER,),
+                expected=_refused("RecoveryError", _DOCTOR_FIRST),
+            ),
+            Rule(
+                object=_DIRECTORY,
+                harms=(Harm.OTHER_CONTENT,),
+                acts=(Act.PUBLISH, Act.CHECKPOINT),
+                modes=(Mode.INLINE,),
+                expected=_refused(
+                    "CatalogBehindStorageError", "the commit in the place of the unpublished one is of another history"
+                ),
+            ),
+            Rule(
+                object=_DIRECTORY,
+                harms=(Harm.OTHER_CONTENT,),
+                acts=_CLEANING,
                 modes=_THROUGH_CATALOG,
                 expected=_refused(
                     "CatalogBehindStorageError", "the commit in the place of the unpublished one is of another history"
@@ -417,7 +434,10 @@ _STORAGE_RULES = (
         ),
     ),
     *_older_storage(_DIRECTORY),
-    *_gone(Object.WAREHOUSE, (Harm.MISSING, Harm.TRUNCATED, Harm.OTHER_CONTENT)),
+    *_gone(Object.WAREHOUSE, (Harm.MISSING, Harm.TRUNCATED), _refused("RecoveryError", _GONE)),
+    *_gone(
+        Object.WAREHOUSE, (Harm.OTHER_CONTENT,), _refused("WarehouseMismatchError", "its marker names another catalog")
+    ),
     _never(Object.WAREHOUSE, "a directory has no bytes of its own", harms=(Harm.ONE_BIT,)),
     *_older_storage(Object.WAREHOUSE),
 )
@@ -481,7 +501,13 @@ def _contradiction(object_: Object, harms: tuple[Harm, ...], modes: tuple[Mode, 
             expected=_is(_RIGHT, "versions below do not need it"),
         ),
         Rule(object=object_, harms=harms, acts=_LOOKING, modes=modes, expected=_is(Outcome.FINDING)),
-        Rule(object=object_, harms=harms, acts=(Act.RECOVER,), modes=modes, expected=_is(_RIGHT, _NOTHING_TO_RECOVER)),
+        Rule(
+            object=object_,
+            harms=harms,
+            acts=(Act.RECOVER,),
+            modes=modes,
+            expected=_refused("RecoveryError", _DOCTOR_FIRST),
+        ),
     ]
     if Mode.PUT_IF_ABSENT in modes:
         exceptions.append(
@@ -546,7 +572,7 @@ _CATALOG_RULES = (
                 harms=(Harm.MISSING,),
                 acts=(Act.RECOVER,),
                 modes=_THROUGH_CATALOG,
-                expected=_is(_RIGHT, _NOTHING_TO_RECOVER),
+                expected=_refused("RecoveryError", _DOCTOR_FIRST),
             ),
         ),
     ),
