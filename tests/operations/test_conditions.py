@@ -79,7 +79,7 @@ def test_a_write_refuses_functions_whose_value_varies(build: Callable[[], TableB
 
 def test_a_write_refuses_what_spark_calls_not_deterministic(build: Callable[[], TableBuilder]) -> None:
     builder = build()
-    function = F.udf(lambda value: True, "boolean").asNondeterministic()
+    function = F.udf(lambda value: True, "boolean", useArrow=False).asNondeterministic()
     refused_by_every_write(builder, function(F.col("id")), "not deterministic")
     builder.spark.udf.register("cm_test_random", function)
     refused_by_every_write(builder, raw_sql("cm_test_random(id)"), "not deterministic")
@@ -118,7 +118,7 @@ def test_functions_outside_of_the_list_need_raw_sql(build: Callable[[], TableBui
 
 def test_functions_and_queries_of_the_session_work_as_raw_sql(build: Callable[[], TableBuilder]) -> None:
     builder = build()
-    builder.spark.udf.register("cm_test_even", lambda value: value % 2 == 0, "boolean")
+    builder.spark.udf.register("cm_test_even", F.udf(lambda value: value % 2 == 0, "boolean", useArrow=False))
     refused_by_every_write(builder, "cm_test_even(id)", "cm_test_even")
     delete(builder.table, spark=builder.spark, where=raw_sql("cm_test_even(id) -- of the session"))
     assert builder.rows() == [(1, "a"), (3, "c")]
@@ -188,7 +188,7 @@ def test_columns_are_conditions_of_every_verb(build: Callable[[], TableBuilder])
 def test_a_column_that_only_spark_understands_is_obeyed(build: Callable[[], TableBuilder]) -> None:
     """DML-1, DML-7."""
     builder = build()
-    odd = F.udf(lambda value: value % 2 == 1, "boolean")
+    odd = F.udf(lambda value: value % 2 == 1, "boolean", useArrow=False)
     assert builder.rows(where=odd("id")) == [(1, "a"), (3, "c")]
     assert plan_read(builder.table, where=odd("id")).files.num_rows == 1
     overwrite(builder.table, frame=builder.frame((5, "e")), where=odd("id"))
@@ -202,7 +202,7 @@ def test_a_column_that_only_spark_understands_conflicts_with_every_change(build:
     """OCC-9: nothing is known of the rows that it reads."""
     builder = build()
     builder.append((10, "x"))
-    odd = F.udf(lambda value: value == 1, "boolean")
+    odd = F.udf(lambda value: value == 1, "boolean", useArrow=False)
     predicate = column_predicate(odd("id"), builder.table.snapshot().schema)
     transaction = builder.table.start_transaction(builder.table.snapshot(), operation="DELETE", parameters={})
     transaction.read(predicate)
