@@ -118,9 +118,7 @@ def _with_published_copy(table: Table, names: tuple[str, ...]) -> tuple[str, ...
         intact = pool.map(lambda commit: _is_published(table, commit), compared)
         altered = {commit.file_name for commit, is_intact in zip(compared, intact, strict=True) if not is_intact}
     return tuple(
-        name
-        for name, version in versions.items()
-        if version < oldest or (version in published and name not in altered)
+        name for name, version in versions.items() if version < oldest or (version in published and name not in altered)
     )
 
 

@@ -13,8 +13,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.clean_log import clean_log
 from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
-from cm_delta_dagster.operations.doctor import DoctorReport, doctor
-from cm_delta_dagster.operations.findings import Finding, Severity
+from cm_delta_dagster.operations.doctor import DoctorReport, Finding, Severity, doctor
 from cm_delta_dagster.operations.publish import publish
 from cm_delta_dagster.operations.read_arrow import read_arrow
 from cm_delta_dagster.operations.vacuum import vacuum

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +30,8 @@ from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.transaction import Committed
 from cm_delta_dagster.errors import StorageError
-from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
+from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.protocol import checkpoints, last_checkpoint, log_files
 from cm_delta_dagster.protocol.actions import AddFile, DeletionVectorDescriptor
 from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
