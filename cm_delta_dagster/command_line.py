@@ -141,7 +141,7 @@ def doctor(context: click.Context, name: str, repair: bool, deep: bool) -> None:
     for failure in report.failed:
         click.echo(f"not repaired: {failure}")
     for finding in report.findings:
-        hint = " [--repair mends this]" if finding in report.repairable and not repair else ""
+        hint = " [repaired by --repair]" if finding in report.repairable and not repair else ""
         click.echo(f"{finding.severity:<8} {finding.problem}: {finding.where}: {finding.message}{hint}")
     if not repair and report.plan.steps:
         _show_plan(report.plan)

@@ -179,7 +179,7 @@ def test_the_doctor_reports_and_repairs(lake_url: str, tmp_path: Path) -> None:
     right = crc.read_bytes()
     crc.write_bytes(b"{")
     sick = run(lake_url, "doctor", str(NAME))
-    assert "checksum_wrong" in sick.output and "--repair mends this" in sick.output and crc.read_bytes() == b"{"
+    assert "checksum_wrong" in sick.output and "[repaired by --repair]" in sick.output and crc.read_bytes() == b"{"
     mended = run(lake_url, "doctor", str(NAME), "--repair")
     assert (mended.exit_code, crc.read_bytes()) == (0, right)
     assert "repaired checksum_wrong" in mended.output

@@ -124,7 +124,11 @@ def test_functions_and_queries_of_the_session_work_as_raw_sql(build: Callable[[]
     assert builder.rows() == [(1, "a"), (3, "c")]
 
 
-@pytest.mark.parametrize("where", [1, object(), 1.5, b"id = 1", ["id = 1"], True, Or(("id = 1",)), And((1,))], ids=repr)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "where",
+    [1, object(), 1.5, b"id = 1", ["id = 1"], True, Or(("id = 1",)), And((1,))],
+    ids=lambda value: type(value).__name__,
+)  # type: ignore[arg-type]
 def test_what_is_not_a_condition_is_refused_by_its_type(build: Callable[[], TableBuilder], where: Any) -> None:
     builder = build()
     refused_by_every_write(builder, where, r"A condition is .* of type \w+\. Give SQL text")

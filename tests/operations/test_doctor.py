@@ -1,4 +1,4 @@
-"""The doctor finds every kind of damage, mends what is provably safe, and calls nothing sick that is well."""
+"""The doctor finds every kind of damage, repairs what is provably safe, and reports nothing where nothing is wrong."""
 
 import contextlib
 from collections.abc import Callable

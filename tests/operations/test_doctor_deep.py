@@ -107,6 +107,11 @@ def test_a_changed_deletion_vector_is_found(lake: Lake, table: Table, place: int
     assert "deleted.parquet" in report.findings[0].where
 
 
+def test_a_deletion_vector_that_is_cut_off_is_found_without_reading_it(lake: Lake, table: Table) -> None:
+    lake.put(table, VECTOR, lake.memory.read(f"{table.location}/{VECTOR}")[:-1])
+    assert [finding.problem for finding in run(lake, depth=Depth.LISTING).findings] == [Problem.VECTOR_DAMAGED]
+
+
 def test_a_deletion_vector_beyond_the_rows_of_its_file_is_found(lake: Lake, table: Table) -> None:
     data_file(lake, table, "short.parquet", 3, deletion_vector=encode_inline([7]))
     assert [finding.problem for finding in run(lake).findings] == [Problem.VECTOR_DAMAGED]

@@ -5,14 +5,14 @@ damaged, is found; a changed bit in a page is not. Deletion vectors are read who
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, InvalidDataError, ObjectNotFoundError
-from cm_delta_dagster.operations.doctor.file_check import shown
+from cm_delta_dagster.operations.doctor.file_check import descriptor_of, shown
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Severity
 from cm_delta_dagster.protocol import deletion_vectors
 from cm_delta_dagster.protocol.actions import DeletionVectorDescriptor
@@ -170,16 +170,6 @@ def _live_files(table: Table, state: TableState) -> list[_LiveFile]:
     keys = file_keys(table.location, adds["path"]).to_pylist()
     records = num_records(adds["stats"]).to_pylist()
     return [
-        _LiveFile(location=key, num_records=rows, vector=None if vector is None else _descriptor(vector))
+        _LiveFile(location=key, num_records=rows, vector=None if vector is None else descriptor_of(vector))
         for key, rows, vector in zip(keys, records, adds["deletionVector"].to_pylist(), strict=True)
     ]
-
-
-def _descriptor(row: Mapping[str, Any]) -> DeletionVectorDescriptor:
-    return DeletionVectorDescriptor(
-        storage_type=row["storageType"],
-        path_or_inline_dv=row["pathOrInlineDv"],
-        offset=row["offset"],
-        size_in_bytes=row["sizeInBytes"],
-        cardinality=row["cardinality"],
-    )
