@@ -35,6 +35,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.merge import MergeMode
     from cm_delta_dagster.operations.row_commit import WriteOutcome, WriteResult
     from cm_delta_dagster.operations.vacuum import RetentionCheck
+    from cm_delta_dagster.protocol.predicates import raw_sql
     from cm_delta_dagster.protocol.schema import (
         ArrayType,
         DecimalType,
@@ -89,6 +90,7 @@ __all__ = [
     "WriteResult",
     "__version__",
     "connect",
+    "raw_sql",
 ]
 
 _ERRORS = "cm_delta_dagster.errors"
@@ -122,6 +124,7 @@ _HOMES = {
     "WriteOutcome": "cm_delta_dagster.operations.row_commit",
     "WriteResult": "cm_delta_dagster.operations.row_commit",
     "connect": "cm_delta_dagster.connection",
+    "raw_sql": "cm_delta_dagster.protocol.predicates",
 }
 
 

@@ -5,9 +5,11 @@ makes no catalog where there is none: a mistyped URL is an error.
 """
 
 import datetime
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import click
 
@@ -19,6 +21,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.command_client import open_client
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
+from cm_delta_dagster.operations.doctor import Depth, RepairPlan
 from cm_delta_dagster.operations.doctor import doctor as examine_table
 from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.operations.purge import DROPPED_RETENTION_MS, plan_purge
@@ -109,26 +112,69 @@ def commits(context: click.Context, name: str, limit: int) -> None:
 
 @main.command()
 @click.argument("name")
-@click.option("--repair", is_flag=True, help="Mend what is provably safe.")
+@click.option("--repair", is_flag=True, help="Show the plan of repairs and carry it out; only what is provably safe.")
+@click.option("--deep", is_flag=True, help="Read the footers and deletion vectors of all data files too.")
 @click.pass_context
-def doctor(context: click.Context, name: str, repair: bool) -> None:
-    """Compare catalog and storage of the table NAME; the exit code is 1 if something is wrong."""
-    with open_client(context) as client:
-        report = examine_table(client.table(name), repair=repair)
+def doctor(context: click.Context, name: str, repair: bool, deep: bool) -> None:
+    """Compare catalog and storage of the table NAME; the exit code is 1 if something is wrong.
+
+    Without --repair nothing is changed. What a repair replaces is kept in _delta_log/_set_aside.
+    """
+    with open_client(context) as client, _progress() as progress:
+        report = examine_table(
+            client.table(name),
+            repair=repair,
+            depth=Depth.FOOTERS if deep else Depth.LISTING,
+            progress=progress,
+            on_plan=_show_plan,
+        )
     click.echo(
         f"{report.identifier}: version {report.version}, published to {report.published_version}; compared "
         f"{report.num_commits} commits and looked for {report.num_files} files at {report.location}."
     )
+    if deep:
+        click.echo(
+            f"Read {report.num_files_read} data files; {report.num_files_unjudged} have no row count in the log."
+        )
     for finding in report.repaired:
         click.echo(f"repaired {finding.problem}: {finding.where}")
     for failure in report.failed:
         click.echo(f"not repaired: {failure}")
     for finding in report.findings:
-        hint = " [--repair mends this]" if finding.repair is not None and not repair else ""
+        hint = " [repaired by --repair]" if finding in report.repairable and not repair else ""
         click.echo(f"{finding.severity:<8} {finding.problem}: {finding.where}: {finding.message}{hint}")
+    if not repair and report.plan.steps:
+        _show_plan(report.plan)
     if not report.healthy:
         context.exit(1)
     click.echo("Healthy.")
+
+
+def _show_plan(plan: RepairPlan) -> None:
+    click.echo(
+        f"Plan of repairs of {plan.identifier} at version {plan.version}:" if plan.steps else "Nothing to repair."
+    )
+    for number, step in enumerate(plan.steps, 1):
+        click.echo(f"{number:>3}. {step.repair}: {step.description}")
+        for location in step.sets_aside:
+            click.echo(f"       kept aside first: {location}")
+    for finding in plan.untouched:
+        click.echo(f"     not touched: {finding.problem}: {finding.where}: {finding.message}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error, from the first call on."""
+    with ExitStack() as stack:
+        bars: list[Any] = []
+
+        def show(done: int, total: int) -> None:
+            if not bars:
+                bar = click.progressbar(length=total, label="Reading data files", file=sys.stderr)
+                bars.append(stack.enter_context(bar))
+            bars[0].update(done - bars[0].pos)
+
+        yield show
 
 
 @main.command()

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 from enum import StrEnum
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -35,6 +34,7 @@ from cm_delta_dagster.delta_table import DeltaTable, maintenance_kind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
+from cm_delta_dagster.operations.conditions import Condition
 from cm_delta_dagster.operations.create import (
     TableDesign,
     check_partitioning,
@@ -54,22 +54,13 @@ from cm_delta_dagster.operations.purge import (
     plan_purge,
     purge,
 )
-from cm_delta_dagster.operations.recovery import plan_recovery, recover
-from cm_delta_dagster.operations.recovery_plan import KeptHistory, RecoveryPlan, RecoveryResult
-from cm_delta_dagster.operations.relocate import RelocationPlan, TableMove, plan_relocation, relocate
 from cm_delta_dagster.operations.rename import rename_table
 from cm_delta_dagster.operations.row_commit import WriteResult
 from cm_delta_dagster.operations.undrop import undrop_table
-from cm_delta_dagster.operations.warehouse_recovery import (
-    AdoptionResult,
-    WarehousePlan,
-    plan_warehouse_recovery,
-    recover_warehouse,
-)
 from cm_delta_dagster.operations.write import append, overwrite
-from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import StructType, from_arrow_schema
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
+from cm_delta_dagster.recovery_methods import RecoveryMethods
 from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.schema import from_spark, schema_of
 from cm_delta_dagster.spark.session import check_frame, is_gone, running_session, session_time_zone, stopped_error
@@ -119,7 +110,7 @@ class _Origin(StrEnum):
     STARTED = "started"
 
 
-class Connection:
+class Connection(RecoveryMethods):
     """One open catalog. Safe to share between threads; not to be used after :meth:`close`.
 
     Attributes:
@@ -332,7 +323,7 @@ class Connection:
         frame: DataFrame,
         partition_by: str | Sequence[str] | None = None,
         *,
-        where: Predicate | str | None = None,
+        where: Condition | None = None,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
@@ -359,7 +350,7 @@ class Connection:
         partition_by: str | Sequence[str] | None = None,
         *,
         mode: MergeMode = MergeMode.UPSERT,
-        within: Predicate | str | None = None,
+        within: Condition | None = None,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
@@ -436,78 +427,6 @@ class Connection:
             PurgeRefusedError: a table does not lie inside this connection's warehouse.
         """
         return purge(self.client, plan)
-
-    def plan_recover(
-        self,
-        *names: TableIdentifier | str,
-        keep: KeptHistory | str | None = None,
-        take_staged: Sequence[str] = (),
-    ) -> RecoveryPlan:
-        """What :meth:`recover` would do about tables whose storage holds commits that the catalog does not know.
-
-        Args:
-            names: tables; none for all of them.
-            keep: ``catalog`` or ``storage``: which history is kept where both have other commits of one version.
-            take_staged: names of staged files that are taken in, of those that the plan offers.
-
-        Raises:
-            TableNotFoundError: no table has one of the names.
-            InvalidArgumentError: an unknown history, or a staged file that cannot be taken in.
-        """
-        kept = None if keep is None else _kept_history(keep)
-        return plan_recovery(self.client, tables=names or None, keep=kept, take_staged=take_staged)
-
-    def recover(self, plan: RecoveryPlan) -> RecoveryResult:
-        """Carry out a plan. Nothing is deleted: what is not kept is set aside beside the table's log.
-
-        Raises:
-            RecoveryError: a history has forked and the plan does not say which one is kept, or a table has changed since.
-        """
-        return recover(self.client, plan)
-
-    def plan_recover_warehouse(
-        self, warehouse: str, *, names: Mapping[str, str] | None = None, take_staged: Sequence[str] = ()
-    ) -> WarehousePlan:
-        """Which tables of a warehouse, whose catalog was lost, :meth:`recover_warehouse` would adopt into this catalog.
-
-        Args:
-            names: table name by location, where markers and directories do not decide.
-
-        Raises:
-            InvalidArgumentError: a location without a table, an unusable name or staged file.
-        """
-        return plan_warehouse_recovery(self.client, warehouse=warehouse, names=names, take_staged=take_staged)
-
-    def recover_warehouse(self, plan: WarehousePlan) -> AdoptionResult:
-        """Adopt the tables of the plan. Raises RecoveryError while a conflict is open, or after a change of the warehouse."""
-        return recover_warehouse(self.client, plan)
-
-    def plan_relocate(self, moved_from: str, moved_to: str, scope: str = "") -> RelocationPlan:
-        """Where the tables are that lay below ``moved_from`` before the warehouse moved to ``moved_to``.
-
-        Raises:
-            WarehouseMismatchError: the new place belongs to another catalog.
-            InvalidArgumentError: one place lies inside the other.
-        """
-        return plan_relocation(self.client, moved_from=moved_from, moved_to=moved_to, scope=scope)
-
-    def relocate(self, plan: RelocationPlan) -> tuple[TableMove, ...]:
-        """Change the locations of the plan in the catalog. Raises RecoveryError if a table was not found at its new place."""
-        return relocate(self.client, plan)
-
-    def backup(self, file: str | os.PathLike[str]) -> int:
-        """Copy the catalog's SQLite database to a new file while it is in use, and check the copy; gives its bytes.
-
-        Back up the catalog first and the storage after it: storage that is newer can be recovered, lost files cannot.
-
-        Raises:
-            InvalidArgumentError: the file exists, or its directory does not.
-            CatalogError: the copy could not be made, or the catalog is a PostgreSQL database; the message gives its command.
-        """
-        catalog = self.client.catalog
-        if not isinstance(catalog, SqlCatalog):
-            raise InvalidArgumentError(f"{catalog!r} cannot be copied to a file; use the tools of its own.")
-        return catalog.back_up(Path(file).absolute())
 
     def set_commit_mode(self, scope: str, mode: CommitPolicyKind | str, *, inline_max_bytes: int | None = None) -> None:
         """Choose how commits are made to ``catalog``, ``catalog.schema`` or ``catalog.schema.table``. The longest scope decides.
@@ -617,13 +536,6 @@ def _schema(schema: AnySchema) -> StructType:
         f"A {type(schema).__name__} is no schema. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, or "
         "a cm_delta_dagster.StructType."
     )
-
-
-def _kept_history(keep: KeptHistory | str) -> KeptHistory:
-    try:
-        return KeptHistory(keep)
-    except ValueError as error:
-        raise InvalidArgumentError(f"{keep!r} is no history; there are catalog and storage.") from error
 
 
 def _commit_mode(mode: CommitPolicyKind | str) -> CommitPolicyKind:

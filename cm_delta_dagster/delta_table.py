@@ -3,7 +3,7 @@
 A top beside ``orchestration``: every method calls one verb of ``operations`` and adds nothing to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
@@ -22,8 +22,9 @@ from cm_delta_dagster.operations.clean_staged_commits import (
     plan_clean_staged_commits,
 )
 from cm_delta_dagster.operations.compact_log import CompactLogResult, compact_log
+from cm_delta_dagster.operations.conditions import Condition
 from cm_delta_dagster.operations.delete import delete
-from cm_delta_dagster.operations.doctor import DoctorReport, doctor
+from cm_delta_dagster.operations.doctor import Depth, DoctorReport, RepairPlan, doctor, plan_repair
 from cm_delta_dagster.operations.merge import MergeMode, merge
 from cm_delta_dagster.operations.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
 from cm_delta_dagster.operations.publish import PublishResult, publish
@@ -66,7 +67,7 @@ class DeltaTable(TableReads[Table]):
         self,
         frame: DataFrame,
         *,
-        where: Predicate | str | None = None,
+        where: Condition | None = None,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
@@ -87,7 +88,7 @@ class DeltaTable(TableReads[Table]):
         on: str | Sequence[str],
         *,
         mode: MergeMode = MergeMode.UPSERT,
-        within: Predicate | str | None = None,
+        within: Condition | None = None,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
@@ -114,7 +115,7 @@ class DeltaTable(TableReads[Table]):
             context=context,
         )
 
-    def delete(self, where: Predicate | str, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
+    def delete(self, where: Condition, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
         """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
         return delete(self.table, spark=self._connection.spark, where=where, context=context)
 
@@ -212,13 +213,34 @@ class DeltaTable(TableReads[Table]):
         """Delete staged commits of published versions, a day old or more. Raises MaintenanceNotPermittedError."""
         return clean_staged_commits(self.table)
 
-    def doctor(self, *, repair: bool = False) -> DoctorReport:
+    def doctor(
+        self,
+        *,
+        repair: bool = False,
+        depth: Depth | str = Depth.LISTING,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> DoctorReport:
         """Compare catalog and storage of this table: versions, bytes, times, checksums, checkpoints, files.
 
+        It works on a table that cannot be loaded. Without ``repair`` nothing is changed.
+
         Args:
-            repair: mend what is provably safe, and report what is left.
+            repair: repair what is provably safe, and report what is left; :meth:`plan_repair` shows it before.
+            depth: ``footers`` reads the footers and deletion vectors of all data files of the latest version too.
+            progress: called with the number of data files read and that of all, while they are read.
+
+        Raises:
+            InvalidArgumentError: an unknown depth.
         """
-        return doctor(self.table, repair=repair)
+        try:
+            wanted = Depth(depth)
+        except ValueError as error:
+            raise InvalidArgumentError(f"depth is {depth!r}; give one of {', '.join(Depth)}.") from error
+        return doctor(self.table, repair=repair, depth=wanted, progress=progress)
+
+    def plan_repair(self) -> RepairPlan:
+        """What :meth:`doctor` with ``repair=True`` would do, in order, and what it would not touch; changes nothing."""
+        return plan_repair(self.table)
 
 
 def maintenance_kind(kind: MaintenanceKind | str) -> MaintenanceKind:

@@ -13,11 +13,8 @@ from cm_delta_dagster.operations.recovery_plan import KeptHistory, explain
 from cm_delta_dagster.operations.relocate import plan_relocation
 from cm_delta_dagster.operations.relocate import relocate as apply_relocation
 from cm_delta_dagster.operations.sizes import size_text
-from cm_delta_dagster.operations.warehouse_recovery import (
-    explain_adoption,
-    plan_warehouse_recovery,
-    recover_warehouse,
-)
+from cm_delta_dagster.operations.warehouse_plan import explain_adoption
+from cm_delta_dagster.operations.warehouse_recovery import plan_warehouse_recovery, recover_warehouse
 
 
 @click.command()

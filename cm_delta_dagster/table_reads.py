@@ -16,6 +16,7 @@ from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.operations.aggregate import aggregate
 from cm_delta_dagster.operations.arguments import Timestamp, as_predicate, epoch_milliseconds
+from cm_delta_dagster.operations.conditions import Condition
 from cm_delta_dagster.operations.history import HistoryEntry, history
 from cm_delta_dagster.operations.read import ReadPlan, plan_read, read
 from cm_delta_dagster.operations.read_arrow import read_arrow, read_batches
@@ -101,7 +102,7 @@ class TableReads(typing.Generic[TableT]):
     def to_df(
         self,
         columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
+        where: Condition | None = None,
         version: int | None = None,
         timestamp: Timestamp | None = None,
     ) -> DataFrame:
@@ -110,7 +111,7 @@ class TableReads(typing.Generic[TableT]):
         Args:
             columns: top-level columns to return; all for None. A table with row tracking enabled also has ``_row_id`` and
                 ``_row_commit_version``.
-            where: condition on rows, as SQL text; files that cannot match are not read.
+            where: condition on rows: SQL text, a predicate value or a Column; files that cannot match are not read.
 
         Raises:
             InvalidArgumentError: an unknown column, or both ``version`` and ``timestamp``.
@@ -128,7 +129,7 @@ class TableReads(typing.Generic[TableT]):
     def plan_read(
         self,
         columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
+        where: Condition | None = None,
         version: int | None = None,
         timestamp: Timestamp | None = None,
     ) -> ReadPlan:

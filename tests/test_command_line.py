@@ -179,14 +179,19 @@ def test_the_doctor_reports_and_repairs(lake_url: str, tmp_path: Path) -> None:
     right = crc.read_bytes()
     crc.write_bytes(b"{")
     sick = run(lake_url, "doctor", str(NAME))
-    assert "checksum_wrong" in sick.output and "--repair mends this" in sick.output and crc.read_bytes() == b"{"
+    assert "checksum_wrong" in sick.output and "[repaired by --repair]" in sick.output and crc.read_bytes() == b"{"
     mended = run(lake_url, "doctor", str(NAME), "--repair")
     assert (mended.exit_code, crc.read_bytes()) == (0, right)
     assert "repaired checksum_wrong" in mended.output
-    (commit,) = tmp_path.rglob("*.json")
+    assert mended.output.index("kept aside first") < mended.output.index("repaired checksum_wrong")
+    (aside,) = tmp_path.rglob("_set_aside/*/*.crc.replaced")
+    assert aside.read_bytes() == b"{"
+    (commit,) = tmp_path.rglob("0*.json")
     commit.unlink()
-    lost = run(lake_url, "doctor", str(NAME), "--repair")
-    assert lost.exit_code == 1 and "commit_missing" in lost.output
+    lost = run(lake_url, "doctor", str(NAME))
+    assert lost.exit_code == 1 and "commit_missing" in lost.output and "1. restore_commit: write" in lost.output
+    restored = run(lake_url, "doctor", str(NAME), "--repair", "--deep")
+    assert restored.exit_code == 0 and "Read 0 data files" in restored.output and commit.is_file()
 
 
 def test_a_table_is_renamed_dropped_brought_back_and_purged(lake_url: str, tmp_path: Path) -> None:
@@ -207,7 +212,7 @@ def test_a_table_is_renamed_dropped_brought_back_and_purged(lake_url: str, tmp_p
     elsewhere = run(lake_url, "purge", "--warehouse", f"{tmp_path}/elsewhere", "--days", "0", "--apply")
     assert elsewhere.exit_code != 0 and "managed root" in elsewhere.output
     assert "Purged 1 tables" in run(lake_url, *purge, "--days", "0", "--apply").output
-    assert [path for path in Path(warehouse).rglob("*") if path.is_file()] == []
+    assert [path.name for path in Path(warehouse).rglob("*") if path.is_file()] == ["_cm_delta_warehouse.json"]
     assert run(lake_url, "undrop", "main.sales.old").exit_code != 0
     assert run(lake_url, "unclaimed", "--warehouse", warehouse).output.startswith("0 locations")
     late = Path(warehouse) / "main" / "sales" / "orders-1" / "part.parquet"

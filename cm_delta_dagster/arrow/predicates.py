@@ -6,7 +6,7 @@ when it is compiled: the answer would not be Spark's.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.arrow.schema import char_width
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicate_forms import with_fewer_comparisons
 from cm_delta_dagster.protocol.predicates import (
     AlwaysTrue,
     And,
@@ -71,6 +72,8 @@ _EXACT_IN_DOUBLE = 2**53
 _EPOCH = datetime(1970, 1, 1)
 _EXACT = pa.decimal256(76, 38)
 _COLLATIONS = "__COLLATIONS"
+_LONG_LIST = 8
+"""Lists of so many values are looked up instead of compared one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,33 +97,70 @@ def row_filter(predicate: Predicate, schema: StructType) -> RowFilter:
             evaluated without Spark.
     """
     names = dict.fromkeys(_resolved(column, schema)[0][0] for column in sorted(columns_of(predicate)))
-    return RowFilter(tuple(names), _compiled(predicate, schema))
+    steps = tuple(_steps(with_fewer_comparisons(predicate), schema))
+    return RowFilter(tuple(names), lambda columns, rows: _run(steps, columns, rows))
 
 
-def _compiled(predicate: Predicate, schema: StructType) -> _Answer:
-    match predicate:
-        case AlwaysTrue():
+_Combination = Callable[[pa.BooleanArray, pa.BooleanArray], pa.BooleanArray]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Of a predicate in postfix form: push the answer of a leaf, or combine or negate the last ones."""
+
+    leaf: _Answer | None = None
+    combine: _Combination | None = None
+
+
+def _steps(predicate: Predicate, schema: StructType) -> Iterator[_Step]:
+    """The steps that compute the predicate. Without recursion, because predicates may be nested ten thousand deep."""
+    pending: list[Predicate | _Step] = [predicate]
+    while pending:
+        node = pending.pop()
+        match node:
+            case _Step():
+                yield node
+            case And(parts) | Or(parts) if parts:
+                step = _Step(combine=pc.and_kleene if isinstance(node, And) else pc.or_kleene)
+                # The first part, then each other one followed by its combination: few answers are held at a time.
+                for part in reversed(parts[1:]):
+                    pending += (step, part)
+                pending.append(parts[0])
+            case Not(part):
+                pending += (_Step(), part)
+            case _:
+                yield _Step(leaf=_compiled(node, schema))
+
+
+def _run(steps: Sequence[_Step], columns: Columns, rows: int) -> pa.BooleanArray:
+    answers: list[pa.BooleanArray] = []
+    for step in steps:
+        if step.leaf is not None:
+            answers.append(step.leaf(columns, rows))
+        elif step.combine is not None:
+            right = answers.pop()
+            answers[-1] = step.combine(answers[-1], right)
+        else:
+            answers[-1] = pc.invert(answers[-1])
+    return answers[0]
+
+
+def _compiled(leaf: Predicate, schema: StructType) -> _Answer:
+    match leaf:
+        case AlwaysTrue() | And():
             return lambda columns, rows: _all(True, rows)
-        case And(parts):
-            return _combined(pc.and_kleene, [_compiled(part, schema) for part in parts], True)
-        case Or(parts):
-            return _combined(pc.or_kleene, [_compiled(part, schema) for part in parts], False)
-        case Not(part):
-            inner = _compiled(part, schema)
-            return lambda columns, rows: pc.invert(inner(columns, rows))
-        case Opaque(sql=sql):
-            raise InvalidArgumentError(
-                f"The condition {sql!r} is SQL that only Spark can evaluate. Read through Spark, or use comparisons of columns "
-                "with values, IN, IS NULL, LIKE 'x%', AND, OR and NOT."
-            )
-    path, data_type = _resolved(predicate.column, schema)
-    item = schema.field(path[0]) if len(path) == 1 else None
-    test = _test(predicate, data_type, char_width(item) if item is not None else 0)
-    return lambda columns, rows: test(_values(columns, path))
-
-
-def _combined(operator: Callable[..., pa.BooleanArray], parts: list[_Answer], start: bool) -> _Answer:
-    return lambda columns, rows: reduce(operator, (part(columns, rows) for part in parts), _all(start, rows))
+        case Or():
+            return lambda columns, rows: _all(False, rows)
+        case Comparison() | In() | IsNull() | IsNotNull() | StartsWith():
+            path, data_type = _resolved(leaf.column, schema)
+            item = schema.field(path[0]) if len(path) == 1 else None
+            test = _test(leaf, data_type, char_width(item) if item is not None else 0)
+            return lambda columns, rows: test(_values(columns, path))
+    sql = leaf.sql if isinstance(leaf, Opaque) else repr(leaf)
+    raise InvalidArgumentError(
+        f"The condition {sql!r} is SQL that only Spark can evaluate. Read through Spark, or use comparisons of columns "
+        "with values, IN, IS NULL, LIKE 'x%', AND, OR and NOT."
+    )
 
 
 def _all(answer: bool | None, rows: int) -> pa.BooleanArray:
@@ -163,6 +203,8 @@ def _test(leaf: Predicate, data_type: DataType, width: int) -> _Test:
             return lambda array: array.is_valid()
         case StartsWith(prefix=prefix) if data_type == STRING:
             return lambda array: pc.starts_with(array, prefix)
+        case In(values=values) if not width and (membership := _membership(values, data_type)) is not None:
+            return membership
         case In(column, values):
             tests = [_test(Comparison(column, _Op.EQ, value), data_type, width) for value in values]
             return lambda array: reduce(pc.or_kleene, (test(array) for test in tests), _all(False, len(array)))
@@ -174,6 +216,35 @@ def _test(leaf: Predicate, data_type: DataType, width: int) -> _Test:
         case Comparison():
             return _comparison(leaf, data_type)
     raise _cannot(leaf, data_type)
+
+
+def _membership(values: Sequence[Any], data_type: DataType) -> _Test | None:
+    """A test against all values at once, where comparing them one by one would say the same; None where it may not."""
+    present = [value for value in values if value is not None]
+    if len(present) < _LONG_LIST:
+        return None
+    literals = [_listed_literal(value, data_type) for value in present]
+    known = [literal for literal in literals if literal is not None]
+    if len(known) < len(literals):
+        return None
+    listed = pa.array([literal.as_py() for literal in known], known[0].type)
+    has_null = len(present) < len(values)
+
+    def test(array: pa.Array) -> pa.BooleanArray:
+        if listed.type == pa.int64():
+            array = array.cast(pa.int64()) if data_type in _INTEGERS else array.view(pa.int64())
+        found = pc.is_in(array, value_set=listed)
+        unknown = pc.or_(pc.invert(found), array.is_null()) if has_null else array.is_null()
+        return pc.if_else(unknown, pa.scalar(None, pa.bool_()), found)
+
+    return test
+
+
+def _listed_literal(value: Any, data_type: DataType) -> pa.Scalar | None:
+    if data_type not in _INTEGERS:
+        return _literal(value, data_type)
+    fits = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return pa.scalar(value, pa.int64()) if fits else None
 
 
 def _cannot(leaf: Predicate, data_type: DataType) -> InvalidArgumentError:

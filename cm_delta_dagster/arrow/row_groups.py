@@ -3,7 +3,8 @@
 Conservative: what is not understood excludes nothing, and the rows of a group that stays are tested one by one.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
@@ -18,10 +19,12 @@ from cm_delta_dagster.protocol.predicates import (
     In,
     IsNotNull,
     IsNull,
+    Not,
     Or,
     Predicate,
     column_path,
     columns_of,
+    fold,
 )
 from cm_delta_dagster.protocol.schema import PrimitiveType, StructType
 
@@ -73,21 +76,35 @@ def _leaves(
 
 
 def _may_match(predicate: Predicate, group: pq.RowGroupMetaData, leaves: Mapping[str, tuple[int, str]]) -> bool:
-    match predicate:
-        case And(parts):
-            return all(_may_match(part, group, leaves) for part in parts)
-        case Or(parts):
-            return any(_may_match(part, group, leaves) for part in parts)
-        case Comparison(column=column) | In(column=column) | IsNull(column=column) | IsNotNull(column=column):
-            if column not in leaves:
-                return True
-            leaf, kind = leaves[column]
-            return _may_hold(predicate, group.column(leaf), kind)
-        case _:
+    chunks: dict[int, _Chunk] = {}
+
+    def leaf_may_match(leaf: Predicate) -> bool:
+        if not isinstance(leaf, Comparison | In | IsNull | IsNotNull) or leaf.column not in leaves:
             return True
+        position, kind = leaves[leaf.column]
+        if position not in chunks:
+            column = group.column(position)
+            chunks[position] = _Chunk(statistics=column.statistics, num_values=column.num_values)
+        return _may_hold(leaf, chunks[position], kind)
+
+    return fold(predicate, leaf_may_match, _combined)
 
 
-def _may_hold(leaf: Predicate, chunk: pq.ColumnChunkMetaData, kind: str) -> bool:
+def _combined(node: And | Or | Not, answers: Sequence[bool]) -> bool:
+    if isinstance(node, Not):
+        return True
+    return all(answers) if isinstance(node, And) else any(answers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chunk:
+    """What a footer says of a column in one row group."""
+
+    statistics: pq.Statistics | None
+    num_values: int
+
+
+def _may_hold(leaf: Predicate, chunk: _Chunk, kind: str) -> bool:
     statistics = chunk.statistics
     if statistics is None:
         return True

@@ -75,7 +75,15 @@ class WarehouseGuard:
         store = self._stores.store_for(warehouse)
         marker = read_warehouse_marker(store, warehouse)
         if marker is None:
-            self._refuse_foreign_tables(store, identity, warehouse)
+            foreign = self._foreign_log(store, warehouse)
+            # Whoever creates leaves the marker first: a table that another client has made meanwhile comes with one.
+            marker = None if foreign is None else read_warehouse_marker(store, warehouse)
+            if foreign is not None and marker is None:
+                raise WarehouseMismatchError(
+                    f"The warehouse {warehouse} holds tables, such as the one of {foreign}, and the catalog {identity.catalog_id} "
+                    f"knows no table at all. Nothing was written. {_CAUSES} {_remedy(warehouse)}"
+                )
+        if marker is None:
             own = WarehouseMarker(catalog_id=identity.catalog_id)
             try:
                 store.write_if_absent(f"{warehouse}/{WAREHOUSE_MARKER_NAME}", encode_marker(own))
@@ -85,18 +93,15 @@ class WarehouseGuard:
         if marker is not None:
             _compare(marker, identity, warehouse)
 
-    def _refuse_foreign_tables(self, store: Store, identity: CatalogIdentity, warehouse: str) -> None:
-        """A catalog without tables does not claim a warehouse with tables: its URL may be mistyped, or it was lost."""
+    def _foreign_log(self, store: Store, warehouse: str) -> str | None:
+        """A file of a log in the warehouse if this catalog has no tables: its URL may be mistyped, or it was lost."""
         inactive = self._catalog.inactive_tables()
         if self._catalog.list_tables() or any(table.registered for table in inactive):
-            return
+            return None
         own = tuple(f"{table.location}/" for table in inactive)
-        for status in itertools.islice(store.list_recursive(warehouse), _LOOKED_AT):
-            if "/_delta_log/" in status.location and not status.location.startswith(own):
-                raise WarehouseMismatchError(
-                    f"The warehouse {warehouse} holds tables, such as the one of {status.location}, and the catalog "
-                    f"{identity.catalog_id} knows no table at all. Nothing was written. {_CAUSES} {_remedy(warehouse)}"
-                )
+        looked_at = itertools.islice(store.list_recursive(warehouse), _LOOKED_AT)
+        found = (status.location for status in looked_at if "/_delta_log/" in status.location)
+        return next((location for location in found if not location.startswith(own)), None)
 
 
 _CAUSES = (

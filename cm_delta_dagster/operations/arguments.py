@@ -9,6 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.protocol.predicate_forms import check_predicate
 from cm_delta_dagster.protocol.predicate_text import parse_predicate
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.schema import StructType
@@ -91,8 +92,17 @@ def check_milliseconds(value: int, *, name: str) -> int:
 
 
 def as_predicate(where: Predicate | str | None, schema: StructType) -> Predicate | None:
-    """SQL text or a predicate value as a predicate. Raises InvalidArgumentError for text that is no condition."""
-    return parse_predicate(where, schema) if isinstance(where, str) else where
+    """SQL text or a predicate value as a predicate.
+
+    Raises:
+        InvalidArgumentError: text that is not a condition, or a value that is neither.
+    """
+    if where is None:
+        return None
+    if isinstance(where, str):
+        return parse_predicate(where, schema)
+    check_predicate(where)
+    return where
 
 
 def epoch_milliseconds(timestamp: Timestamp, *, zone: Callable[[], tzinfo]) -> int:

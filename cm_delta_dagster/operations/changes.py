@@ -27,15 +27,13 @@ from cm_delta_dagster.protocol.change_data_feed import (
 from cm_delta_dagster.protocol.data_skipping import keep_mask
 from cm_delta_dagster.protocol.path_encoding import resolve_path
 from cm_delta_dagster.protocol.predicates import (
-    And,
-    Not,
     Opaque,
-    Or,
     Predicate,
     column_path,
     columns_of,
     conjunction,
     conjuncts,
+    leaves,
 )
 from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID
 from cm_delta_dagster.protocol.schema import StructField, StructType
@@ -194,14 +192,7 @@ def _looks_at_changes(predicate: Predicate) -> bool:
 
 
 def _has_unknown(predicate: Predicate) -> bool:
-    match predicate:
-        case And(parts) | Or(parts):
-            return any(map(_has_unknown, parts))
-        case Not(part):
-            return _has_unknown(part)
-        case Opaque(columns=columns):
-            return columns is None
-    return False
+    return any(isinstance(leaf, Opaque) and leaf.columns is None for leaf in leaves(predicate))
 
 
 def _definition(snapshot: Snapshot) -> TableDefinition:

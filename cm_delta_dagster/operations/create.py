@@ -47,6 +47,7 @@ from cm_delta_dagster.protocol.table_properties import (
     default_properties,
     stored_properties,
 )
+from cm_delta_dagster.protocol.void_columns import check_void_places
 
 _log = logging.getLogger(__name__)
 
@@ -286,6 +287,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
     """Phase 1; whatever cannot be is refused before."""
     check_column_names(design.schema)
     check_writable_types(design.schema)
+    check_void_places(design.schema)
     check_user_properties(design.properties)
     draft = Metadata(
         id=str(uuid.uuid4()),

@@ -5,7 +5,8 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import as_predicate, names_table
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.conditions import Condition, write_condition
 from cm_delta_dagster.operations.removal import plan_removal
 from cm_delta_dagster.operations.row_commit import (
     TargetShape,
@@ -15,28 +16,28 @@ from cm_delta_dagster.operations.row_commit import (
     json_text,
     size_of,
 )
-from cm_delta_dagster.protocol.predicates import Predicate, to_sql
+from cm_delta_dagster.protocol.predicates import to_sql
 from cm_delta_dagster.protocol.table_features import check_writable
 
 
 @names_table
-def delete(
-    table: Table, *, spark: SparkSession, where: Predicate | str, context: CommitContext = NO_CONTEXT
-) -> WriteResult:
+def delete(table: Table, *, spark: SparkSession, where: Condition, context: CommitContext = NO_CONTEXT) -> WriteResult:
     """Remove the rows for which ``where`` is true; rows for which it is NULL stay.
 
     Files whose partition values prove that all rows go are removed without being read; a delete that finds no row
     commits nothing.
 
     Raises:
-        InvalidArgumentError: ``where`` is no condition over the table's columns.
+        InvalidArgumentError: ``where`` is not a condition over the table's columns, or one that a write cannot evaluate.
         IllegalCommitError: the table is append-only.
         CommitConflictError: a concurrent commit changed rows that this delete looked at.
     """
     snapshot = table.snapshot()
-    predicate = as_predicate(where, snapshot.schema)
+    predicate = write_condition(where, snapshot, session=spark, now_ms=table.services.now_ms())
     if predicate is None:
-        raise InvalidArgumentError("A delete needs a condition. To delete every row, write TRUE.")
+        raise InvalidArgumentError(
+            "A delete needs a condition: SQL text, a predicate value or a Column. To delete every row, write TRUE."
+        )
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     check_not_append_only(snapshot, "a delete")
     shape = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)

@@ -16,7 +16,8 @@ from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempoten
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, PartitionMismatchError
-from cm_delta_dagster.operations.arguments import as_predicate, names_table
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.conditions import Condition, write_condition
 from cm_delta_dagster.operations.row_commit import (
     RowCommit,
     WriteResult,
@@ -30,7 +31,7 @@ from cm_delta_dagster.operations.row_commit import (
     size_of,
     target_shape,
 )
-from cm_delta_dagster.protocol.predicates import AlwaysTrue, Predicate, conjunction, quote_column, to_sql
+from cm_delta_dagster.protocol.predicates import AlwaysTrue, Predicate, conjunction, quote_column, short_sql, to_sql
 from cm_delta_dagster.protocol.schema import StructType, data_type_text
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
 from cm_delta_dagster.spark.errors import spark_errors
@@ -38,6 +39,7 @@ from cm_delta_dagster.spark.merge import (
     Hits,
     MergeSource,
     SourceFacts,
+    check_keys_are_stored,
     check_unique,
     find_hits,
     find_scope,
@@ -73,7 +75,7 @@ def merge(
     frame: DataFrame,
     keys: Sequence[str],
     mode: MergeMode = MergeMode.UPSERT,
-    within: Predicate | str | None = None,
+    within: Condition | None = None,
     schema_mode: SchemaMode = SchemaMode.STRICT,
     idempotency: Idempotency | None = None,
     context: CommitContext = NO_CONTEXT,
@@ -90,7 +92,8 @@ def merge(
 
     Raises:
         InvalidArgumentError: a key is no column of the table or of the frame, or the schema is to be replaced.
-        InvalidDataError: several rows of ``frame`` have one key; the message names one.
+        InvalidDataError: several rows of ``frame`` have one key, or a key that is a partition column is the empty text; the
+            message names one.
         PartitionMismatchError: a row of ``frame`` lies outside of ``within``.
         SchemaMismatchError: the columns do not fit.
         IllegalCommitError: the table is append-only and the mode changes rows.
@@ -107,7 +110,7 @@ def merge(
         return done
     if mode is not MergeMode.INSERT_ONLY:
         check_not_append_only(snapshot, f"a merge of mode {mode.value}")
-    scope = as_predicate(within, snapshot.schema)
+    scope = write_condition(within, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
     scope = None if isinstance(scope, AlwaysTrue) else scope
     names = _key_names(keys, snapshot.schema, schema_of(frame))
     shape = target_shape(snapshot, frame, schema_mode)
@@ -122,9 +125,10 @@ def merge(
             idempotency=idempotency,
             context=context,
         ) as commit,
-        _kept(merge_source(frame, shape.schema, names)) as source,
+        _kept(merge_source(frame, shape.schema, names, partition_columns=snapshot.partition_columns)) as source,
     ):
         facts = source_facts(source, scope, partition_columns=snapshot.partition_columns)
+        check_keys_are_stored(facts)
         check_unique(facts)
         _check_inside(facts, scope)
         return _Merge(commit=commit, source=source, facts=facts, scope=scope, mode=mode).run()
@@ -277,7 +281,7 @@ def _key_names(keys: Sequence[str], table: StructType, offered: StructType) -> t
 def _check_inside(facts: SourceFacts, scope: Predicate | None) -> None:
     if facts.outside is not None and scope is not None:
         raise PartitionMismatchError(
-            f"The row with the key {facts.outside} lies outside of {to_sql(scope)}, the slice that this merge "
+            f"The row with the key {facts.outside} lies outside of {short_sql(scope)}, the slice that this merge "
             "declared. Nothing was committed. Leave such rows out, or widen the slice."
         )
 

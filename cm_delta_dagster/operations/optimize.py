@@ -34,7 +34,7 @@ from cm_delta_dagster.operations.row_commit import scan_files, scan_files_by_nam
 from cm_delta_dagster.protocol.actions import AddFile
 from cm_delta_dagster.protocol.file_actions import adds_to_table, partition_column, removes_of
 from cm_delta_dagster.protocol.partition_values import parse_partition_value
-from cm_delta_dagster.protocol.predicates import Predicate, columns_of, partition_only, to_sql
+from cm_delta_dagster.protocol.predicates import Predicate, columns_of, partition_only, short_sql, to_sql
 from cm_delta_dagster.protocol.statistics import num_records, statistics_columns
 from cm_delta_dagster.protocol.table_features import check_writable
 from cm_delta_dagster.spark.bins import together_by_bin
@@ -266,7 +266,7 @@ def _partition_predicate(snapshot: Snapshot, where: Predicate | str | None) -> P
     if not partition_only(predicate, snapshot.partition_columns):
         columns = ", ".join(snapshot.partition_columns) or "none: the table is not partitioned"
         raise InvalidArgumentError(
-            f"OPTIMIZE of {snapshot.identifier} cannot be limited by {to_sql(predicate)}, because that is not decided "
+            f"OPTIMIZE of {snapshot.identifier} cannot be limited by {short_sql(predicate)}, because that is not decided "
             f"by partition columns alone (columns mentioned: {', '.join(sorted(columns_of(predicate))) or 'unknown'}; "
             f"partition columns: {columns}). Files are rewritten whole; limit it by partition columns."
         )

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.client.readable import ReadableTable
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import as_predicate, names_table, names_version
+from cm_delta_dagster.operations.arguments import names_table, names_version
+from cm_delta_dagster.operations.conditions import Condition, read_condition
 from cm_delta_dagster.protocol.predicates import Predicate
 from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns, row_id_columns
 from cm_delta_dagster.spark.errors import spark_errors
@@ -110,7 +111,7 @@ def read(
     *,
     spark: SparkSession,
     columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
+    where: Condition | None = None,
     version: int | None = None,
     timestamp_ms: int | None = None,
 ) -> DataFrame:
@@ -119,7 +120,7 @@ def read(
     Args:
         columns: columns to return, in this order; all of them for None. ``_row_id`` and ``_row_commit_version`` may be
             among them if the table has row tracking enabled (ROWTRK-10).
-        where: condition on the rows, SQL text or a predicate value; also decides which files are opened.
+        where: condition on the rows, SQL text, a predicate value or a Column; also decides which files are opened.
         timestamp_ms: epoch milliseconds.
 
     Raises:
@@ -135,7 +136,7 @@ def plan_read(
     table: ReadableTable,
     *,
     columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
+    where: Condition | None = None,
     version: int | None = None,
     timestamp_ms: int | None = None,
 ) -> ReadPlan:
@@ -152,7 +153,7 @@ def read_snapshot(
     spark: SparkSession,
     store: Store,
     columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
+    where: Condition | None = None,
 ) -> DataFrame:
     """:func:`read` for a snapshot in hand, whatever the table has become since."""
     return plan_snapshot_read(snapshot, store=store, columns=columns, where=where).frame(spark)
@@ -163,12 +164,12 @@ def plan_snapshot_read(
     *,
     store: Store,
     columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
+    where: Condition | None = None,
 ) -> ReadPlan:
     """:func:`plan_read` for a snapshot in hand."""
     with names_version(snapshot):
         names = None if columns is None else _column_names(snapshot, columns)
-        predicate = as_predicate(where, snapshot.schema)
+        predicate = read_condition(where, snapshot.schema)
         wants_ids = names is not None and any(_is_row_id(snapshot, name) for name in names)
         return ReadPlan(
             snapshot=snapshot,

@@ -129,6 +129,8 @@ def _take_in(client: DeltaClient, examined: Examined, chain: Chain, aside: str |
     if aside is not None:
         files = [own_file(examined.reader, record) for record in examined.own]
         copy_aside(store, aside, {file.name: file.data for file in files})
+        # Before the commits are replaced: a checksum of a commit that is not kept contradicts the one that is.
+        _move_aside(examined, aside, _checksums_of(examined, set(own_ids)))
     _publish(client, examined, up_to=plan.common_version)
     if chain.links:
         published = [
@@ -143,9 +145,7 @@ def _take_in(client: DeltaClient, examined: Examined, chain: Chain, aside: str |
         )
         client.catalog.take_in_commits(plan.table_id, history, after=plan.common_version, replaces=own_ids)
     if aside is not None:
-        names = [rejected.name for rejected in plan.rejected]
-        names += _checksums_of(examined, set(own_ids))
-        _move_aside(examined, aside, names)
+        _move_aside(examined, aside, [rejected.name for rejected in plan.rejected])
 
 
 def _publish(client: DeltaClient, examined: Examined, *, up_to: int | None) -> None:

@@ -13,6 +13,7 @@ from cm_delta_dagster.errors import CorruptLogError, ProtocolError, StorageError
 from cm_delta_dagster.operations.recovery_chain import Chain, CommitFileContent, RefusedError, found_commit
 from cm_delta_dagster.operations.recovery_log import LogListing, above, list_log, missing_files, staged_candidates
 from cm_delta_dagster.operations.recovery_plan import FoundCommit, KeptHistory, RejectedCommit, TablePlan
+from cm_delta_dagster.operations.set_aside import txn_ids_set_aside
 from cm_delta_dagster.protocol import action_json
 
 
@@ -98,7 +99,9 @@ class _Examination:
         return replace(self._examined, plan=plan, chain=chain, own=own)
 
     def _known_txn_ids(self) -> frozenset[str]:
-        return frozenset(record.txn_id for record in self._records.values())
+        """Of commits that the catalog has or had: their staged files need no decision any more."""
+        decided = txn_ids_set_aside(self._reader.store, self._plan.location)
+        return decided | {record.txn_id for record in self._records.values()}
 
     def _first_difference(self) -> int | None:
         """The oldest unpublished version of which ``_delta_log`` holds another commit than the catalog."""

@@ -44,6 +44,7 @@ from cm_delta_dagster.protocol.schema_evolution import SchemaMode, reconcile_sch
 from cm_delta_dagster.protocol.statistics import logical_row_count, statistics_columns
 from cm_delta_dagster.protocol.table_features import check_writable, required_features, with_features
 from cm_delta_dagster.protocol.table_properties import TableProperties
+from cm_delta_dagster.protocol.void_columns import check_void_places
 from cm_delta_dagster.spark.rewrite import count_rows
 from cm_delta_dagster.spark.scan import scan, scan_with_files
 from cm_delta_dagster.spark.schema import schema_of
@@ -129,6 +130,7 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
     if schema == present:
         return TargetShape(schema=present, metadata=snapshot.metadata, protocol=snapshot.protocol)
     check_column_names(schema)
+    check_void_places(schema)
     metadata = replace(snapshot.metadata, schema_string=schema_to_json(schema))
     protocol = with_features(snapshot.protocol, required_features(schema, metadata.configuration))
     try:

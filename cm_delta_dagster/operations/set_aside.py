@@ -6,6 +6,7 @@ they are there, VACUUM keeps every data file that they name, so that their rows 
 
 import datetime
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError, RecoveryError
@@ -61,6 +62,17 @@ def files_set_aside(table: Table) -> frozenset[str]:
                     f"{status.location}, a commit that was set aside, cannot be read, so that the files that it needs are not "
                     f"known: {error} Nothing was deleted. Move the file out of the table if nobody needs it any more."
                 ) from error
+    return frozenset(found)
+
+
+def txn_ids_set_aside(store: Store, location: str) -> frozenset[str]:
+    """``txnId`` of every commit that was set aside, as far as they can be read."""
+    found: set[str] = set()
+    for status in store.list_recursive(_root(location)):
+        if isinstance(parse_log_file(status.name), CommitFile | StagedCommitFile):
+            with suppress(CorruptLogError):
+                info = action_json.decode_commit_info(store.read(status.location))
+                found.update([] if info is None or info.txn_id is None else [info.txn_id])
     return frozenset(found)
 
 

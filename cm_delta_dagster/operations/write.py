@@ -6,7 +6,8 @@ from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext, Idempoten
 from cm_delta_dagster.client.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
-from cm_delta_dagster.operations.arguments import as_predicate, names_table
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.conditions import Condition, write_condition
 from cm_delta_dagster.operations.removal import Removal, plan_removal
 from cm_delta_dagster.operations.row_commit import (
     WriteOutcome,
@@ -18,7 +19,7 @@ from cm_delta_dagster.operations.row_commit import (
     size_of,
     target_shape,
 )
-from cm_delta_dagster.protocol.predicates import AlwaysTrue, Predicate, to_sql
+from cm_delta_dagster.protocol.predicates import AlwaysTrue, to_sql
 from cm_delta_dagster.protocol.schema_evolution import SchemaMode
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
@@ -85,7 +86,7 @@ def overwrite(
     table: Table,
     *,
     frame: DataFrame,
-    where: Predicate | str | None = None,
+    where: Condition | None = None,
     schema_mode: SchemaMode = SchemaMode.STRICT,
     idempotency: Idempotency | None = None,
     context: CommitContext = NO_CONTEXT,
@@ -99,6 +100,7 @@ def overwrite(
         idempotency: the write happens once for this application and version (TXN-4).
 
     Raises:
+        InvalidArgumentError: ``where`` is not a condition over the table's columns, or one that a write cannot evaluate.
         PartitionMismatchError: a row of ``frame`` does not satisfy ``where``; nothing was committed.
         SchemaMismatchError, InvalidDataError, CommitConflictError, CommitStateUnknownError: as for :func:`append`.
         IllegalCommitError: the table is append-only.
@@ -113,7 +115,7 @@ def overwrite(
     done = already_done(table, snapshot, idempotency)
     if done is not None:
         return done
-    predicate = as_predicate(where, snapshot.schema)
+    predicate = write_condition(where, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
     if isinstance(predicate, AlwaysTrue):
         predicate = None
     if snapshot.num_files:

@@ -17,7 +17,7 @@ from cm_delta_dagster.protocol.data_skipping import keep_mask
 from cm_delta_dagster.protocol.file_actions import ADD_SCHEMA
 from cm_delta_dagster.protocol.known_files import KnownFiles
 from cm_delta_dagster.protocol.path_encoding import file_keys
-from cm_delta_dagster.protocol.predicates import Predicate, to_sql
+from cm_delta_dagster.protocol.predicates import Predicate, short_sql
 from cm_delta_dagster.protocol.schema import StructField, StructType, parse_schema
 from cm_delta_dagster.protocol.table_features import FEATURES, is_active, reader_features, writer_features
 
@@ -226,7 +226,7 @@ def _appends(pending: PendingCommit, winner: CommitActions, location: str) -> Co
     if predicate is None:
         return None
     return _conflict(
-        ConflictKind.CONCURRENT_APPEND, winner, f"It added files that may hold rows for {to_sql(predicate)}."
+        ConflictKind.CONCURRENT_APPEND, winner, f"It added files that may hold rows for {short_sql(predicate)}."
     )
 
 
@@ -248,7 +248,7 @@ def _deletes_of_read(pending: PendingCommit, winner: CommitActions, location: st
     return _conflict(
         ConflictKind.CONCURRENT_DELETE_READ,
         winner,
-        f"It removed files that may hold rows read here: {to_sql(predicate)}.",
+        f"It removed files that may hold rows read here: {short_sql(predicate)}.",
     )
 
 

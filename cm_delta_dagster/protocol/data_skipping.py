@@ -12,7 +12,7 @@ by the scan.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ from cm_delta_dagster.protocol.comparable_values import aligned, comparable, lit
 from cm_delta_dagster.protocol.file_index import FileIndex
 from cm_delta_dagster.protocol.parsed_statistics import ColumnPath, ParsedStatistics, parse_statistics
 from cm_delta_dagster.protocol.partition_values import partition_value_array
+from cm_delta_dagster.protocol.predicate_forms import negations_inwards
 from cm_delta_dagster.protocol.predicates import (
     AlwaysTrue,
     And,
@@ -40,15 +41,13 @@ from cm_delta_dagster.protocol.predicates import (
     StartsWith,
     column_path,
     conjuncts,
+    fold,
+    leaves,
     partition_only,
 )
 from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType, StructField, StructType
 
 _Op = ComparisonOperator
-
-_NEVER = Or(())
-
-_NEGATED = {_Op.EQ: _Op.NE, _Op.NE: _Op.EQ, _Op.LT: _Op.GE, _Op.GE: _Op.LT, _Op.GT: _Op.LE, _Op.LE: _Op.GT}
 
 _FEW = 4
 """Statistics of less than this fraction of the files are parsed alone and not remembered."""
@@ -82,7 +81,7 @@ def keep_mask(
         index: remembers parsed columns for the next query on the same files.
     """
     index = index or FileIndex()
-    parts = conjuncts(_negations_inwards(predicate))
+    parts = conjuncts(negations_inwards(predicate))
     on_partitions = And(tuple(part for part in parts if partition_only(part, partition_columns)))
     on_rows = And(tuple(part for part in parts if not partition_only(part, partition_columns)))
     columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
@@ -113,42 +112,7 @@ def partition_matches_exactly(
     """One boolean a file: true only if partition values alone prove that every row satisfies the predicate."""
     columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
     evaluation = _Evaluation(adds=adds, columns=columns, index=FileIndex())
-    return evaluation.answer(_negations_inwards(predicate)).fill_null(False)
-
-
-def _negations_inwards(predicate: Predicate) -> Predicate:
-    """An equivalent predicate (true for the same rows) in which NOT stands only before leaves that have no opposite."""
-    match predicate:
-        case And(parts):
-            return And(tuple(_negations_inwards(part) for part in parts))
-        case Or(parts):
-            return Or(tuple(_negations_inwards(part) for part in parts))
-        case Not(part):
-            return _negated(part)
-        case _:
-            return predicate
-
-
-def _negated(predicate: Predicate) -> Predicate:
-    match predicate:
-        case And(parts):
-            return Or(tuple(_negated(part) for part in parts))
-        case Or(parts):
-            return And(tuple(_negated(part) for part in parts))
-        case Not(part):
-            return _negations_inwards(part)
-        case AlwaysTrue():
-            return _NEVER
-        case IsNull(column):
-            return IsNotNull(column)
-        case IsNotNull(column):
-            return IsNull(column)
-        case Comparison(column, operator, value) if operator in _NEGATED:
-            return Comparison(column, _NEGATED[operator], value)
-        case In(column, values):
-            return And(tuple(Comparison(column, _Op.NE, value) for value in values))
-        case _:
-            return Not(predicate)
+    return evaluation.answer(negations_inwards(predicate)).fill_null(False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +161,8 @@ class _Columns:
     def with_statistics(self, predicate: Predicate) -> Mapping[ColumnPath, DataType]:
         """The data columns of the predicate."""
         found: dict[ColumnPath, DataType] = {}
-        for column in _leaf_columns(predicate):
-            resolved = self.resolve(column)
+        for leaf in leaves(predicate):
+            resolved = None if isinstance(leaf, AlwaysTrue | Opaque | And | Or | Not) else self.resolve(leaf.column)
             if isinstance(resolved, _DataColumn):
                 found[resolved.path] = resolved.type
         return found
@@ -219,18 +183,6 @@ def was_float(field: StructField) -> bool:
     return any(isinstance(change, Mapping) and change.get("fromType") == "float" for change in changes)
 
 
-def _leaf_columns(predicate: Predicate) -> list[str]:
-    match predicate:
-        case And(parts) | Or(parts):
-            return [column for part in parts for column in _leaf_columns(part)]
-        case Not(part):
-            return _leaf_columns(part)
-        case AlwaysTrue() | Opaque():
-            return []
-        case _:
-            return [predicate.column]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evaluation:
     """Answers predicates without inner negations for all files of ``adds``; see the module about the three answers."""
@@ -239,29 +191,50 @@ class _Evaluation:
     columns: _Columns
     index: FileIndex
     statistics: ParsedStatistics | None = None
+    resolved: dict[str, _Column] = field(default_factory=dict)
+    bounds: dict[ColumnPath, "_Bounds"] = field(default_factory=dict)
+    values: dict[str, tuple[pa.Array, pa.Array]] = field(default_factory=dict)
 
     def answer(self, predicate: Predicate) -> pa.BooleanArray:
-        match predicate:
-            case And(parts):
-                return reduce(pc.and_kleene, map(self.answer, parts), self._all(True))
-            case Or(parts):
-                return reduce(pc.or_kleene, map(self.answer, parts), self._all(False))
+        # Not before leaves only, where it belongs to the leaf.
+        return fold(predicate, self._leaf, self._combined)
+
+    def _combined(self, node: And | Or | Not, answers: Sequence[pa.BooleanArray]) -> pa.BooleanArray:
+        match node:
+            case And():
+                return reduce(pc.and_kleene, answers, self._all(True))
+            case Or():
+                return reduce(pc.or_kleene, answers, self._all(False))
+            case _:
+                return self._leaf(node)
+
+    def _leaf(self, leaf: Predicate) -> pa.BooleanArray:
+        match leaf:
             case AlwaysTrue():
                 return self._all(True)
-            case Opaque() | Not(Opaque()):
-                return self._all(None)
+            case Comparison() | In() | IsNull() | IsNotNull() | StartsWith():
+                column = self._resolved(leaf.column)
             case Not(Comparison() | In() | IsNull() | IsNotNull() | StartsWith() as part):
-                column = self.columns.resolve(part.column)
-            case Not():
-                return self._all(None)
+                column = self._resolved(part.column)
             case _:
-                column = self.columns.resolve(predicate.column)
+                return self._all(None)
         if isinstance(column, _PartitionColumn):
-            return self._by_partition(column, predicate)
+            return self._by_partition(column, leaf)
         if isinstance(column, _DataColumn) and self.statistics is not None:
-            excluded = _Bounds.of(self.statistics, column).exclude(predicate)
+            excluded = self._bounds(column).exclude(leaf)
             return pc.if_else(excluded.fill_null(False), pa.scalar(False), pa.scalar(None, pa.bool_()))
         return self._all(None)
+
+    def _resolved(self, name: str) -> _Column:
+        if name not in self.resolved:
+            self.resolved[name] = self.columns.resolve(name)
+        return self.resolved[name]
+
+    def _bounds(self, column: _DataColumn) -> "_Bounds":
+        if column.path not in self.bounds:
+            assert self.statistics is not None
+            self.bounds[column.path] = _Bounds.of(self.statistics, column)
+        return self.bounds[column.path]
 
     def _all(self, answer: bool | None) -> pa.BooleanArray:
         return pa.repeat(pa.scalar(answer, pa.bool_()), self.adds.num_rows)
@@ -269,8 +242,10 @@ class _Evaluation:
     def _by_partition(self, column: _PartitionColumn, leaf: Predicate) -> pa.BooleanArray:
         # Files are many and partition values few: each value is parsed and compared once.
         encoded = self.index.partition_values(self.adds, column.name)
-        distinct = pa.concat_arrays([encoded.dictionary, pa.nulls(1, pa.string())])
-        values = comparable(partition_value_array(distinct, column.type), column.type)
+        if column.name not in self.values:
+            texts = pa.concat_arrays([encoded.dictionary, pa.nulls(1, pa.string())])
+            self.values[column.name] = texts, comparable(partition_value_array(texts, column.type), column.type)
+        distinct, values = self.values[column.name]
         answers = _answer_values(values, column.type, leaf)
         if isinstance(column.type, PrimitiveType) and column.type.name == "timestamp":
             # Without a zone the text means the unknown zone of its writer (PART-5).

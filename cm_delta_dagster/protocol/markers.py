@@ -12,8 +12,8 @@ from typing import Any
 WAREHOUSE_MARKER_NAME = "_cm_delta_warehouse.json"
 """Directly in the warehouse."""
 
-TABLE_MARKER_NAME = "_cm_delta_table.json"
-"""In the ``_delta_log`` of the table."""
+TABLE_MARKER_NAME = "_cm_delta_table"
+"""In the ``_delta_log`` of the table; like ``_last_checkpoint`` without the ending of commits, for which some tools look."""
 
 _FORMAT = 1
 

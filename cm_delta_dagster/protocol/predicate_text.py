@@ -1,23 +1,24 @@
 """Predicates from SQL text: what a user writes as a condition, as far as it can be understood without an engine.
 
-Room: protocol. Used under the heading "Per-file Statistics": the parts that are understood let files be left out. A
+Layer: protocol. Used under the heading "Per-file Statistics": the parts that are understood let files be left out. A
 part whose meaning could differ from Spark's in any setting (functions, casts, session time zones, escapes) is not
-guessed at: the whole text then stays beside the understood parts as
-:class:`~cm_delta_dagster.protocol.predicates.Opaque`, for the engine to apply.
+guessed at: its text stays as :class:`~cm_delta_dagster.protocol.predicates.Opaque`, for the engine to apply.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.boolean_structure import Operand, boolean_structure
+from cm_delta_dagster.protocol.predicate_forms import flattened
 from cm_delta_dagster.protocol.predicates import (
     AlwaysTrue,
     And,
@@ -54,6 +55,17 @@ from cm_delta_dagster.protocol.sql_literals import (
     number_of,
     refuse,
 )
+from cm_delta_dagster.protocol.sql_tokens import (
+    Clock,
+    Token,
+    at_moment,
+    calls_clock,
+    check_closed_text,
+    invalid_sql,
+    shown,
+    source_of,
+    tokens_of,
+)
 
 _Op = ComparisonOperator
 
@@ -74,58 +86,56 @@ _ANY_TYPE = (ArrayType, DecimalType, MapType, PrimitiveType, StructType)
 _MIRRORED = {_Op.LT: _Op.GT, _Op.GT: _Op.LT, _Op.LE: _Op.GE, _Op.GE: _Op.LE}
 
 
-def parse_predicate(text: str, schema: StructType) -> Predicate:
+def parse_predicate(text: str, schema: StructType, *, clock: Callable[[], Clock] | None = None) -> Predicate:
     """The predicate that Spark SQL ``text`` states over a table of this schema.
 
-    Literals get the type of the column they are compared with. What is not understood becomes :class:`Opaque`, in
-    conjunction with what is, and with what follows from it whatever the engine's settings are.
+    Literals get the type of the column they are compared with. A comparison that is not understood becomes
+    :class:`Opaque`, in conjunction with what follows from it whatever the engine's settings are.
+
+    Args:
+        clock: gives the moment that ``current_timestamp()`` and its kin mean; without it they are left to the engine.
 
     Raises:
-        InvalidArgumentError: the text is no SQL condition, or names a column that the table lacks.
+        InvalidArgumentError: the text is not an SQL condition, names a column that the table lacks, contains a query, calls
+            a function that is not built into Spark, or has too many comparisons.
     """
-    root = _parse(text)
-    reader = _Reader(schema=schema, has_plain_strings="\\" not in text and "${" not in text)
-    columns = reader.checked_columns(root, text)
-    understood: list[Predicate] = []
-    complete = True
-    for part in _and_parts(root):
-        try:
-            understood.append(reader.predicate(part))
-        except NotUnderstoodError:
-            complete = False
-            weaker = reader.implied(part)
-            understood += () if weaker is None else (weaker,)
-    if not complete:
-        # A trailing comment must not swallow the bracket that is put around the text later.
-        understood.append(Opaque(text + "\n" if "--" in text else text, columns))
-    return conjunction(understood)
+    tokens = tokens_of(text)
+    check_closed_text(tokens, text)
+    names = frozenset(name.lower() for name in schema.names)
+    if clock is not None and calls_clock(tokens, text, names):
+        text = at_moment(text, clock(), names)
+        tokens = tokens_of(text)
+    reader = _Reader(schema=schema, has_plain_strings="\\" not in text)
+    parser = Dialect.get_or_raise("spark").parser()
+
+    def leaf(part: Operand, negated: bool) -> Predicate:
+        node = _parsed(parser, part.tokens, text)
+        return reader.leaf(node, source_of(part.tokens, text), negated=negated)
+
+    try:
+        return flattened(boolean_structure(tokens, text, leaf))
+    except RecursionError as error:
+        raise invalid_sql(text, "an expression in it is nested too deeply.") from error
 
 
-_NODE_CLASS = re.compile(r" for <class '[^']*'>")
+_NODE_CLASS = re.compile(r" (for|into) <class '[^']*'>")
 """What the parser tells of its own insides."""
 
 
-def _parse(text: str) -> Node:
+def _parsed(parser: Any, tokens: Sequence[Token], text: str) -> Node:
+    written = source_of(tokens, text)
     try:
-        statements = sqlglot.parse(text, dialect="spark")
-    except (SqlglotError, RecursionError) as error:
-        fault = _NODE_CLASS.sub("", str(error).splitlines()[0])
-        raise InvalidArgumentError(
-            f"The predicate {text!r} is not valid SQL: {fault} Write a condition such as `x > 1`."
-        ) from error
+        statements = parser.parse_into(exp.Condition, list(tokens), text)
+    except SqlglotError as error:
+        faults = [str(item.get("description") or "") for item in getattr(error, "errors", [])]
+        fault = _NODE_CLASS.sub("", next(filter(None, faults), str(error).splitlines()[0])).rstrip(".")
+        raise invalid_sql(text, f"{fault} at {shown(written)}.") from error
     if len(statements) != 1 or not isinstance(statements[0], exp.Condition):
         raise InvalidArgumentError(
-            f"The predicate {text!r} is not a single SQL condition. "
+            f"The predicate {shown(text)} is not a single SQL condition. "
             "Write only what would follow WHERE, such as `x > 1`."
         )
     return statements[0]
-
-
-def _and_parts(node: Node) -> list[Node]:
-    node = node.unnest()
-    if isinstance(node, exp.And):
-        return [part for side in (node.this, node.expression) for part in _and_parts(side)]
-    return [node]
 
 
 _UNDERSTOOD_ARGUMENTS = frozenset({"this", "expression", "expressions", "low", "high"})
@@ -145,9 +155,25 @@ class _Reader:
     schema: StructType
     has_plain_strings: bool
 
+    def leaf(self, node: Node, text: str, *, negated: bool) -> Predicate:
+        """One operand of AND, OR and NOT; ``negated`` if a NOT stands anywhere before it."""
+        columns = self.checked_columns(node, text)
+        try:
+            return self.predicate(node)
+        except NotUnderstoodError:
+            opaque = Opaque(text, columns)
+        # Where the text is NULL, what follows from it may be false, which a NOT would turn into true.
+        weaker = None if negated else self.implied(node)
+        return opaque if weaker is None else And((weaker, opaque))
+
     def checked_columns(self, root: Node, text: str) -> frozenset[str] | None:
         """The columns that the text mentions; None if it has names of its own (sub-queries, lambdas)."""
-        if root.find(exp.Query, exp.Lambda) is not None:
+        if root.find(exp.Query) is not None:
+            raise InvalidArgumentError(
+                f"The condition {shown(text)} contains a query. Compute its result before the call, or use raw_sql(...) for "
+                "text that your own program wrote."
+            )
+        if root.find(exp.Lambda) is not None:
             return None
         found: set[str] = set()
         for node in root.find_all(exp.Column):
@@ -156,7 +182,7 @@ class _Reader:
             if field is None or self._lacks_nested(field.type, names[1:]):
                 written = ".".join(names)
                 raise InvalidArgumentError(
-                    f"The predicate {text!r} names the column {written!r}, which the table does not have. "
+                    f"The predicate {shown(text)} names the column {written!r}, which the table does not have. "
                     f"Use one of its columns:\n{schema_text(self.schema)}"
                 )
             found.add(_column_text((field.name,)))

@@ -12,12 +12,12 @@ Not here: parsing text (``predicate_text``), evaluating against files (``data_sk
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -32,6 +32,10 @@ class ComparisonOperator(StrEnum):
     GT = ">"
     GE = ">="
     NULL_SAFE_EQ = "<=>"
+
+
+_SHOWN_TEXT = 500
+"""Characters of a condition that a message shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +107,29 @@ class AlwaysTrue:
 class Opaque:
     """SQL that only the engine understands; nothing can be concluded from it without reading rows.
 
-    ``columns`` are those it mentions, or None when even that is unknown.
+    ``columns`` are those it mentions, or None when even that is unknown. Where ``expression`` is given, the engine evaluates
+    that object of its own, and ``sql`` describes it.
     """
 
     sql: str
     columns: frozenset[str] | None = None
+    expression: Any = field(default=None, compare=False, repr=False)
+
+
+def raw_sql(text: str) -> Opaque:
+    """A condition that Spark evaluates as it is written, without the checks that the text of a condition goes through.
+
+    It may call user-defined functions, Java methods and queries. Whoever can change the text can run code with the rights of
+    the Spark session: never pass text of a user. Nothing is known about its columns, so every file is read, and every
+    concurrent change of rows is a conflict. A write refuses functions whose value varies, such as ``rand()``.
+
+    Raises:
+        InvalidArgumentError: ``text`` is not a str.
+    """
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"raw_sql takes the text of a condition; a {type(text).__name__} was given.")
+    # A trailing comment must not swallow the bracket that is put around the text later.
+    return Opaque(text + "\n" if "--" in text else text)
 
 
 Predicate: TypeAlias = Comparison | In | IsNull | IsNotNull | StartsWith | And | Or | Not | AlwaysTrue | Opaque
@@ -165,35 +187,91 @@ def quote_column(path: Sequence[str]) -> str:
     return ".".join("`" + segment.replace("`", "``") + "`" for segment in path)
 
 
-def columns_of(predicate: Predicate) -> frozenset[str]:
-    """Columns that the predicate mentions, as written. Opaque SQL contributes those that it declares."""
+_T = TypeVar("_T")
+
+
+def parts_of(predicate: Predicate) -> tuple[Predicate, ...]:
+    """What the predicate combines; nothing for a leaf."""
     match predicate:
         case And(parts) | Or(parts):
-            return frozenset().union(*(columns_of(part) for part in parts))
+            return parts
         case Not(part):
-            return columns_of(part)
-        case AlwaysTrue():
-            return frozenset()
-        case Opaque(columns=columns):
-            return columns or frozenset()
+            return (part,)
         case _:
-            return frozenset((predicate.column,))
+            return ()
+
+
+def leaves(predicate: Predicate) -> Iterator[Predicate]:
+    """Every leaf from left to right. Without recursion, as all walks here: predicates may be nested ten thousand deep."""
+    pending = [predicate]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, And | Or | Not):
+            pending.extend(reversed(parts_of(node)))
+        else:
+            yield node
+
+
+def fold(
+    predicate: Predicate, leaf: Callable[[Predicate], _T], combine: Callable[[And | Or | Not, Sequence[_T]], _T]
+) -> _T:
+    """The value of a predicate, computed from its leaves upwards.
+
+    Args:
+        leaf: gives the value of a leaf.
+        combine: gives the value of a node from those of its parts, in their order.
+    """
+    pending: list[tuple[Predicate, bool]] = [(predicate, False)]
+    values: list[_T] = []
+    while pending:
+        node, has_values = pending.pop()
+        if not isinstance(node, And | Or | Not):
+            values.append(leaf(node))
+        elif has_values:
+            start = len(values) - len(parts_of(node))
+            values[start:] = [combine(node, values[start:])]
+        else:
+            pending.append((node, True))
+            pending.extend((part, False) for part in reversed(parts_of(node)))
+    return values[0]
+
+
+def with_parts(node: And | Or | Not, parts: Sequence[Predicate]) -> Predicate:
+    """The same combination of other parts."""
+    return Not(parts[0]) if isinstance(node, Not) else type(node)(tuple(parts))
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """Columns that the predicate mentions, as written. Opaque SQL contributes those that it declares."""
+    found: set[str] = set()
+    for leaf in leaves(predicate):
+        match leaf:
+            case Opaque(columns=columns):
+                found |= columns or frozenset()
+            case Comparison() | In() | IsNull() | IsNotNull() | StartsWith():
+                found.add(leaf.column)
+    return frozenset(found)
 
 
 def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
     """Parts that must all hold, nested ANDs flattened; none for :class:`AlwaysTrue`."""
-    match predicate:
-        case AlwaysTrue():
-            return ()
-        case And(parts):
-            return tuple(inner for part in parts for inner in conjuncts(part))
-        case _:
-            return (predicate,)
+    found: list[Predicate] = []
+    pending = [predicate]
+    while pending:
+        node = pending.pop()
+        match node:
+            case AlwaysTrue():
+                continue
+            case And(parts):
+                pending.extend(reversed(parts))
+            case _:
+                found.append(node)
+    return tuple(found)
 
 
 def conjunction(predicates: Iterable[Predicate]) -> Predicate:
     """One predicate that holds where all of them hold; the inverse of :func:`conjuncts`."""
-    parts = tuple(inner for predicate in predicates for inner in conjuncts(predicate))
+    parts = tuple(part for predicate in predicates for part in conjuncts(predicate))
     if not parts:
         return AlwaysTrue()
     return parts[0] if len(parts) == 1 else And(parts)
@@ -201,22 +279,15 @@ def conjunction(predicates: Iterable[Predicate]) -> Predicate:
 
 def partition_only(predicate: Predicate, partition_columns: Iterable[str]) -> bool:
     """Whether the predicate is decided by partition values alone. False for anything that holds :class:`Opaque`."""
-    return _reads_only(predicate, frozenset(name.casefold() for name in partition_columns))
+    names = frozenset(name.casefold() for name in partition_columns)
+    return all(_reads_only(leaf, names) for leaf in leaves(predicate))
 
 
-def _reads_only(predicate: Predicate, names: frozenset[str]) -> bool:
-    match predicate:
-        case And(parts) | Or(parts):
-            return all(_reads_only(part, names) for part in parts)
-        case Not(part):
-            return _reads_only(part, names)
-        case AlwaysTrue():
-            return True
-        case Opaque():
-            return False
-        case _:
-            path = column_path(predicate.column)
-            return len(path) == 1 and path[0].casefold() in names
+def _reads_only(leaf: Predicate, names: frozenset[str]) -> bool:
+    if isinstance(leaf, Comparison | In | IsNull | IsNotNull | StartsWith):
+        path = column_path(leaf.column)
+        return len(path) == 1 and path[0].casefold() in names
+    return isinstance(leaf, AlwaysTrue)
 
 
 def to_sql(predicate: Predicate) -> str:
@@ -225,7 +296,34 @@ def to_sql(predicate: Predicate) -> str:
     Raises:
         InvalidArgumentError: a value of a type that has no literal form.
     """
-    match predicate:
+    written: list[str] = []
+    pending: list[Predicate | str] = [predicate]
+    while pending:
+        item = pending.pop()
+        match item:
+            case str():
+                written.append(item)
+            case And(parts) | Or(parts) if parts:
+                word = ") AND (" if isinstance(item, And) else ") OR ("
+                pending.append(")")
+                for position, part in enumerate(reversed(parts)):
+                    pending += (word, part) if position else (part,)
+                pending.append("(")
+            case Not(part):
+                pending += (")", part, "NOT (")
+            case _:
+                written.append(_leaf_sql(item))
+    return "".join(written)
+
+
+def short_sql(predicate: Predicate) -> str:
+    """The SQL text for a message, cut off where it is long."""
+    text = to_sql(predicate)
+    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]} ... ({len(text)} characters)"
+
+
+def _leaf_sql(leaf: Predicate) -> str:
+    match leaf:
         case Comparison(column, operator, value):
             return f"{_column_sql(column)} {operator.value} {literal_sql(value)}"
         case In(column, values):
@@ -237,16 +335,12 @@ def to_sql(predicate: Predicate) -> str:
             return f"{_column_sql(column)} IS NOT NULL"
         case StartsWith(column, prefix):
             return f"startswith({_column_sql(column)}, {literal_sql(prefix)})"
-        case And(parts):
-            return " AND ".join(f"({to_sql(part)})" for part in parts) if parts else "TRUE"
-        case Or(parts):
-            return " OR ".join(f"({to_sql(part)})" for part in parts) if parts else "FALSE"
-        case Not(part):
-            return f"NOT ({to_sql(part)})"
-        case AlwaysTrue():
-            return "TRUE"
         case Opaque(sql=sql):
             return sql
+        case Or():
+            return "FALSE"
+        case _:
+            return "TRUE"
 
 
 def _column_sql(column: str) -> str:

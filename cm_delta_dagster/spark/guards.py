@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.protocol.predicates import Predicate, column_path, columns_of, to_sql
+from cm_delta_dagster.protocol.predicates import Predicate, column_path, columns_of, short_sql
 from cm_delta_dagster.protocol.schema import VOID, ArrayType, DataType, MapType, PrimitiveType, StructType
 from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
 from cm_delta_dagster.spark.predicates import holds
@@ -52,7 +52,7 @@ def _guard_rules(schema: StructType, guard: Predicate | None) -> Iterator[_Rule]
     named = sorted({column_path(column)[0].lower() for column in columns_of(guard)})
     shown = [item.name for item in schema.fields if item.name.lower() in named] or [item.name for item in schema.fields]
     text = (
-        f"A row lies outside of the condition {to_sql(guard)} that this write declared; nothing was committed. "
+        f"A row lies outside of the condition {short_sql(guard)} that this write declared; nothing was committed. "
         "Write only rows that satisfy it, or widen the condition. The row has "
     )
     yield _Rule(~holds(guard, schema), _message(Violation.OUTSIDE, text, shown, schema))

@@ -8,13 +8,14 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidDataError
+from cm_delta_dagster.protocol.empty_partition_text import stored_as_null
 from cm_delta_dagster.protocol.predicates import (
     Comparison,
     ComparisonOperator,
@@ -38,6 +39,7 @@ from cm_delta_dagster.protocol.schema import (
 )
 from cm_delta_dagster.spark.align import align
 from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.scan import FILE_COLUMN, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark, quoted
@@ -74,12 +76,14 @@ class SourceFacts:
         duplicate: text of a key that several rows have, or None.
         outside: text of the keys of a row that lies outside of the declared slice, or None.
         key_range: predicate that every target row with a key of the source satisfies.
+        empty_key: text of the keys of a row that holds the empty text in a partition column, or None.
     """
 
     num_rows: int
     duplicate: str | None
     outside: str | None
     key_range: Predicate
+    empty_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +94,19 @@ class Hits:
     unmatched: int = 0
 
 
-def merge_source(frame: DataFrame, schema: StructType, keys: Sequence[str]) -> MergeSource:
-    """The source brought into the table's types; ``keys`` are names of the table's columns."""
+def merge_source(
+    frame: DataFrame, schema: StructType, keys: Sequence[str], *, partition_columns: Sequence[str] = ()
+) -> MergeSource:
+    """The source brought into the table's types; ``keys`` are names of the table's columns.
+
+    An empty text becomes NULL in partition columns, as it will be stored, except in keys: :func:`source_facts` finds it there.
+    """
     given = from_spark(frame.schema)
     offered = StructType(tuple(item for item in schema.fields if given.field(item.name) is not None))
-    return MergeSource(frame=align(frame, offered), offered=offered, keys=tuple(keys), schema=schema)
+    lowered = {key.lower() for key in keys}
+    values = [name for name in partition_columns if name.lower() not in lowered]
+    rows = with_empty_text_as_null(align(frame, offered), offered, values)
+    return MergeSource(frame=rows, offered=offered, keys=tuple(keys), schema=schema)
 
 
 def source_facts(
@@ -110,6 +122,9 @@ def source_facts(
     aggregates = [F.count(F.lit(1)).alias("n")]
     if within is not None:
         aggregates.append(F.max(F.when(~holds(within, source.schema), text)).alias("outside"))
+    empty = _empty_text(source, partition_columns)
+    if empty is not None:
+        aggregates.append(F.max(F.when(empty, text)).alias("empty"))
     groups = source.frame.groupBy(*[key.alias(f"k{i}") for i, key in enumerate(keys)]).agg(
         *aggregates, F.max(F.when(complete, text)).alias("key")
     )
@@ -120,6 +135,7 @@ def source_facts(
         F.sum("n").alias("rows"),
         F.max(F.when(F.col("n") > 1, F.col("key"))).alias("duplicate"),
         *([F.max("outside").alias("outside")] if within is not None else []),
+        *([F.max("empty").alias("empty")] if empty is not None else []),
         *[column for columns in bounds for column in columns],
     )
     with spark_errors("looking at the source of a merge"):
@@ -129,7 +145,14 @@ def source_facts(
         duplicate=row["duplicate"],
         outside=row["outside"] if within is not None else None,
         key_range=_key_range(source, row),
+        empty_key=row["empty"] if empty is not None else None,
     )
+
+
+def _empty_text(source: MergeSource, partition_columns: Sequence[str]) -> Column | None:
+    """Whether a key that is a partition column holds the empty text; None if no key can."""
+    names = [name for name in stored_as_null(source.schema, partition_columns) if name in source.keys]
+    return reduce(or_, [F.length(quoted(name)) == 0 for name in names]) if names else None
 
 
 def check_unique(facts: SourceFacts) -> None:
@@ -138,6 +161,16 @@ def check_unique(facts: SourceFacts) -> None:
         raise InvalidDataError(
             f"Several rows of the source have the key {facts.duplicate}; which of them should win is not known. "
             "Nothing was committed. Make the keys unique, e.g. keep the newest row of each key."
+        )
+
+
+def check_keys_are_stored(facts: SourceFacts) -> None:
+    """Raises InvalidDataError if a key is the empty text in a partition column, which would be stored as NULL (PART-2)."""
+    if facts.empty_key is not None:
+        raise InvalidDataError(
+            f"A row of the source has the key {facts.empty_key}, with the empty text in a partition column. A partition column "
+            "stores it as NULL, and a NULL key matches no row, so each run would insert the row again. Nothing was "
+            "committed. Replace the empty text by another value, or leave the row out."
         )
 
 

@@ -5,15 +5,25 @@ canonical form that :data:`CANONICAL` describes; other legal spellings are first
 ``protocol.partition_values``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import UnsupportedFeatureError
+from cm_delta_dagster.protocol.empty_partition_text import stored_as_null
 from cm_delta_dagster.protocol.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
 from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION
-from cm_delta_dagster.protocol.schema import BINARY, DataType, DecimalType, PrimitiveType, StructField, data_type_text
+from cm_delta_dagster.protocol.schema import (
+    BINARY,
+    STRING,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    data_type_text,
+)
 from cm_delta_dagster.spark.errors import Violation, violation_text
 from cm_delta_dagster.spark.schema import quoted, sql_type
 
@@ -53,6 +63,18 @@ def text_column(field: StructField) -> Column:
         UnsupportedFeatureError: the column is binary or nested.
     """
     return F.expr(_text_sql(field)).alias(field.name)
+
+
+def with_empty_text_as_null(frame: DataFrame, schema: StructType, partition_columns: Sequence[str]) -> DataFrame:
+    """An aligned frame whose partition columns hold NULL where files will (PART-2); the same frame if none can differ."""
+    names = stored_as_null(schema, partition_columns)
+    columns = {name: F.expr(f"nullif({quoted(name)}, '')") for name in names if _is_string(schema, name)}
+    return frame.withColumns(columns) if columns else frame
+
+
+def _is_string(schema: StructType, name: str) -> bool:
+    item = schema.field(name)
+    return item is not None and item.type == STRING
 
 
 def typed_column(text: Column, data_type: DataType) -> Column:

@@ -2,6 +2,8 @@
 :mod:`cm_delta_dagster.protocol.predicates`."""
 
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -21,12 +23,18 @@ from cm_delta_dagster.protocol.predicates import (
     StartsWith,
     column_path,
     columns_of,
+    conjunction,
     conjuncts,
+    fold,
+    leaves,
+    parts_of,
     quote_column,
     to_sql,
+    with_parts,
 )
 from cm_delta_dagster.protocol.schema import DOUBLE, FLOAT, DataType, StructType, walk_types
 from cm_delta_dagster.spark.columns import char_width, stored_path
+from cm_delta_dagster.spark.large_predicates import spark_sql
 from cm_delta_dagster.spark.schema import sql_type
 
 _Op = ComparisonOperator
@@ -44,7 +52,14 @@ def to_column(predicate: Predicate, schema: StructType) -> Column:
             raise InvalidArgumentError(
                 f"The condition names column {column!r}, which the table does not have; its columns are {names}."
             )
-    return F.expr(to_sql(_kept_from_files(predicate, schema)))
+    parts = conjuncts(predicate)
+    columns: list[Column] = [
+        part.expression for part in parts if isinstance(part, Opaque) and part.expression is not None
+    ]
+    texts = [part for part in parts if not (isinstance(part, Opaque) and part.expression is not None)]
+    if texts or not columns:
+        columns.insert(0, F.expr(spark_sql(_kept_from_files(conjunction(texts), schema))))
+    return reduce(and_, columns)
 
 
 def holds(predicate: Predicate, schema: StructType) -> Column:
@@ -68,31 +83,45 @@ def on_stored_columns(
             translated = _translated(part, schema, stored)
             if translated is not None:
                 found.append(translated)
-    return F.expr(to_sql(_kept_from_files(And(tuple(found)), stored))) if found else None
+    return F.expr(spark_sql(_kept_from_files(And(tuple(found)), stored))) if found else None
 
 
-def _kept_from_files(predicate: Predicate, schema: StructType, *, negated: bool = False) -> Predicate:
+def _kept_from_files(predicate: Predicate, schema: StructType) -> Predicate:
     """The same predicate, in a form whose dangerous parts Spark does not hand to its Parquet reader.
 
     That reader takes the bounds and dictionaries of files at their word, in which NaN, the greatest number, may be missing,
     and -0.0 and 0.0, which are equal, are two.
     """
-    match predicate:
-        case And(parts) | Or(parts):
-            return type(predicate)(tuple(_kept_from_files(part, schema, negated=negated) for part in parts))
-        case Not(part):
-            return Not(_kept_from_files(part, schema, negated=True))
+    # Inside of a NOT every comparison of floating point numbers is dangerous.
+    pending: list[tuple[Predicate, bool, bool]] = [(predicate, False, False)]
+    values: list[Predicate] = []
+    while pending:
+        node, negated, has_values = pending.pop()
+        if not isinstance(node, And | Or | Not):
+            values.append(_leaf_kept_from_files(node, schema, negated=negated))
+        elif has_values:
+            start = len(values) - len(parts_of(node))
+            values[start:] = [with_parts(node, values[start:])]
+        else:
+            pending.append((node, negated, True))
+            inside = negated or isinstance(node, Not)
+            pending.extend((part, inside, False) for part in reversed(parts_of(node)))
+    return values[0]
+
+
+def _leaf_kept_from_files(leaf: Predicate, schema: StructType, *, negated: bool) -> Predicate:
+    match leaf:
         case Comparison(column=column) | In(column=column):
             floating = _floating_type(column, schema)
-            if floating is None or not (negated or _is_dangerous(predicate)):
-                return predicate
+            if floating is None or not (negated or _is_dangerous(leaf)):
+                return leaf
             name = quote_column(column_path(column))
             unchanged = f"nanvl({name}, CAST('NaN' AS {sql_type(floating)}))"
-            return Opaque(unchanged + to_sql(predicate).removeprefix(name), frozenset((column,)))
+            return Opaque(unchanged + to_sql(leaf).removeprefix(name), frozenset((column,)))
         case Opaque(sql=sql, columns=columns) if _mentions_floats(columns, schema):
             return Opaque(f"nanvl(CAST(({sql}) AS DOUBLE), 0D) = 1D", columns)
         case _:
-            return predicate
+            return leaf
 
 
 def _floating_type(column: str, schema: StructType) -> DataType | None:
@@ -120,21 +149,22 @@ def _is_dangerous(leaf: Comparison | In) -> bool:
 
 
 def _translated(predicate: Predicate, schema: StructType, stored: StructType) -> Predicate | None:
-    match predicate:
-        case Comparison() | In() | IsNull() | IsNotNull() | StartsWith():
-            path = column_path(predicate.column)
-            item = schema.field(path[0])
-            inside = stored_path(path, schema, stored)
-            # Files may hold a char(n) without its blanks, which the condition speaks of.
-            if item is None or inside is None or char_width(item):
-                return None
-            return replace(predicate, column=quote_column(inside))
-        case And(parts) | Or(parts):
-            translated = [_translated(part, schema, stored) for part in parts]
-            known = [part for part in translated if part is not None]
-            return type(predicate)(tuple(known)) if len(known) == len(parts) else None
-        case Not(part):
-            inner = _translated(part, schema, stored)
-            return None if inner is None else Not(inner)
-        case _:
+    translated: dict[int, Predicate] = {}
+    for leaf in leaves(predicate):
+        found = _translated_leaf(leaf, schema, stored)
+        if found is None:
             return None
+        translated[id(leaf)] = found
+    return fold(predicate, lambda leaf: translated[id(leaf)], with_parts)
+
+
+def _translated_leaf(leaf: Predicate, schema: StructType, stored: StructType) -> Predicate | None:
+    if not isinstance(leaf, Comparison | In | IsNull | IsNotNull | StartsWith):
+        return None
+    path = column_path(leaf.column)
+    item = schema.field(path[0])
+    inside = stored_path(path, schema, stored)
+    # Files may hold a char(n) without its blanks, which the condition speaks of.
+    if item is None or inside is None or char_width(item):
+        return None
+    return replace(leaf, column=quote_column(inside))

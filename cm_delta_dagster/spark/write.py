@@ -30,6 +30,7 @@ from cm_delta_dagster.protocol.schema import (
     walk_types,
 )
 from cm_delta_dagster.protocol.statistics import StatisticsColumn, footer_statistics
+from cm_delta_dagster.protocol.void_columns import check_void_places
 from cm_delta_dagster.spark.align import aligned_columns
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.footers import read_footers
@@ -40,6 +41,7 @@ from cm_delta_dagster.spark.partition_directories import (
     is_digest,
     values_of_digests,
 )
+from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
 from cm_delta_dagster.spark.schema import quoted
 from cm_delta_dagster.spark.session import check_frame, temporary_settings
 from cm_delta_dagster.storage.discard import discard_below
@@ -95,6 +97,7 @@ def write_files(
         now_ms: epoch milliseconds, for a store that does not tell when a file was modified.
 
     Raises:
+        SchemaMismatchError: the schema has the type void where files cannot hold its values.
         InvalidDataError: NULL in a NOT NULL column, or a partition value that cannot be stored; nothing is left behind.
         PartitionMismatchError: a row does not satisfy ``guard``.
         StorageError: the storage failed, e.g. is full.
@@ -106,7 +109,7 @@ def write_files(
     directory = f"{location.rstrip('/')}/{name}"
     try:
         with spark_errors(f"writing data files into {directory}"):
-            checked = _checked(frame, schema, guard)
+            checked = _checked(frame, schema, partition_columns, guard)
             writer = _prepared(checked, schema, partition_columns).write.options(**_COMMITTER_OPTIONS)
             if compression is not None:
                 writer = writer.option("compression", compression)
@@ -136,6 +139,7 @@ def _check_storable(schema: StructType, partition_columns: Sequence[str]) -> Non
             raise InvalidArgumentError(
                 f"The partition column {name!r} would give directories that readers take for hidden. Rename the column."
             )
+    check_void_places(schema)
     partitions = {name.lower() for name in partition_columns}
     if all(item.name.lower() in partitions or item.type == VOID for item in schema.fields):
         raise InvalidArgumentError(
@@ -155,13 +159,17 @@ def _settings(schema: StructType) -> Mapping[str, str]:
     return settings
 
 
-def _checked(frame: DataFrame, schema: StructType, guard: Predicate | None) -> DataFrame:
+def _checked(
+    frame: DataFrame, schema: StructType, partition_columns: Sequence[str], guard: Predicate | None
+) -> DataFrame:
     """Aligned and guarded; ``frame`` itself where nothing of that is needed."""
     columns = aligned_columns(frame, schema)
     aligned = frame if columns is None else frame.select(*columns)
-    checked = guarded(aligned, schema, guard=guard)
+    # Conditions are about the rows as they will be read.
+    as_stored = with_empty_text_as_null(aligned, schema, partition_columns)
+    checked = guarded(as_stored, schema, guard=guard)
     # A select of its own: the conditions must see the original values of every column.
-    return aligned.withColumns(checked) if checked else aligned
+    return as_stored.withColumns(checked) if checked else aligned
 
 
 def _prepared(checked: DataFrame, schema: StructType, partition_columns: Sequence[str]) -> DataFrame:

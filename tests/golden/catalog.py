@@ -1,5 +1,6 @@
 """A catalog that answers for one table with a given list of commits, to test the real client against recorded answers."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -72,6 +73,10 @@ class RecordedCatalog:
     def accepted_commits(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
         """The recorded commits of the range."""
         return tuple(commit for commit in self._commits if start <= commit.version <= end)
+
+    def now_ms(self) -> int:
+        """The clock of this machine."""
+        return time.time_ns() // 1_000_000
 
     def close(self) -> None:
         """Nothing is held."""

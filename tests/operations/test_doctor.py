@@ -1,4 +1,4 @@
-"""The doctor finds every kind of damage, mends what is provably safe, and calls nothing sick that is well."""
+"""The doctor finds every kind of damage, repairs what is provably safe, and reports nothing where nothing is wrong."""
 
 import contextlib
 from collections.abc import Callable
@@ -74,6 +74,8 @@ def test_a_table_after_log_cleanup_is_sound(lake: Lake, table: Table) -> None:
     assert f"{LOG}/{0:020d}.json" not in lake.files(table)
     report = examined(lake)
     assert (problems(report), report.version) == (set(), 7)
+    lake.memory.write(path(table, f"{LOG}/{7:020d}.crc"), b"{")
+    assert [finding.problem for finding in examined(lake, repair=True).repaired] == [Problem.CHECKSUM_WRONG]
 
 
 def test_an_unpublished_tail_is_published(lake: Lake, table: Table) -> None:
@@ -152,12 +154,20 @@ def put_foreign_commit(lake: Lake, table: Table) -> None:
     lake.memory.write(path(table, f"{LOG}/{7:020d}.json"), lake.memory.read(path(table, f"{LOG}/{6:020d}.json")))
 
 
+def lose_staged(lake: Lake, table: Table) -> None:
+    """Other copies of published commits are gone, as after their cleanup."""
+    for name in lake.files(table, STAGED):
+        lake.memory.delete(path(table, f"{STAGED}/{name}"))
+
+
 def change_published(lake: Lake, table: Table) -> None:
+    lose_staged(lake, table)
     name = path(table, f"{LOG}/{2:020d}.json")
     lake.memory.write(name, lake.memory.read(name).replace(b"file-1", b"file-x"))
 
 
 def swap_commits(lake: Lake, table: Table) -> None:
+    lose_staged(lake, table)
     one, other = (path(table, f"{LOG}/{version:020d}.json") for version in (2, 3))
     first, second = lake.memory.read(one), lake.memory.read(other)
     lake.memory.write(one, second)
@@ -180,27 +190,15 @@ def lose_commit(lake: Lake, table: Table) -> None:
     lake.memory.delete(path(table, f"{STAGED}/{staged}"))
 
 
-def replace_checkpoint(lake: Lake, table: Table) -> None:
-    """By that of another table: readable, and wrong."""
-    other = lake.new_table("other")
-    for _ in range(4):
-        lake.append(other)
-    checkpoint(other)
-    (theirs,) = [name for name in lake.files(other, LOG) if ".checkpoint." in name and name.startswith(f"{4:020d}")]
-    (ours,) = [name for name in lake.files(table, LOG) if ".checkpoint." in name]
-    lake.memory.write(path(table, f"{LOG}/{ours}"), lake.memory.read(path(other, f"{LOG}/{theirs}")))
-
-
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
         (put_foreign_commit, {Problem.ABOVE_LATEST}),
         (change_published, {Problem.COMMIT_DIFFERS}),
-        (swap_commits, {Problem.COMMIT_DIFFERS, Problem.TIMESTAMP_ORDER}),
+        (swap_commits, {Problem.COMMIT_DIFFERS}),
         (lose_data_file, {Problem.FILE_MISSING}),
         (cut_data_file, {Problem.FILE_SIZE}),
         (lose_commit, {Problem.COMMIT_LOST, Problem.UNREADABLE}),
-        (replace_checkpoint, {Problem.CHECKPOINT_WRONG}),
     ],
 )
 def test_damage_that_only_a_backup_mends_is_found_and_left_as_it_is(

@@ -10,7 +10,7 @@ import pytest
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError, RecoveryError, TableNotFoundError
+from cm_delta_dagster.errors import InvalidArgumentError, RecoveryError, StorageError, TableNotFoundError
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
 from cm_delta_dagster.operations.recovery import plan_recovery, recover
@@ -188,14 +188,14 @@ def test_commits_of_another_table_are_not_taken_in(lake: Lake, tmp_path: Path) -
 
 def test_a_commit_that_contradicts_its_checksum_is_not_taken_in(lake: Lake, tmp_path: Path) -> None:
     table = ahead(lake, tmp_path)
-    location = f"{table.location}/_delta_log/{4:020d}.crc"
-    stored = checksum.decode(lake.memory.read(location))
-    assert stored is not None
-    lake.memory.write(location, checksum.encode(replace(stored, num_files=7)))
+    before, location = (f"{table.location}/_delta_log/{version:020d}.crc" for version in (3, 4))
+    older, stored = checksum.decode(lake.memory.read(before)), checksum.decode(lake.memory.read(location))
+    assert older is not None and stored is not None
+    lake.memory.write(location, checksum.encode(replace(older, txn_id=stored.txn_id)))
     plan = plan_of(lake)
     assert [commit.version for commit in plan.in_storage] == [3]
-    assert "contradicts it in numFiles" in plan.rejected[0].reason
-    lake.memory.write(location, checksum.encode(replace(stored, num_files=7, txn_id="of another history")))
+    assert "contradicts it in" in plan.rejected[0].reason and "numFiles" in plan.rejected[0].reason
+    lake.memory.write(location, checksum.encode(replace(older, txn_id="of another history")))
     assert len(plan_of(lake).in_storage) == 3
 
 
@@ -287,7 +287,8 @@ def test_the_history_of_the_catalog_is_kept_and_storages_is_set_aside(lake: Lake
     ]
     assert lake.catalog.get_ratified_commits(table.table_id).published_version == 4
     assert f"{5:020d}.json" not in lake.files(table, "_delta_log")
-    assert plan_of(lake).is_sound and lake.append(lake.client.table(NAME)).version == 5
+    assert plan_of(lake).is_sound and plan_of(lake).staged == ()
+    assert lake.append(lake.client.table(NAME)).version == 5
 
 
 def test_checkpoints_of_the_other_history_are_set_aside_with_it(lake: Lake, tmp_path: Path) -> None:
@@ -391,3 +392,58 @@ def test_every_commit_mode_is_recovered(lake: Lake, tmp_path: Path, kind: Commit
     assert paths(lake.client.table(NAME)) == ["new-0.parquet", "new-1.parquet", "old-0.parquet"]
     assert len(result.taken) == 2 and plan_of(lake).is_sound
     assert lake.append(lake.client.table(NAME), "last.parquet").version == result.latest_version + 1
+
+
+def _all_set_aside(lake: Lake, table: Table) -> set[bytes]:
+    root = f"{table.location}/_delta_log/_set_aside"
+    return {lake.memory.read(status.location) for status in lake.memory.list_recursive(root)}
+
+
+_CHANGES = frozenset({"write", "write_if_absent", "delete", "take_in_commits", "set_published_version"})
+
+
+@pytest.mark.parametrize("keep", list(KeptHistory))
+@pytest.mark.parametrize("effect", ["before", "after"])
+def test_a_recovery_that_was_interrupted_anywhere_is_ended_by_the_next(
+    tmp_path: Path, keep: KeptHistory, effect: str
+) -> None:
+    """Whatever call fails, with or without effect: no commit of either history is lost."""
+    number, finished = 0, False
+    while not finished:
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        lake = Lake(directory)
+        table = forked(lake, directory)
+        own = lake.catalog.get_ratified_commits(table.table_id).commits
+        staged = f"{table.location}/_delta_log/_staged_commits"
+        of_catalog = {lake.memory.read(f"{staged}/{commit.file_name}") for commit in own}
+        of_storage = {lake.memory.read(log(table, version)) for version in (3, 4, 5)}
+        plan = plan_recovery(lake.client, tables=[NAME], keep=keep)
+        left = [number]
+
+        def fails(method: str, argument: Any, left: list[int] = left) -> Exception | None:
+            if method not in _CHANGES:
+                return None
+            left[0] -= 1
+            return StorageError("stopped, as the test wants") if left[0] == -1 else None
+
+        for broken in (lake.store, lake.catalog):
+            setattr(broken, "fails" if effect == "before" else "fails_after", fails)
+        try:
+            recover(lake.client, plan)
+            finished = True
+        except StorageError:
+            pass
+        for mended in (lake.store, lake.catalog):
+            mended.fails = mended.fails_after = lambda method, argument: None
+        recover(lake.client, plan_recovery(lake.client, tables=[NAME], keep=keep))
+        storage = keep is KeptHistory.STORAGE
+        kept = [f"new-{n}.parquet" for n in range(3)] if storage else [f"fork-{n}.parquet" for n in range(2)]
+        found = lake.client.table(NAME)
+        assert paths(found) == [*kept, "old-0.parquet", "old-1.parquet"]
+        assert (of_catalog if storage else of_storage) <= _all_set_aside(lake, table)
+        assert lake.append(found, "z.parquet").version == (6 if storage else 5)
+        assert lake.reopened().table(NAME).snapshot().num_files == len(kept) + 3
+        lake.client.close()
+        number += 1
+    assert number >= 4

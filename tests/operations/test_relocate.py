@@ -19,7 +19,8 @@ OLD, NEW = "memory://lake/warehouse", "memory://elsewhere/lake"
 
 
 def move(lake: Lake, *, keep_old: bool = False) -> None:
-    """What ``mv`` or a sync of the bucket does."""
+    """What ``mv`` or a sync of the bucket does, once every client has finished."""
+    lake.client.wait_for_background()
     for status in list(lake.memory.list_recursive(OLD)):
         lake.memory.write(NEW + status.location.removeprefix(OLD), lake.memory.read(status.location))
         if not keep_old:

@@ -19,12 +19,8 @@ from cm_delta_dagster.operations.drop import drop_table
 from cm_delta_dagster.operations.recovery import plan_recovery
 from cm_delta_dagster.operations.rename import rename_table
 from cm_delta_dagster.operations.undrop import undrop_table
-from cm_delta_dagster.operations.warehouse_recovery import (
-    WarehousePlan,
-    explain_adoption,
-    plan_warehouse_recovery,
-    recover_warehouse,
-)
+from cm_delta_dagster.operations.warehouse_plan import WarehousePlan, explain_adoption
+from cm_delta_dagster.operations.warehouse_recovery import plan_warehouse_recovery, recover_warehouse
 from cm_delta_dagster.protocol.markers import TABLE_MARKER_NAME, WAREHOUSE_MARKER_NAME
 from tests.operations.lake import Lake
 from tests.operations.old_catalog import lose

@@ -4,14 +4,18 @@ Room: catalog.sql. Functions over an open connection; the transaction around the
 table's row where something is written. What a table property means is not known here.
 """
 
+import logging
 from typing import Any
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.schema import DEFINITIONS, TABLES
 from cm_delta_dagster.catalog.tables import TableDefinition
+from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol import action_json
 from cm_delta_dagster.protocol.actions import Metadata, Protocol
+
+_log = logging.getLogger(__name__)
 
 COLUMNS = (
     DEFINITIONS.c.metadata,
@@ -85,12 +89,21 @@ def etag(row: Any) -> str:
 
 
 def definition(row: Any) -> TableDefinition | None:
-    """The value of ``COLUMNS``; None unless both actions are known."""
+    """The value of ``COLUMNS``; None unless both actions are known and can be read. Clients take them from the log then."""
     if row.metadata is None or row.protocol is None:
         return None
     lines = f"{row.protocol}\n{row.metadata}\n".encode()
-    actions = action_json.decode_commit(lines, version=row.defined_version)
-    assert actions.metadata is not None and actions.protocol is not None
+    try:
+        actions = action_json.decode_commit(lines, version=row.defined_version)
+    except CorruptLogError:
+        actions = None
+    if actions is None or actions.metadata is None or actions.protocol is None:
+        _log.warning(
+            "The catalog's copy of metadata and protocol of table %s is damaged; they are read from the log. "
+            "`cm-delta doctor NAME --repair` writes it anew.",
+            row.table_id,
+        )
+        return None
     return TableDefinition(
         metadata=actions.metadata,
         protocol=actions.protocol,

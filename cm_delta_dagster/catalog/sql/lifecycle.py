@@ -109,6 +109,7 @@ def begin_purge(
         state=InactiveState.PURGING,
         since_ms=table.since_ms,
         registered=table.registered,
+        latest_version=table.latest_version,
     )
 
 

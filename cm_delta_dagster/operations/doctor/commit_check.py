@@ -1,0 +1,284 @@
+"""The commits of a table, one by one, for ``doctor``. Package: operations. Nothing is changed here.
+
+The catalog's record of each commit is compared with every copy of it. Outcome: findings, and for each version the bytes that
+are proven (:mod:`~cm_delta_dagster.operations.doctor.commit_copies`), if any.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.operations.doctor.commit_copies import (
+    CommitCopies,
+    CopyState,
+    fits,
+    foreign_transaction,
+    read_copies,
+    read_or_none,
+)
+from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
+from cm_delta_dagster.operations.doctor.observation import Observation
+from cm_delta_dagster.protocol import log_files
+from cm_delta_dagster.protocol.log_files import CommitFile
+from cm_delta_dagster.protocol.retention import cut_off_timestamp
+from cm_delta_dagster.protocol.table_properties import TableProperties
+
+_BACKUP = "No intact copy of it was found: restore the file from a backup."
+_CONTESTED = "The catalog keeps no digest of this commit, so nothing says which of them was ratified; none is changed."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedCommit:
+    """One version: its record, None if the catalog has none, and its proven bytes, None if there are none."""
+
+    version: int
+    record: RatifiedCommit | None
+    data: bytes | None
+
+
+class CommitCheck:
+    """Goes through the versions once, oldest first, and adds what it finds to ``findings``.
+
+    Attributes:
+        compared: commits of which a file was compared with the catalog's record.
+        first_fork: lowest unpublished version whose place in the log has the commit of another history; None if there is none.
+    """
+
+    def __init__(self, table: Table, seen: Observation, findings: list[Finding]) -> None:
+        self.compared = 0
+        self.first_fork: int | None = None
+        self._table, self._seen, self._findings = table, seen, findings
+        self._listed = seen.versions(CommitFile)
+        self._checkpoints = seen.checkpoints()
+        self._served = {commit.version: commit for commit in seen.ratified.commits}
+        self._own_transactions = {record.txn_id for record in seen.records.values()}
+        self._is_interrupted = False
+        self._follows_published = True
+        self._is_whole = False
+
+    def check(self) -> Iterator[CheckedCommit]:
+        """Every version that readers may ask for, in order."""
+        seen = self._seen
+        self._set_strays_apart()
+        for version in range(self._oldest(), seen.latest + 1):
+            record = seen.records.get(version)
+            if record is None:
+                self._add(
+                    Severity.ERROR, Problem.NO_RECORD, f"version {version}", "the catalog has no record of it.", version
+                )
+            yield CheckedCommit(
+                version=version, record=record, data=None if record is None else self._check_version(record)
+            )
+        if seen.latest > seen.published and not self._is_interrupted:
+            self._add(
+                Severity.WARNING,
+                Problem.UNPUBLISHED,
+                f"versions {seen.published + 1} to {seen.latest}",
+                f"{seen.latest - seen.published} ratified commits are not published; writers or `publish` do that.",
+                repair=Repair.PUBLISH,
+            )
+
+    def _oldest(self) -> int:
+        """The oldest version that readers may ask for: cleanup leaves a checkpoint, and mostly nothing below it."""
+        latest = self._seen.latest
+        oldest_checkpoint = min((v for v in self._checkpoints if v <= latest), default=None)
+        listed = min((v for v in self._listed if v <= latest), default=None)
+        if oldest_checkpoint is None or listed == 0:
+            return 0
+        if listed is not None and listed < oldest_checkpoint and not self._may_be_cleaned(0):
+            self._is_whole = True
+            return 0
+        return oldest_checkpoint if listed is None else min(listed, oldest_checkpoint)
+
+    def _may_be_cleaned(self, version: int) -> bool:
+        """Whether log cleanup may have removed a version by now, by the retention that the catalog's definition says."""
+        record = self._seen.records.get(version)
+        definition = self._table.catalog.load_table_by_id(self._table.table_id).definition
+        if record is None or definition is None:
+            return True
+        try:
+            retention_ms = TableProperties(definition.metadata.configuration).log_retention_ms
+        except CmDeltaError:
+            return True
+        return record.in_commit_timestamp <= cut_off_timestamp(self._table.services.now_ms(), retention_ms)
+
+    def _set_strays_apart(self) -> None:
+        """Files under the names of commits that cleanup has removed: made too late, and read by nobody."""
+        kept = min((version for version in self._checkpoints if version <= self._seen.latest), default=0)
+        if 0 in self._listed:
+            return
+        directory = log_files.log_directory(self._table.location)
+        for version in sorted(version for version in self._listed if version < kept):
+            name = log_files.commit_file_name(version)
+            record, data = self._seen.records.get(version), read_or_none(self._table, f"{directory}/{name}")
+            if record is None or data is None or fits(record, data):
+                continue
+            self._listed -= {version}
+            self._add(
+                Severity.WARNING,
+                Problem.STRAY_COMMIT,
+                name,
+                f"it is not the commit that was ratified, which cleanup removed: versions below {kept} are gone. A writer made "
+                "it too late, its commit does not count and nobody reads it; clean_log deletes it.",
+                version,
+            )
+
+    def _check_version(self, record: RatifiedCommit) -> bytes | None:
+        copies = read_copies(
+            self._table, record, staged_names=self._seen.staged, served=self._served.get(record.version)
+        )
+        self.compared += copies.exists
+        self._check_content(copies)
+        self._check_published(copies)
+        if record.version > self._seen.published:
+            self._check_unpublished(copies)
+        return copies.proven
+
+    def _check_content(self, copies: CommitCopies) -> None:
+        version = copies.record.version
+        if copies.content.state is CopyState.ALTERED:
+            self._add(
+                Severity.WARNING,
+                Problem.COPY_DIFFERS,
+                f"version {version}",
+                "the copy of the commit that the catalog keeps for readers is not what was ratified. "
+                + (
+                    "That is harmless: readers notice it and take the file, and the catalog drops the copy in time."
+                    if copies.proven is not None
+                    else "No intact copy was found elsewhere."
+                ),
+                version,
+            )
+
+    def _check_published(self, copies: CommitCopies) -> None:
+        """What lies in ``_delta_log`` under the name of the version, whatever the catalog says of its publication."""
+        record, proven = copies.record, copies.proven
+        version, name = record.version, log_files.commit_file_name(record.version)
+        if copies.published.state is CopyState.ALTERED:
+            foreign = foreign_transaction(copies.published.data, record, known=self._own_transactions)
+            if foreign is not None and version > self._seen.published:
+                self._is_interrupted = True
+                self.first_fork = version if self.first_fork is None else self.first_fork
+                self._add(
+                    Severity.ERROR,
+                    Problem.COMMIT_FORKED,
+                    name,
+                    f"it is another commit (txnId {foreign}) than the one that the catalog ratified as version {version} "
+                    f"(txnId {record.txn_id}): the table has two histories, as after the catalog was restored from a backup. "
+                    f"Readers of the catalog see the ratified one. `cm-delta recover {self._table.identifier}` shows both "
+                    "and keeps either; nothing is changed here.",
+                    version,
+                )
+                return
+            self._is_interrupted |= proven is None
+            self._add(
+                Severity.ERROR,
+                Problem.COMMIT_DIFFERS,
+                name,
+                f"it is not the commit that was ratified (txnId {record.txn_id}, {record.file_size} bytes, "
+                f"{record.in_commit_timestamp} ms): "
+                + ("it was altered or cut off. " if foreign is None else f"it is another commit, of txnId {foreign}. ")
+                + (_BACKUP if proven is None else "An intact copy is there; readers of the catalog use it."),
+                version,
+                None if proven is None else Repair.RESTORE_COMMIT,
+                files=(name,),
+            )
+        elif copies.is_contested:
+            self._is_interrupted = True
+            self._add(
+                Severity.ERROR,
+                Problem.COMMIT_DIFFERS,
+                f"version {version}",
+                "its published file, its staged file or the catalog's copy differ from each other, and more than one of them "
+                f"agrees with the catalog in size, txnId and time. {_CONTESTED}",
+                version,
+            )
+        elif copies.published.data is None and version <= self._seen.published and self._is_reachable(version):
+            self._add(
+                Severity.ERROR,
+                Problem.COMMIT_MISSING,
+                name,
+                "the catalog says that it is published, and it is not there"
+                + (f". {_BACKUP}" if proven is None else ", but an intact copy is."),
+                version,
+                None if proven is None else Repair.RESTORE_COMMIT,
+                files=(name,),
+            )
+        elif copies.staged.state is CopyState.ALTERED and version <= self._seen.published:
+            self._add(
+                Severity.NOTE,
+                Problem.STAGED_DAMAGED,
+                record.file_name,
+                f"it is not what was ratified. That is harmless: version {version} is published, and its file is intact.",
+                version,
+            )
+
+    def _check_unpublished(self, copies: CommitCopies) -> None:
+        """The places where readers look for a commit that is not published."""
+        record = copies.record
+        version = record.version
+        self._follows_published &= copies.published.state is CopyState.FITS
+        if copies.is_contested or version == self.first_fork:
+            return
+        if copies.proven is None:
+            self._is_interrupted = True
+            self._add(
+                Severity.ERROR,
+                Problem.COMMIT_LOST,
+                f"version {version}",
+                f"neither {record.file_name} nor another intact copy of the ratified commit is there; restore that file to "
+                "_delta_log/_staged_commits from a backup.",
+                version,
+            )
+        elif record.mode is not CommitMode.STAGED or copies.staged.state is CopyState.FITS:
+            return
+        elif self._follows_published and not self._is_interrupted:
+            self._add(
+                Severity.ERROR,
+                Problem.PUBLISHED_UNMARKED,
+                f"version {version}",
+                f"the catalog points readers to {record.file_name}, which is gone or damaged; the published copy is there.",
+                version,
+                Repair.MARK_PUBLISHED,
+            )
+        else:
+            self._add(
+                Severity.ERROR,
+                Problem.STAGED_DAMAGED,
+                record.file_name,
+                "the catalog points readers to it, and it is gone or not what was ratified; another intact copy is there.",
+                version,
+                Repair.REWRITE_STAGED,
+                files=(f"_staged_commits/{record.file_name}",),
+            )
+
+    def _is_reachable(self, version: int) -> bool:
+        """Whether readers may still ask for the commit: what log cleanup has left begins with a commit or a checkpoint."""
+        if self._is_whole or any(other < version for other in self._listed):
+            return True
+        return not any(checkpoint >= version for checkpoint in self._checkpoints)
+
+    def _add(
+        self,
+        severity: Severity,
+        problem: Problem,
+        where: str,
+        message: str,
+        version: int | None = None,
+        repair: Repair | None = None,
+        files: tuple[str, ...] = (),
+    ) -> None:
+        self._findings.append(
+            Finding(
+                severity=severity,
+                problem=problem,
+                where=where,
+                message=message,
+                version=version,
+                repair=repair,
+                files=files if repair is not None else (),
+            )
+        )

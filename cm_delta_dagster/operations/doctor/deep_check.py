@@ -1,0 +1,175 @@
+"""Footers and deletion vectors of all data files of one version, for ``doctor``. Package: operations. Nothing is changed here.
+
+Of each file the footer is read, not its pages: a file that was cut off or swapped with one of other rows, or whose footer was
+damaged, is found; a changed bit in a page is not. Deletion vectors are read whole and compared with their checksums.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CorruptLogError, InvalidDataError, ObjectNotFoundError
+from cm_delta_dagster.operations.doctor.file_check import descriptor_of, shown
+from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Severity
+from cm_delta_dagster.protocol import deletion_vectors
+from cm_delta_dagster.protocol.actions import DeletionVectorDescriptor
+from cm_delta_dagster.protocol.path_encoding import file_keys
+from cm_delta_dagster.protocol.reconciliation import TableState
+from cm_delta_dagster.protocol.statistics import num_records
+from cm_delta_dagster.storage.parquet import count_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepCheck:
+    """What the files gave.
+
+    Attributes:
+        num_files: data files whose footer was read.
+        num_unjudged: of these, files of which the log does not say how many rows they have.
+        num_vectors: deletion vectors that were read.
+    """
+
+    num_files: int
+    num_unjudged: int
+    num_vectors: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LiveFile:
+    location: str
+    num_records: int | None
+    vector: DeletionVectorDescriptor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileResult:
+    """``problem`` is None for a file without fault."""
+
+    location: str
+    was_read: bool = True
+    problem: Problem | None = None
+    reason: str = ""
+
+
+def read_footers(table: Table, state: TableState, *, progress: Callable[[int, int], None] | None = None) -> DeepCheck:
+    """Read every data file's footer and every deletion vector of ``state``, several at once.
+
+    Missing files are left to :func:`~cm_delta_dagster.operations.doctor.file_check.check_files`.
+
+    Args:
+        progress: called after each file with the number of files done and that of all files.
+    """
+    files = _live_files(table, state)
+    done = 0
+    lock = threading.Lock()
+    vectors = _VectorFiles(table)
+
+    def check_one(file: _LiveFile) -> _FileResult:
+        nonlocal done
+        result = _check_file(table, vectors, file)
+        with lock:
+            done += 1
+            if progress is not None:
+                progress(done, len(files))
+        return result
+
+    with ThreadPoolExecutor(max_workers=table.services.settings.read_threads) as pool:
+        results = list(pool.map(check_one, files))
+    return DeepCheck(
+        num_files=sum(result.was_read for result in results),
+        num_unjudged=sum(
+            result.was_read and file.num_records is None for file, result in zip(files, results, strict=True)
+        ),
+        num_vectors=sum(file.vector is not None for file in files),
+        findings=tuple(_summed_up(results, version=state.version)),
+    )
+
+
+class _VectorFiles:
+    """Content of deletion vector files; the newest is kept, since neighbouring data files mostly share one."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._lock = threading.Lock()
+        self._newest: tuple[str, bytes] | None = None
+
+    def read(self, location: str) -> bytes:
+        with self._lock:
+            if self._newest is not None and self._newest[0] == location:
+                return self._newest[1]
+        data = self._table.store.read(location)
+        with self._lock:
+            self._newest = (location, data)
+        return data
+
+
+def _check_file(table: Table, vectors: _VectorFiles, file: _LiveFile) -> _FileResult:
+    try:
+        rows = count_rows(table.store, file.location)
+    except ObjectNotFoundError:
+        return _FileResult(location=file.location, was_read=False)
+    except InvalidDataError as error:
+        return _FileResult(location=file.location, problem=Problem.FILE_DAMAGED, reason=str(error))
+    if file.num_records is not None and rows != file.num_records:
+        return _FileResult(
+            location=file.location,
+            problem=Problem.FILE_DIFFERS,
+            reason=f"it has {rows} rows and the log says {file.num_records}",
+        )
+    if file.vector is not None:
+        try:
+            bitmap = _positions(table, vectors, file.vector)
+            deletion_vectors.check_positions(bitmap, num_rows=rows, path=file.location)
+        except ObjectNotFoundError:
+            pass
+        except CorruptLogError as error:
+            return _FileResult(location=file.location, problem=Problem.VECTOR_DAMAGED, reason=str(error))
+    return _FileResult(location=file.location)
+
+
+def _positions(table: Table, vectors: _VectorFiles, descriptor: DeletionVectorDescriptor) -> Any:
+    location = deletion_vectors.dv_location(table.location, descriptor)
+    if location is None:
+        return deletion_vectors.decode_inline(descriptor)
+    return deletion_vectors.decode_from_file(vectors.read(location), descriptor)
+
+
+def _summed_up(results: Sequence[_FileResult], *, version: int) -> list[Finding]:
+    """One finding for each kind of fault."""
+    findings = []
+    for problem, what in (
+        (Problem.FILE_DAMAGED, "are no whole Parquet files: reads of them fail. Restore them from a backup"),
+        (
+            Problem.FILE_DIFFERS,
+            "have other rows than the log says: they were swapped or replaced. Restore them from a backup",
+        ),
+        (
+            Problem.VECTOR_DAMAGED,
+            "have a damaged deletion vector, so their deleted rows are not known. Restore its file from a backup",
+        ),
+    ):
+        bad = [result for result in results if result.problem is problem]
+        if bad:
+            findings.append(
+                Finding(
+                    severity=Severity.ERROR,
+                    problem=problem,
+                    where=shown([result.location for result in bad]),
+                    message=f"{len(bad)} files of version {version} {what}. The first: {bad[0].reason}",
+                )
+            )
+    return findings
+
+
+def _live_files(table: Table, state: TableState) -> list[_LiveFile]:
+    adds = state.files.adds
+    keys = file_keys(table.location, adds["path"]).to_pylist()
+    records = num_records(adds["stats"]).to_pylist()
+    return [
+        _LiveFile(location=key, num_records=rows, vector=None if vector is None else descriptor_of(vector))
+        for key, rows, vector in zip(keys, records, adds["deletionVector"].to_pylist(), strict=True)
+    ]

@@ -1,0 +1,109 @@
+"""The catalog's answers and the listing of the log that ``doctor`` compares. Package: operations. Nothing is changed here.
+
+The latest version is taken from the catalog before the listings and again after them, so that what writers do meanwhile is
+not taken for damage. Nothing here needs a table that can be loaded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CatalogUnavailableError, CmDeltaError, TableNotFoundError
+from cm_delta_dagster.protocol import log_files
+from cm_delta_dagster.protocol.log_files import (
+    ChecksumFile,
+    ClassicCheckpointFile,
+    CommitFile,
+    CompactionFile,
+    LogFile,
+    MultiPartCheckpointFile,
+    V2CheckpointFile,
+    parse_log_file,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """The catalog's answers, and the log as listed between the first and the last of them.
+
+    Attributes:
+        records: what the catalog keeps of each version up to the latest one.
+        log: files of ``_delta_log`` by name, without those that mean nothing to Delta.
+        staged: names in ``_staged_commits``.
+        is_missing: nothing at all lies in ``_delta_log``.
+        latest_after: the catalog's latest version after the listings.
+    """
+
+    ratified: RatifiedCommits
+    records: Mapping[int, RatifiedCommit]
+    log: Mapping[str, LogFile]
+    staged: frozenset[str]
+    is_missing: bool
+    latest_after: int
+
+    @property
+    def latest(self) -> int:
+        return self.ratified.latest_version
+
+    @property
+    def published(self) -> int:
+        """The catalog's published version."""
+        return self.ratified.published_version
+
+    def versions(self, kind: type[CommitFile] | type[ChecksumFile]) -> frozenset[int]:
+        return frozenset(file.version for file in self.log.values() if isinstance(file, kind))
+
+    def checkpoints(self) -> Mapping[int, list[tuple[str, ...]]]:
+        """Names of the files of each complete checkpoint, by version."""
+        found: dict[int, list[tuple[str, ...]]] = {}
+        parts: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        for name, file in self.log.items():
+            if isinstance(file, ClassicCheckpointFile | V2CheckpointFile):
+                found.setdefault(file.version, []).append((name,))
+            elif isinstance(file, MultiPartCheckpointFile):
+                parts.setdefault((file.version, file.parts), []).append((file.part, name))
+        for (version, count), members in parts.items():
+            if len(members) == count:
+                found.setdefault(version, []).append(tuple(name for _, name in sorted(members)))
+        return found
+
+    def compactions(self) -> Mapping[str, CompactionFile]:
+        """Compactions of versions up to the latest one, by name."""
+        return {
+            name: file
+            for name, file in self.log.items()
+            if isinstance(file, CompactionFile) and file.start < file.end <= self.latest
+        }
+
+
+def observe(table: Table) -> Observation:
+    """Ask the catalog and list the log.
+
+    Raises:
+        TableNotFoundError: the table was dropped.
+        CatalogError, StorageError: catalog or storage cannot be asked.
+    """
+    ratified = _known(table)
+    log = table.store.list_from(log_files.log_directory(table.location))
+    staged = table.store.list_from(log_files.staged_commits_directory(table.location))
+    after = _known(table)
+    records = table.catalog.accepted_commits(table.table_id, start=0, end=ratified.latest_version)
+    return Observation(
+        ratified=ratified,
+        records={record.version: record for record in records},
+        log={status.name: file for status in log if (file := parse_log_file(status.name)) is not None},
+        staged=frozenset(status.name for status in staged),
+        is_missing=not log and not staged,
+        latest_after=after.latest_version,
+    )
+
+
+def _known(table: Table) -> RatifiedCommits:
+    """As a client knows it, or as the catalog does where something in the log keeps clients from going on."""
+    try:
+        return table.ratified()
+    except (TableNotFoundError, CatalogUnavailableError):
+        raise
+    except CmDeltaError:
+        return table.catalog.get_ratified_commits(table.table_id)

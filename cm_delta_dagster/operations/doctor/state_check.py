@@ -1,0 +1,325 @@
+"""What the commits add up to, held against checkpoints, checksums and compactions, for ``doctor``. Package: operations.
+
+Derived files are judged and replaced by a *proven state* alone. The state of a version is proven if
+
+1. the state of the version before is proven (not needed for version 0) and so are the bytes of the version's own commit, see
+   :mod:`~cm_delta_dagster.operations.doctor.commit_copies`; and, of a commit without a digest, the version checksum does not
+   contradict the outcome, if there is one that can be read and names the same transaction or none; or
+2. a complete checkpoint of the version can be read, its version checksum can be read and names the transaction and the time that
+   the catalog's record has, and the two agree.
+
+A version without a proven commit ends the proof; the next checkpoint with an agreeing checksum begins it again. From the first
+version on at which the log has two histories nothing is judged, since derived files may belong to either.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.client.log_reader import read_checkpoint, read_checksum
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
+from cm_delta_dagster.operations.doctor.commit_check import CheckedCommit
+from cm_delta_dagster.operations.doctor.commit_copies import read_or_none
+from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
+from cm_delta_dagster.operations.doctor.observation import Observation
+from cm_delta_dagster.protocol import action_json, checksum, log_files
+from cm_delta_dagster.protocol.action_json import CommitActions
+from cm_delta_dagster.protocol.checksum import VersionChecksum
+from cm_delta_dagster.protocol.log_files import ChecksumFile
+from cm_delta_dagster.protocol.path_encoding import file_keys
+from cm_delta_dagster.protocol.reconciliation import TableState, replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoundCheckpoint:
+    """A complete checkpoint; ``state`` is None if it cannot be read, for the reason ``error``."""
+
+    names: tuple[str, ...]
+    state: TableState | None
+    error: str = ""
+
+
+class StateCheck:
+    """Is handed the versions one by one, oldest first, and adds what it finds to ``findings``.
+
+    Attributes:
+        state: the proven state of the version handed in last, else None.
+        checksums: right checksums by version where the stored ones are wrong.
+        states: proven states of versions whose checkpoint is to be replaced.
+    """
+
+    def __init__(self, table: Table, seen: Observation, findings: list[Finding]) -> None:
+        self.state: TableState | None = None
+        self.checksums: dict[int, VersionChecksum] = {}
+        self.states: dict[int, TableState] = {}
+        self._table, self._findings = table, findings
+        self._stored_checksums = seen.versions(ChecksumFile)
+        self._checkpoints = seen.checkpoints()
+        self._compactions = seen.compactions()
+        self._before: dict[str, TableState | None] = {}
+        self._time: int | None = None
+        self._is_blind = False
+
+    def stop_judging(self) -> None:
+        """From the next version on the log has two histories: follow the commits, and judge no derived file."""
+        self._is_blind = True
+
+    def advance(self, commit: CheckedCommit) -> None:
+        """The next version. Its number is that of the one before plus one."""
+        try:
+            self._advance(commit)
+        except CorruptLogError as error:  # Actions are parsed lazily: a path, say, that has no meaning.
+            self.state = None
+            where = f"version {commit.version}"
+            self._add(Severity.ERROR, Problem.UNREADABLE, where, str(error), commit.version)
+
+    def _advance(self, commit: CheckedCommit) -> None:
+        version, previous = commit.version, self.state
+        self._note_compactions(version, previous)
+        actions = self._decoded(commit)
+        state = self._replayed(version, previous, actions)
+        stored = self._stored_checksum(version)
+        if state is not None and self._contradicts(commit, state, stored):
+            state = None
+        self.state = state
+        if self._is_blind:
+            return
+        found = [self._read_checkpoint(version, names) for names in self._checkpoints.get(version, ())]
+        if state is None and found:
+            self.state = state = self._proven_base(commit, found, stored)
+        self._judge_checkpoints(version, found)
+        if version in self._stored_checksums and self.state is not None:
+            self._judge_checksum(commit, self.state, stored)
+        self._judge_compactions(version)
+
+    def _decoded(self, commit: CheckedCommit) -> CommitActions | None:
+        if commit.data is None:
+            return None
+        version = commit.version
+        try:
+            actions = action_json.decode_commit(commit.data, version=version)
+        except CorruptLogError as error:
+            self._add(Severity.ERROR, Problem.UNREADABLE, f"version {version}", str(error), version)
+            return None
+        time = None if actions.commit_info is None else actions.commit_info.in_commit_timestamp
+        if time is not None:
+            if self._time is not None and time <= self._time:
+                self._add(
+                    Severity.ERROR,
+                    Problem.TIMESTAMP_ORDER,
+                    f"version {version}",
+                    f"its in-commit timestamp {time} is not later than {self._time} before it.",
+                    version,
+                )
+            self._time = time
+        return actions
+
+    def _replayed(self, version: int, previous: TableState | None, actions: CommitActions | None) -> TableState | None:
+        if actions is None or (previous is None and version):
+            return None
+        try:
+            return replay(previous, (actions,), location=self._table.location)
+        except CorruptLogError as error:
+            self._add(Severity.ERROR, Problem.UNREADABLE, f"version {version}", str(error), version)
+            return None
+
+    def _stored_checksum(self, version: int) -> VersionChecksum | None:
+        if version not in self._stored_checksums:
+            return None
+        return read_checksum(self._table.store, self._table.location, version)
+
+    def _contradicts(self, commit: CheckedCommit, state: TableState, stored: VersionChecksum | None) -> bool:
+        """Whether the checksum takes the proof from a commit without digest."""
+        record = commit.record
+        if stored is None or record is None or record.sha256 is not None:
+            return False
+        if stored.txn_id not in (None, record.txn_id):
+            return False
+        wrong = checksum.differences(stored, state)
+        if wrong and not self._is_blind:
+            self._add(
+                Severity.ERROR,
+                Problem.COMMIT_UNPROVEN,
+                f"version {commit.version}",
+                f"the commits up to it contradict {log_files.checksum_file_name(commit.version)} in {', '.join(wrong)}, and the "
+                "catalog keeps no digest of this commit: the commit or the checksum was altered, and nothing says which. "
+                "Neither is changed.",
+                commit.version,
+            )
+        return bool(wrong)
+
+    # Checkpoints
+
+    def _read_checkpoint(self, version: int, names: tuple[str, ...]) -> _FoundCheckpoint:
+        directory = log_files.log_directory(self._table.location)
+        try:
+            locations = [f"{directory}/{name}" for name in names]
+            state = read_checkpoint(self._table.reader, version=version, locations=locations)
+            # Made on demand otherwise: a damaged file action has to show now.
+            return _FoundCheckpoint(names=names, state=state if _live(state) is not None else None)
+        except (CorruptLogError, ObjectNotFoundError) as error:
+            return _FoundCheckpoint(names=names, state=None, error=str(error))
+
+    def _proven_base(
+        self, commit: CheckedCommit, found: Sequence[_FoundCheckpoint], stored: VersionChecksum | None
+    ) -> TableState | None:
+        """The state of a checkpoint that its checksum confirms."""
+        if stored is None or not _is_of(stored, commit.record):
+            return None
+        return next(
+            (item.state for item in found if item.state is not None and not checksum.differences(stored, item.state)),
+            None,
+        )
+
+    def _judge_checkpoints(self, version: int, found: Sequence[_FoundCheckpoint]) -> None:
+        for item in found:
+            if item.state is None:
+                problem, message = Problem.CHECKPOINT_UNREADABLE, item.error
+                severity = Severity.ERROR if self.state is None else Severity.WARNING
+            elif self.state is not None and (wrong := differ(item.state, self.state)):
+                problem, severity = Problem.CHECKPOINT_WRONG, Severity.ERROR
+                message = f"it differs from the proven state of version {version} in {', '.join(wrong)}."
+            elif self.state is None and (doubt := self._doubt(version, item.state)):
+                problem, severity, message = Problem.CHECKPOINT_WRONG, Severity.ERROR, doubt
+            else:
+                continue
+            if self.state is None:
+                repair = None
+                message += f" Nothing proves the state of version {version}, so the checkpoint is not replaced."
+            else:
+                repair = Repair.REPLACE_CHECKPOINT
+                self.states[version] = self.state
+            self._add(severity, problem, item.names[0], message, version, repair, item.names)
+
+    def _doubt(self, version: int, state: TableState) -> str:
+        """What the checksum says against a checkpoint that nothing else can be compared with; empty if nothing."""
+        stored = self._stored_checksum(version)
+        wrong = () if stored is None else checksum.differences(stored, state)
+        if not wrong:
+            return ""
+        return (
+            f"it contradicts {log_files.checksum_file_name(version)} in {', '.join(wrong)}: one of the two was altered, and "
+            "nothing says which."
+        )
+
+    # Checksums
+
+    def _judge_checksum(self, commit: CheckedCommit, state: TableState, stored: VersionChecksum | None) -> None:
+        version, record = commit.version, commit.record
+        if stored is None:
+            wrong: tuple[str, ...] = ("being readable",)
+        else:
+            wrong = checksum.differences(stored, state)
+            if record is not None and stored.txn_id not in (None, record.txn_id):
+                wrong += ("txnId",)
+            if record is not None and stored.in_commit_timestamp not in (None, record.in_commit_timestamp):
+                wrong += ("inCommitTimestampOpt",)
+        if not wrong:
+            return
+        if record is not None:
+            self.checksums[version] = checksum.build_checksum(
+                state, txn_id=record.txn_id, in_commit_timestamp=record.in_commit_timestamp
+            )
+        name = log_files.checksum_file_name(version)
+        self._add(
+            Severity.WARNING,
+            Problem.CHECKSUM_WRONG,
+            name,
+            f"it differs from the proven state of version {version} in {', '.join(wrong)}.",
+            version,
+            Repair.REWRITE_CHECKSUM if record is not None else None,
+            (name,),
+        )
+
+    # Compactions
+
+    def _note_compactions(self, version: int, previous: TableState | None) -> None:
+        for name, file in self._compactions.items():
+            if file.start == version and (previous is not None or not version):
+                self._before[name] = previous
+
+    def _judge_compactions(self, version: int) -> None:
+        for name, file in self._compactions.items():
+            if file.end != version or name not in self._before:
+                continue
+            base = self._before.pop(name)
+            if self.state is None:
+                continue
+            wrong = self._compaction_error(name, version, base, self.state)
+            if wrong is not None:
+                severity, message = wrong
+                repair = Repair.SET_ASIDE_COMPACTION
+                self._add(severity, Problem.COMPACTION_WRONG, name, message, version, repair, (name,))
+
+    def _compaction_error(
+        self, name: str, version: int, base: TableState | None, state: TableState
+    ) -> tuple[Severity, str] | None:
+        data = read_or_none(self._table, f"{log_files.log_directory(self._table.location)}/{name}")
+        if data is None:
+            return None  # Cleaned up since the listing.
+        if not data.endswith(b"\n"):
+            return Severity.WARNING, "it does not end with a whole line; readers take the commits."
+        try:
+            compacted = action_json.decode_commit(data, version=version)
+            wrong = differ(replay(base, (compacted,), location=self._table.location), state)
+        except CorruptLogError as error:
+            return Severity.WARNING, f"{error} Readers take the commits."
+        if not wrong:
+            return None
+        return Severity.ERROR, f"it makes another {', '.join(wrong)} than the commits that it stands for."
+
+    def _add(
+        self,
+        severity: Severity,
+        problem: Problem,
+        where: str,
+        message: str,
+        version: int,
+        repair: Repair | None = None,
+        files: tuple[str, ...] = (),
+    ) -> None:
+        self._findings.append(
+            Finding(
+                severity=severity,
+                problem=problem,
+                where=where,
+                message=message,
+                version=version,
+                repair=repair,
+                files=files if repair is not None else (),
+            )
+        )
+
+
+def _is_of(stored: VersionChecksum, record: RatifiedCommit | None) -> bool:
+    """Whether a checksum names the transaction that the catalog ratified, and its time if it names one."""
+    return (
+        record is not None
+        and stored.txn_id == record.txn_id
+        and stored.in_commit_timestamp in (None, record.in_commit_timestamp)
+    )
+
+
+def differ(one: TableState, other: TableState) -> tuple[str, ...]:
+    """In what two states of one version differ; empty if in nothing that readers see."""
+    parts: tuple[tuple[str, Callable[[TableState], object]], ...] = (
+        ("protocol", lambda state: state.protocol),
+        ("metadata", lambda state: state.metadata),
+        ("set of files", _live),
+        ("set of transactions", lambda state: dict(state.transactions)),
+        ("set of domains", lambda state: {name: d for name, d in state.domains.items() if not d.removed}),
+    )
+    return tuple(name for name, part in parts if part(one) != part(other))
+
+
+def _live(state: TableState) -> set[tuple[object, ...]]:
+    """What readers use of each live file, statistics left out: checkpoints may keep them in another form."""
+    adds = state.files.adds
+    keys = file_keys(state.files.location, adds["path"]).to_pylist()
+    partitions = [tuple(sorted(values or ())) for values in adds["partitionValues"].to_pylist()]
+    vectors = [
+        "" if vector is None else f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector['offset']}"
+        for vector in adds["deletionVector"].to_pylist()
+    ]
+    return set(zip(keys, adds["size"].to_pylist(), partitions, vectors, strict=True))

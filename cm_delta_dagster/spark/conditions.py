@@ -1,0 +1,180 @@
+"""Columns of pyspark as conditions (heading "Per-file Statistics"). Layer: spark. Spark classic and Spark Connect.
+
+A Column is written as SQL text where that says the same, and understood as such text is: then it decides which files are
+read, and which concurrent changes are conflicts. Any other one is evaluated by Spark, and nothing is concluded from it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.protocol.predicate_text import parse_predicate
+from cm_delta_dagster.protocol.predicates import Opaque, Predicate, leaves, literal_sql, quote_column
+from cm_delta_dagster.protocol.schema import StructType
+from cm_delta_dagster.protocol.sql_functions import CLOCK, VARYING
+from cm_delta_dagster.protocol.sql_tokens import varying_functions
+from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.schema import to_spark
+from cm_delta_dagster.spark.session import is_connect
+
+_INFIX = frozenset(("=", "==", "<", "<=", ">", ">=", "<=>", "and", "or", "+", "-", "*", "/", "%"))
+_NOT = ("!", "not")
+_CALL = re.compile(r"\b(\w+)\(")
+
+
+class _NotTranslatedError(Exception):
+    """The Column has a part that has no text, or none whose meaning is sure."""
+
+
+def column_predicate(column: Column, schema: StructType) -> Predicate:
+    """The predicate that a Column states over a table of this schema."""
+    try:
+        return parse_predicate(_text(column), schema)
+    except (_NotTranslatedError, CmDeltaError, Py4JError, AttributeError, TypeError, RecursionError):
+        # Whatever the parts of pyspark's Columns are in this release: Spark knows what they mean.
+        return Opaque(_description(column), expression=column)
+
+
+def check_repeatable(predicate: Predicate, schema: StructType, session: SparkSession) -> None:
+    """Refuse a condition whose value may differ between two evaluations, because a write evaluates it more than once.
+
+    Raises:
+        InvalidArgumentError: naming the function, as far as it is known.
+    """
+    names = frozenset(name.lower() for name in schema.names)
+    for leaf in leaves(predicate):
+        if not isinstance(leaf, Opaque):
+            continue
+        found = varying_functions(leaf.sql, names) if leaf.expression is None else _called(leaf.sql)
+        if found:
+            calls = ", ".join(f"{name}()" for name in found)
+            raise InvalidArgumentError(
+                f"The condition calls {calls}, and a write evaluates its condition more than once, each time with another "
+                "value. Nothing was written. Compute the value before the call and write it as a literal, or store it in a "
+                "column of the table."
+            )
+        if not is_connect(session) and (leaf.expression is not None or leaf.columns is None):
+            _check_deterministic(leaf, schema, session)
+
+
+def _called(description: str) -> list[str]:
+    names = (match[1] for match in _CALL.finditer(description))
+    return list(dict.fromkeys(name for name in names if name.lower() in VARYING | CLOCK))
+
+
+def _check_deterministic(leaf: Opaque, schema: StructType, session: SparkSession) -> None:
+    """Ask Spark itself, which also knows what user-defined functions declare."""
+    column = F.expr(leaf.sql) if leaf.expression is None else leaf.expression
+    with spark_errors("analysing the condition of a write"):
+        frame: Any = session.createDataFrame([], to_spark(schema)).where(column)
+        plan = frame._jdf.queryExecution().analyzed()
+    try:
+        deterministic = bool(plan.condition().deterministic())
+    except Py4JError:
+        return  # A plan of another form, as for a query within the condition.
+    if not deterministic:
+        raise InvalidArgumentError(
+            f"The condition {leaf.sql.strip()!r} is not deterministic, and a write evaluates its condition more than once, each "
+            "time with another value. Nothing was written. Compute the values before, e.g. into a column of the table."
+        )
+
+
+def _description(column: Column) -> str:
+    """What messages and the history of the table call a Column that Spark evaluates."""
+    try:
+        return str(_to_expression(_classic_node(column)).sql())
+    except (Py4JError, AttributeError, TypeError):
+        return " ".join(str(column).split())
+
+
+def _text(column: Column) -> str:
+    if type(column).__module__.startswith("pyspark.sql.connect"):
+        expression: Any = column._expr
+        return _connect_text(expression)
+    return _classic_text(_classic_node(column))
+
+
+def _classic_node(column: Any) -> Any:
+    """The JVM's tree of a Column. Raises AttributeError or TypeError on Spark Connect, where there is none."""
+    return column._jc.node()
+
+
+def _classic_text(node: Any) -> str:
+    """The text of a node of Spark's own tree of a Column (``org.apache.spark.sql.internal.ColumnNode``)."""
+    match str(node.getClass().getSimpleName()):
+        case "UnresolvedAttribute":
+            return quote_column(tuple(_items(node.nameParts())))
+        case "Literal":
+            return str(_to_expression(node).sql())
+        case "UnresolvedFunction" if not node.isDistinct() and not node.isUserDefinedFunction():
+            return _call_text(str(node.functionName()), [_classic_text(item) for item in _items(node.arguments())])
+        case _:
+            raise _NotTranslatedError
+
+
+def _to_expression(node: Any) -> Any:
+    jvm: Any = SparkContext._jvm
+    return (
+        getattr(jvm.org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$").__getattr__("MODULE$").apply(node)
+    )
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(position) for position in range(sequence.size()))
+
+
+def _connect_text(expression: Any) -> str:
+    """The text of an expression of Spark Connect's Python client."""
+    match type(expression).__name__:
+        case "ColumnReference":
+            return str(expression._unparsed_identifier)
+        case "LiteralExpression":
+            return literal_sql(_connect_value(expression))
+        case "UnresolvedFunction" if not expression._is_distinct:
+            return _call_text(str(expression._name), [_connect_text(item) for item in expression._args])
+        case _:
+            raise _NotTranslatedError
+
+
+def _connect_value(expression: Any) -> Any:
+    """The value of a literal whose Python form is its value; dates and times are held as numbers."""
+    kind = type(expression._dataType).__name__
+    if kind not in (
+        "NullType",
+        "BooleanType",
+        "IntegerType",
+        "LongType",
+        "DoubleType",
+        "DecimalType",
+        "StringType",
+        "BinaryType",
+    ):
+        raise _NotTranslatedError
+    return expression._value
+
+
+def _call_text(name: str, arguments: Sequence[str]) -> str:
+    match name, arguments:
+        case _, [left, right] if name in _INFIX:
+            return f"({left} {name} {right})"
+        case _, [only] if name in _NOT:
+            return f"(NOT {only})"
+        case "isNull" | "isnull", [only]:
+            return f"({only} IS NULL)"
+        case "isNotNull" | "isnotnull", [only]:
+            return f"({only} IS NOT NULL)"
+        case "in", [value, *listed] if listed:
+            return f"({value} IN ({', '.join(listed)}))"
+        case "startsWith" | "startswith", [value, prefix]:
+            return f"startswith({value}, {prefix})"
+        case "like", [value, pattern]:
+            return f"({value} LIKE {pattern})"
+    if not name.isidentifier():
+        raise _NotTranslatedError
+    return f"{name}({', '.join(arguments)})"
