@@ -46,6 +46,7 @@ _MISSING = re.compile(r"FILE_NOT_EXIST|PATH_NOT_FOUND|FileNotFoundException|NoSu
 _STORAGE = re.compile(
     r"No space left on device|Disk quota exceeded|Permission denied|AccessDenied|Mkdirs failed|File name too long"
     r"|java\.io\.\w*Exception|java\.nio\.file\.|org\.apache\.hadoop\.|software\.amazon\.|FAILED_READ_FILE"
+    r"|could not verify page integrity"
 )
 _STOPPED = re.compile(r"stopped SparkContext|SparkContext (?:was|has been) (?:shut ?down|stopped)", re.IGNORECASE)
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ")

@@ -40,6 +40,9 @@ _OPTIONS: Mapping[str, str] = {
     # A missing or damaged file is an error, whatever the session says: rows are never left out silently.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
+    # Spark stores checksums of pages and does not compare them by itself: a changed byte would be a changed value, which
+    # OPTIMIZE, UPDATE and MERGE would write into a new file.
+    "parquet.page.verify-checksum.enabled": "true",
     "recursiveFileLookup": "false",
     "mergeSchema": "false",
 }

@@ -29,12 +29,14 @@ NEW_IDS = frozenset(range(NEW_ID, NEW_ID + ROWS_PER_FILE))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What an act gave: rows that were read, problems that were found, whether something was repaired or recovered."""
+    """What an act gave: rows that were read, problems that were found, whether something was repaired or recovered,
+    and versions that recovery calls lost."""
 
     ids: tuple[int, ...] | None = None
     problems: frozenset[str] | None = None
     repaired: frozenset[str] = frozenset()
     recovered: bool | None = None
+    lost: frozenset[int] = frozenset()
 
 
 def read_ids(client: DeltaClient, version: int | None = None) -> tuple[int, ...]:
@@ -84,11 +86,13 @@ def _recover(client: DeltaClient, warehouse: str) -> Answer:
         found = plan_warehouse_recovery(client, warehouse=warehouse)
         chosen = _that_follow(staged for table in found.tables for staged in table.staged)
         adopted = recover_warehouse(client, plan_warehouse_recovery(client, warehouse=warehouse, take_staged=chosen))
-        return Answer(recovered=bool(adopted.tables))
+        lost = frozenset(one.version for table in adopted.tables for one in table.lost)
+        return Answer(recovered=bool(adopted.tables), lost=lost)
     plan = plan_recovery(client, tables=[NAME])
     chosen = _that_follow(staged for table in plan.tables for staged in table.staged)
     taken = recover(client, plan_recovery(client, tables=[NAME], take_staged=chosen) if chosen else plan)
-    return Answer(recovered=bool(taken.num_commits))
+    lost = frozenset(one.version for table in plan.tables for one in table.lost)
+    return Answer(recovered=bool(taken.num_commits), lost=lost)
 
 
 def _that_follow(candidates: Iterable[StagedCandidate]) -> list[str]:

@@ -398,6 +398,7 @@ def add_of(
     *,
     count: int = ROWS_PER_FILE,
     deletion_vector: DeletionVectorDescriptor | None = None,
+    data_change: bool = True,
 ) -> AddFile:
     path = Path(table.location.removeprefix("file://")) / name
     statistics = {
@@ -414,6 +415,7 @@ def add_of(
         modification_time=int(path.stat().st_mtime * 1000),
         stats=json.dumps(statistics, separators=(",", ":")),
         deletion_vector=deletion_vector,
+        data_change=data_change,
     )
 
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
+from cm_delta_dagster.catalog.commit_policy import CommitPolicyKind
 from cm_delta_dagster.client import commit_reader, storage_check
 from cm_delta_dagster.errors import CmDeltaError
 
 from . import harms
 from .acts import NEW_IDS, Answer, perform, read_ids
 from .place import LATEST, OLD_VERSION, PUBLISHED, Place
-from .vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome
+from .vocabulary import Act, Cell, Expected, Harm, Object, Outcome
 
 _DELETES_VERSIONS = (Act.CLEAN_LOG,)
 _READS = (Act.READ_LATEST, Act.READ_OLD)
@@ -94,7 +95,7 @@ def run(
         result.broken.append(f"refused, and yet changed: {', '.join(changed)}")
     appended = NEW_IDS if cell.act is Act.APPEND and error is None else frozenset()
     if error is None and cell.act not in _READS:
-        later = _look(place, place.facts.ids[LATEST] | appended)
+        later = _look(place, _recoverable(place, answer) | appended)
         if later.rank < earlier.rank:
             result.broken.append(
                 f"after the act a reader meets {later.detail}; before it: {earlier.detail or 'the right rows'}"
@@ -153,10 +154,12 @@ def _judged(
         return Result(
             cell=cell, outcome=Outcome.REPAIRED if answer.repaired - healthy else Outcome.RIGHT, detail=detail
         )
+    if cell.act is Act.OPTIMIZE and _look(place, place.facts.ids[LATEST]).rank == 0:
+        return Result(
+            cell=cell, outcome=Outcome.UNKNOWABLE, detail="rows are other ones, as before, and nothing says so"
+        )
     if cell.act is Act.RECOVER and answer.recovered:
-        # Inline commits that were not published are nowhere but in the catalog that was lost.
-        wanted = place.facts.ids[PUBLISHED if cell.mode is Mode.INLINE else LATEST]
-        seen = _look(place, wanted)
+        seen = _look(place, _recoverable(place, answer))
         return Result(cell=cell, outcome=Outcome.UNKNOWABLE if seen.detail else Outcome.RECOVERED, detail=seen.detail)
     return Result(cell=cell, outcome=Outcome.WARNED if messages else Outcome.RIGHT, detail=detail)
 
@@ -196,6 +199,12 @@ def _seen_before(place: Place, cell: Cell) -> _Look:
         harms.harm(place, cell)
         _EARLIER[key] = _look(place, place.facts.ids[LATEST])
     return _EARLIER[key]
+
+
+def _recoverable(place: Place, answer: Answer) -> frozenset[int]:
+    """All rows, or where recovery says that it lost the newest commit, the others: inline content was only in the catalog."""
+    told = answer.lost == {LATEST} and place.mode is CommitPolicyKind.INLINE
+    return place.facts.ids[PUBLISHED if told else LATEST]
 
 
 def _difference(ids: tuple[int, ...], wanted: frozenset[int]) -> str:

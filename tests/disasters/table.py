@@ -92,9 +92,16 @@ _COMMIT_RULES = (
             Rule(
                 object=_COMMIT,
                 harms=(Harm.MISSING,),
-                acts=(Act.READ_LATEST, Act.APPEND, Act.CHECKPOINT, Act.OPTIMIZE, *_CLEANING),
+                acts=(Act.READ_LATEST, Act.APPEND, Act.CHECKPOINT, Act.OPTIMIZE, Act.RECOVER, *_CLEANING),
                 modes=(Mode.INLINE,),
                 expected=_is(_WARNED, "the listing shows that it is missing; the content is taken from the catalog"),
+            ),
+            Rule(
+                object=_COMMIT,
+                harms=_DAMAGED,
+                acts=(Act.RECOVER,),
+                modes=(Mode.INLINE,),
+                expected=_refused("RecoveryError", _DOCTOR_FIRST),
             ),
             Rule(
                 object=_COMMIT,
@@ -266,6 +273,12 @@ _VECTOR_READS = (Act.READ_LATEST, Act.OPTIMIZE)
 
 def _rows(object_: Object, reads: tuple[Act, ...], same: str) -> tuple[Rule, ...]:
     others = tuple(act for act in Act if act not in (*reads, *_LOOKING))
+    by_spark: tuple[Rule, ...] = ()
+    if object_ is _DATA:
+        spark_says = _refused("StorageError", "Spark says that the file cannot be read, and which")
+        by_spark = (
+            Rule(object=_DATA, harms=(Harm.TRUNCATED, Harm.ONE_BIT), acts=(Act.OPTIMIZE,), expected=spark_says),
+        )
     return (
         _never(object_, _WRITTEN_ONCE, harms=(Harm.OLDER_COPY,)),
         Rule(object=object_, harms=_EVERY_BUT_OLDER, acts=others, expected=_is(_RIGHT, _NOT_READ)),
@@ -280,6 +293,7 @@ def _rows(object_: Object, reads: tuple[Act, ...], same: str) -> tuple[Rule, ...
             harms=(Harm.TRUNCATED, Harm.ONE_BIT),
             acts=reads,
             expected=_refused("CorruptLogError", "the message names the file"),
+            exceptions=by_spark,
         ),
         Rule(object=object_, harms=(Harm.OTHER_CONTENT,), acts=reads, expected=_is(Outcome.UNKNOWABLE, same)),
         Rule(
@@ -293,7 +307,8 @@ def _rows(object_: Object, reads: tuple[Act, ...], same: str) -> tuple[Rule, ...
             harms=(Harm.ONE_BIT,),
             acts=_LOOKING,
             expected=_is(
-                Outcome.UNKNOWABLE, "doctor looks at names and sizes; only a reader of the rows meets the checksum"
+                Outcome.UNKNOWABLE,
+                "doctor looks at names and sizes, with `--deep` at footers and vectors; a reader of the rows meets the checksum",
             ),
         ),
         Rule(object=object_, harms=(Harm.OTHER_CONTENT,), acts=_LOOKING, expected=_is(Outcome.UNKNOWABLE, same)),
@@ -339,6 +354,7 @@ def _older_storage(object_: Object) -> tuple[Rule, ...]:
             object=object_,
             harms=harms,
             acts=(Act.RECOVER,),
+            modes=no_copy,
             expected=_refused("RecoveryError", _OLDER_STORAGE),
         ),
         Rule(
@@ -381,7 +397,7 @@ def _older_storage(object_: Object) -> tuple[Rule, ...]:
         Rule(
             object=object_,
             harms=harms,
-            acts=(Act.APPEND, Act.CHECKPOINT, *_CLEANING),
+            acts=(Act.APPEND, Act.CHECKPOINT, Act.RECOVER, *_CLEANING),
             modes=(Mode.INLINE,),
             expected=_is(
                 _WARNED, "the catalog has the lost commits, and what they name is kept for the day it is restored"
@@ -487,6 +503,15 @@ def _older_catalog(object_: Object) -> tuple[Rule, ...]:
             harms=harms,
             modes=(Mode.PUT_IF_ABSENT,),
             expected=_is(_RIGHT, "the next client takes in the commits that storage holds"),
+            exceptions=(
+                Rule(
+                    object=object_,
+                    harms=harms,
+                    acts=(Act.RECOVER,),
+                    modes=(Mode.PUT_IF_ABSENT,),
+                    expected=_is(Outcome.RECOVERED, "as the next client would"),
+                ),
+            ),
         ),
     )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -169,6 +170,21 @@ def test_a_missing_or_cut_data_file_is_an_error_that_names_it(spark: SparkSessio
         target.unlink()
         error = damaged(table, spark)
         assert isinstance(error, ObjectNotFoundError) and "cut.parquet" in str(error)
+
+
+def test_a_page_that_contradicts_its_checksum_is_an_error_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Without compression any bytes decode to some values."""
+    table = plain(tmp_path)
+    target = tmp_path / "f.parquet"
+    pq.write_table(numbers(0, 9), target, compression="none", write_page_checksum=True)
+    table.register("f.parquet", size=target.stat().st_size)
+    assert read(table.open(), spark=spark).count() == 9
+    chunk = pq.read_metadata(target).row_group(0).column(0)
+    last = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size - 1
+    content = bytearray(target.read_bytes())
+    content[last] ^= 1
+    target.write_bytes(content)
+    assert "f.parquet" in str(damaged(table, spark))
 
 
 def test_a_wrong_size_in_the_log_alone_is_no_damage(spark: SparkSession, tmp_path: Path) -> None:
