@@ -7,7 +7,7 @@ from dataclasses import replace
 from cm_delta_dagster.catalog.commit_policy import BARRIER_OPERATION
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
-from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableIdentifier
 from cm_delta_dagster.client.after_commit import AfterCommit
 from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.commit_log import CommitLog, LoadedCommit
@@ -34,6 +34,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     NotCatalogManagedError,
     ObjectNotFoundError,
+    TableStorageMissingError,
     VersionNotFoundError,
 )
 from cm_delta_dagster.protocol import log_files, log_segment
@@ -41,7 +42,7 @@ from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.commit_timestamps import in_commit_timestamp_period
 from cm_delta_dagster.protocol.metadata_check import check_metadata
 from cm_delta_dagster.protocol.table_features import check_readable, is_catalog_managed
-from cm_delta_dagster.storage.store import Store
+from cm_delta_dagster.storage.store import Store, StoreRegistry
 
 if typing.TYPE_CHECKING:
     from cm_delta_dagster.catalog.catalog import Catalog
@@ -68,6 +69,8 @@ class Services(typing.Protocol):
     def background(self) -> BackgroundWork: ...
     @property
     def warehouse(self) -> WarehouseGuard: ...
+    @property
+    def stores(self) -> StoreRegistry: ...
     @property
     def tables_behind(self) -> TablesBehind: ...
 
@@ -228,7 +231,7 @@ class Table:
             CatalogBehindStorageError: storage holds commits above the catalog's latest version.
         """
         self.refuse_if_known_behind()
-        require_storage(self.store, self.location, published_version=snapshot.published_version)
+        self._require_storage(snapshot.published_version)
         return Transaction(
             snapshot=snapshot, committer=self._committer, operation=operation, parameters=parameters, context=context
         )
@@ -317,6 +320,23 @@ class Table:
         if any(commit.protocol is not None or commit.metadata is not None for commit in commits):
             self._check(snapshot)
         return snapshot
+
+    def _require_storage(self, published_version: int) -> None:
+        try:
+            require_storage(self.store, self.location, published_version=published_version)
+        except TableStorageMissingError as error:
+            warehouse = self.catalog.identity().warehouse
+            old, *parts = self.location.rsplit("/", LEVELS_BELOW_WAREHOUSE)
+            moved = "/".join([warehouse or old, *parts])
+            is_moved = moved != self.location and self.services.stores.store_for(moved).list_from(
+                log_files.log_directory(moved)
+            )
+            if not is_moved:
+                raise
+            raise TableStorageMissingError(
+                f"{error} A log is at {moved}, in the warehouse of this client: if that is the table, run `cm-delta relocate "
+                f"--from {old} --to {warehouse} --apply`."
+            ) from error
 
     def refuse_if_known_behind(self) -> None:
         """Refuse if this process has found that the catalog is behind the storage of this table; the catalog is asked again.

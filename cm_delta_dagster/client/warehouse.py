@@ -11,7 +11,13 @@ import os
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.recovery import CatalogIdentity
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import CmDeltaError, ObjectAlreadyExistsError, ObjectNotFoundError, WarehouseMismatchError
+from cm_delta_dagster.errors import (
+    CmDeltaError,
+    ObjectAlreadyExistsError,
+    ObjectNotFoundError,
+    TableStorageMissingError,
+    WarehouseMismatchError,
+)
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.markers import (
     TABLE_MARKER_NAME,
@@ -32,6 +38,10 @@ _LOOKED_AT = 1000
 """Objects that the first creation of a new catalog looks at, to find tables in a warehouse without a marker."""
 
 
+_TABLES_LOOKED_FOR = 20
+"""Tables of the catalog that the first creation looks for in a warehouse without a marker."""
+
+
 class WarehouseGuard:
     """Compares the warehouse of one client with its catalog, once. Thread-safe."""
 
@@ -45,6 +55,7 @@ class WarehouseGuard:
         Raises:
             WarehouseMismatchError: the marker names another catalog, or there is none although tables are there that this
                 catalog, which knows no table, cannot have made. Nothing was written.
+            TableStorageMissingError: there is no marker, and none of the tables that the catalog has in the warehouse.
             CatalogUnavailableError, StorageError: it could not be found out.
         """
         if self._claimed is None:  # Of two threads at once both look, to the same end.
@@ -75,6 +86,7 @@ class WarehouseGuard:
         store = self._stores.store_for(warehouse)
         marker = read_warehouse_marker(store, warehouse)
         if marker is None:
+            self._refuse_missing(store, warehouse)
             foreign = self._foreign_log(store, warehouse)
             # Whoever creates leaves the marker first: a table that another client has made meanwhile comes with one.
             marker = None if foreign is None else read_warehouse_marker(store, warehouse)
@@ -92,6 +104,18 @@ class WarehouseGuard:
                 marker = read_warehouse_marker(store, warehouse)
         if marker is not None:
             _compare(marker, identity, warehouse)
+
+    def _refuse_missing(self, store: Store, warehouse: str) -> None:
+        """A warehouse without a marker and without the tables that the catalog has there is a volume that is not mounted."""
+        known = self._catalog.list_tables()[:_TABLES_LOOKED_FOR]
+        locations = [self._catalog.load_table(name).location for name in known]
+        own = [location for location in locations if location.startswith(f"{warehouse}/")]
+        if own and not any(store.list_from(log_files.log_directory(location)) for location in own):
+            raise TableStorageMissingError(
+                f"No table was created: the catalog has tables in the warehouse {warehouse}, such as the one at {own[0]}, and "
+                "their logs are not there. Nothing was written. Likely causes: the volume is not mounted, or the warehouse was moved "
+                "(`cm-delta relocate` tells the catalog where it is now)."
+            )
 
     def _foreign_log(self, store: Store, warehouse: str) -> str | None:
         """A file of a log in the warehouse if this catalog has no tables: its URL may be mistyped, or it was lost."""

@@ -224,6 +224,28 @@ def test_a_table_whose_directory_is_gone_is_not_written_to(place: Place) -> None
     assert append(table).version == 2
 
 
+def test_no_table_is_created_in_a_warehouse_that_is_not_mounted(place: Place) -> None:
+    create_table(place.client(), identifier=NAME, schema=SCHEMA)
+    place.warehouse.rename(place.directory / "unmounted")
+    place.warehouse.mkdir()  # The mount point.
+    with pytest.raises(TableStorageMissingError, match="not mounted"):
+        create_table(place.client(), identifier="main.test.other", schema=SCHEMA)
+    assert not list(place.warehouse.iterdir())
+    place.warehouse.rmdir()
+    (place.directory / "unmounted").rename(place.warehouse)
+    create_table(place.client(), identifier="main.test.other", schema=SCHEMA)
+
+
+def test_a_write_after_a_move_names_the_old_and_the_new_place(place: Place) -> None:
+    create_table(place.client(), identifier=NAME, schema=SCHEMA, partition_columns=("day",))
+    old, new = place.warehouse, place.directory / "moved"
+    old.rename(new)
+    place.warehouse = new
+    table = place.client().table(NAME)
+    with pytest.raises(TableStorageMissingError, match=f"relocate --from file://{old} --to file://{new} --apply"):
+        append(table)
+
+
 @pytest.mark.parametrize("mode", [CommitPolicyKind.STAGED, CommitPolicyKind.PUT_IF_ABSENT])
 def test_a_directory_that_goes_while_rows_are_written_is_not_made_anew(place: Place, mode: CommitPolicyKind) -> None:
     client = place.client()
