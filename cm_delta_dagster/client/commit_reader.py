@@ -112,13 +112,14 @@ class CommitReader:
         try:
             data = self.store.read(source.location)
         except ObjectNotFoundError as error:
-            return self._from_copy(source, error)
+            return self._from_copy(source, error, why="is missing")
         if isinstance(source, CompactedCommits):
             return data
         if source.sha256 is not None and digest_of(data) != source.sha256:
-            return self._from_copy(source, self._altered(source, "other bytes than"))
+            return self._from_copy(source, self._altered(source, "other bytes than"), why="was altered")
         if isinstance(source, StagedCommit) and source.size not in (None, len(data)):
-            return self._from_copy(source, self._altered(source, f"{len(data)} bytes and not the {source.size} of"))
+            altered = self._altered(source, f"{len(data)} bytes and not the {source.size} of")
+            return self._from_copy(source, altered, why="has another size")
         return data
 
     def decode(self, source: CommitSource) -> CommitActions:
@@ -155,7 +156,7 @@ class CommitReader:
             for record in () if self.records is None else self.records.records(part.start, part.stop - 1):
                 data = self._copy_of(record, besides=published_source(self.location, record.version).location)
                 if data is not None:
-                    self._warn(record.version, "the published commit is missing")
+                    self._warn(record.version, "the published commit is missing.")
                     found.append(InlineCommit(version=record.version, content=data))
         return tuple(found)
 
@@ -181,8 +182,13 @@ class CommitReader:
         except CorruptLogError:
             return tuple(self.decode(source) for source in sources)  # Which one is it?
 
-    def _from_copy(self, source: PublishedCommit | StagedCommit | CompactedCommits, error: CmDeltaError) -> bytes:
-        """The ratified bytes from another place than ``source``, whose failure is ``error``."""
+    def _from_copy(
+        self, source: PublishedCommit | StagedCommit | CompactedCommits, error: CmDeltaError, *, why: str
+    ) -> bytes:
+        """The ratified bytes from another place than ``source``, which ``why`` says what is wrong with.
+
+        Raises ``error`` where no other place has them.
+        """
         if isinstance(source, CompactedCommits) or self.records is None:
             raise error
         record = next(iter(self.records_of(source.version)), None)
@@ -191,7 +197,7 @@ class CommitReader:
             raise error
         # A staged file is gone, mostly because the commit was published and cleaned up a moment ago.
         if isinstance(source, PublishedCommit) or not isinstance(error, ObjectNotFoundError):
-            self._warn(source.version, str(error))
+            self._warn(source.version, f"{source.location} {why}.")
         return data
 
     def _copy_of(self, record: RatifiedCommit, *, besides: str) -> bytes | None:

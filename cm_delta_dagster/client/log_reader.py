@@ -124,17 +124,16 @@ def load_state(
                     _refuse_gap(reader, names, ratified_sources, version, unusable)
             continue
         try:
-            state, commits, proven = _read_segment(reader, segment, contents)
+            state, commits, unproven = _read_segment(reader, segment, contents)
         except _UnusableError as error:
             _log.warning("Version %d of %s is read without a file that could not be used: %s", version, location, error)
             unusable[error.source] = str(error)
             start = ""
             names = _list_log(store, directory)
             continue
-        loaded = _with_times(reader, state, commits=commits, ratified=ratified_sources, times=names)
-        if not proven:
-            _refuse_contradiction(reader, loaded)
-        return loaded
+        if unproven is not None:
+            _refuse_contradiction(reader, unproven, state, names)
+        return _with_times(reader, state, commits=commits, ratified=ratified_sources, times=names)
 
 
 def _list_log(store: Store, directory: str, start: str = "") -> dict[str, int]:
@@ -152,6 +151,16 @@ def _probe(store: Store, directory: str, gaps: Sequence[range]) -> dict[str, int
         except ObjectNotFoundError:
             break  # One hole is enough for a refusal.
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unproven:
+    """What a state was made of: the state of a checkpoint, and from version ``first`` on commits and compactions."""
+
+    base: TableState | None
+    first: int
+    commits: Sequence[CommitActions]
+    compactions: Sequence[CompactedCommits]
 
 
 def _copies(
@@ -199,20 +208,32 @@ def storage_missing(location: str, version: int) -> TableStorageMissingError:
     )
 
 
-def _refuse_contradiction(reader: CommitReader, loaded: LoadedState) -> None:
-    """Commits without a digest and compactions are held against the checksum that the same transaction wrote."""
-    state = loaded.state
-    checksum = read_checksum(reader.store, reader.location, state.version)
-    if checksum is None or checksum.txn_id not in (None, loaded.txn_id):
+def _refuse_contradiction(reader: CommitReader, segment: _Unproven, state: TableState, names: Iterable[str]) -> None:
+    """Commits without a digest, and compactions, are held against the newest checksum that a transaction of theirs wrote."""
+    covered = [(file.start, file.version) for file in segment.compactions]
+    versions = [
+        file.version
+        for name in names
+        if isinstance(file := log_files.parse_log_file(name), log_files.ChecksumFile)
+        and segment.first <= file.version <= state.version
+        and not any(start <= file.version < end for start, end in covered)
+    ]
+    for version in sorted(versions, reverse=True):
+        checksum = read_checksum(reader.store, reader.location, version)
+        info = next((commit.commit_info for commit in segment.commits if commit.version == version), None)
+        if checksum is None or checksum.txn_id not in (None, None if info is None else info.txn_id):
+            continue
+        commits = [commit for commit in segment.commits if commit.version <= version]
+        found = state if version == state.version else replay(segment.base, commits, location=reader.location)
+        wrong = differences(checksum, found)
+        if wrong:
+            raise CorruptLogError(
+                f"Version {version} of the table at {reader.location} differs from its checksum "
+                f"{log_files.checksum_file_name(version)} in {', '.join(wrong)}: a commit of the log was altered after it was "
+                "written, or the checksum is wrong. `cm-delta doctor NAME` compares every commit with what the catalog ratified.",
+                version=version,
+            )
         return
-    wrong = differences(checksum, state)
-    if wrong:
-        raise CorruptLogError(
-            f"Version {state.version} of the table at {reader.location} differs from its checksum "
-            f"{log_files.checksum_file_name(state.version)} in {', '.join(wrong)}: a commit of the log was altered after it "
-            "was written, or the checksum is wrong. `cm-delta doctor NAME` compares every commit with what the catalog ratified.",
-            version=state.version,
-        )
 
 
 class _UnusableError(Exception):
@@ -246,8 +267,8 @@ def _listing_start(store: Store, directory: str, version: int) -> str:
 
 def _read_segment(
     reader: CommitReader, segment: LogSegment, contents: Mapping[int, InlineCommit]
-) -> tuple[TableState, Sequence[CommitActions], bool]:
-    """State, commits, and whether every commit was proven by a digest or came from the catalog itself."""
+) -> tuple[TableState, Sequence[CommitActions], _Unproven | None]:
+    """State, commits, and what the state was made of unless a catalog's digests or content prove every commit."""
     base: TableState | None = None
     if segment.checkpoint is not None:
         base = _read_checkpoint(reader, segment.checkpoint)
@@ -269,7 +290,10 @@ def _read_segment(
         isinstance(source, InlineCommit) or (not isinstance(source, CompactedCommits) and source.sha256 is not None)
         for source in sources
     )
-    return state, published, proven or not reader.is_managed
+    if proven or not reader.is_managed:
+        return state, published, None
+    first = 0 if base is None else base.version + 1
+    return state, published, _Unproven(base=base, first=first, commits=commits, compactions=segment.compactions)
 
 
 def _read_compaction(reader: CommitReader, source: CompactedCommits) -> CommitActions:

@@ -10,12 +10,18 @@ import datetime
 import logging
 import threading
 from dataclasses import dataclass
+from typing import NoReturn
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
 from cm_delta_dagster.client.commit_reader import CommitReader
 from cm_delta_dagster.client.commit_sources import published_source
 from cm_delta_dagster.client.log_reader import storage_missing
-from cm_delta_dagster.errors import CatalogBehindStorageError, CorruptLogError, ObjectNotFoundError
+from cm_delta_dagster.errors import (
+    CatalogBehindStorageError,
+    CorruptLogError,
+    ObjectNotFoundError,
+    TableStorageMissingError,
+)
 from cm_delta_dagster.protocol import action_json, log_files
 from cm_delta_dagster.protocol.log_files import CommitFile, parse_log_file
 from cm_delta_dagster.storage.store import Store
@@ -138,21 +144,21 @@ def has_commit(store: Store, location: str, version: int) -> bool:
     return True
 
 
-def require_storage(store: Store, location: str, *, published_version: int) -> None:
-    """Refuse a write to a table whose log is not there. One existence check where it is.
+def refuse_missing(store: Store, identifier: object, location: str, *, published_version: int) -> NoReturn:
+    """The refusal of a write to a table whose newest published commit is not there; one listing tells the likely causes.
 
-    Raises:
-        TableStorageMissingError: ``_delta_log`` holds neither the newest published commit nor any other one, nor a checkpoint.
+    Raises TableStorageMissingError.
     """
-    if has_commit(store, location, published_version):
-        return
-    names = [status.name for status in store.list_from(log_files.log_directory(location))]
-    if not any(parse_log_file(name) is not None for name in names):
+    listed = [parse_log_file(status.name) for status in store.list_from(log_files.log_directory(location))]
+    if not any(listed):
         raise storage_missing(location, published_version)
-    _warn_once(
-        f"{location}#{published_version}",
-        f"The published commit of version {published_version} is missing at {location}. The write goes on; "
-        "`cm-delta doctor NAME --repair` puts the commit back from an intact copy.",
+    newest = max((file.version for file in listed if isinstance(file, CommitFile)), default=None)
+    held = "no commit" if newest is None else f"commits up to version {newest}"
+    raise TableStorageMissingError(
+        f"Nothing was written to {identifier}: the catalog knows its version {published_version} as published, and {location} "
+        f"holds {held}. Either an older copy of the storage is in its place (a snapshot, a replica, another volume): bring the "
+        f"current one back. Or that one file was lost: `cm-delta doctor {identifier} --repair` puts it back from an intact copy, "
+        "if there is one."
     )
 
 

@@ -24,7 +24,7 @@ from cm_delta_dagster.client.storage_check import (
     TablesBehind,
     compare_with_listing,
     has_commit,
-    require_storage,
+    refuse_missing,
     warn_behind,
 )
 from cm_delta_dagster.client.transaction import Transaction
@@ -231,7 +231,7 @@ class Table:
             CatalogBehindStorageError: storage holds commits above the catalog's latest version.
         """
         self.refuse_if_known_behind()
-        self._require_storage(snapshot.published_version)
+        self.require_storage(snapshot.published_version)
         return Transaction(
             snapshot=snapshot, committer=self._committer, operation=operation, parameters=parameters, context=context
         )
@@ -321,9 +321,16 @@ class Table:
             self._check(snapshot)
         return snapshot
 
-    def _require_storage(self, published_version: int) -> None:
+    def require_storage(self, published_version: int) -> None:
+        """Refuse a table whose newest published commit is not there. One existence check where it is.
+
+        Raises TableStorageMissingError, CatalogBehindStorageError.
+        """
+        if has_commit(self.store, self.location, published_version):
+            return
+        self.refuse_if_behind()  # Storage went on without the catalog, and cleanup has removed that version since.
         try:
-            require_storage(self.store, self.location, published_version=published_version)
+            refuse_missing(self.store, self.identifier, self.location, published_version=published_version)
         except TableStorageMissingError as error:
             warehouse = self.catalog.identity().warehouse
             old, *parts = self.location.rsplit("/", LEVELS_BELOW_WAREHOUSE)
@@ -373,13 +380,7 @@ class Table:
         Args:
             newest_listed: newest commit in the listing that the load has made; None if it made none.
         """
-        latest = ratified.latest_version
-        if newest_listed is None:
-            # Of a put-if-absent table the next version was looked for already.
-            is_above = ratified.commit_policy.through_catalog and has_commit(self.store, self.location, latest + 1)
-        else:
-            is_above = newest_listed > latest
-        if not is_above:
+        if newest_listed is not None and newest_listed <= ratified.latest_version:
             return
         found = self._behind(ratified)
         if found is None:
@@ -441,6 +442,9 @@ class Table:
         try:
             return self._load_or_ask_again(ratified, version)
         except CorruptLogError as error:
+            behind = self._behind(ratified)
+            if behind is not None and version == ratified.latest_version:
+                raise behind.error(self.identifier, self.location) from error
             if error.version is None:
                 raise
             names = [status.name for status in self.store.list_from(log_files.log_directory(self.location))]

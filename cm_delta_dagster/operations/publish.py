@@ -7,7 +7,6 @@ needs no permission: publishing is part of committing, not maintenance.
 from dataclasses import dataclass
 
 from cm_delta_dagster.client.publisher import publish_commits
-from cm_delta_dagster.client.storage_check import require_storage
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 
@@ -44,7 +43,7 @@ def publish(table: Table) -> PublishResult:
     except ObjectNotFoundError:
         # Another publisher may have been faster and cleanup may have taken the staged file since: the catalog knows
         # (CM-P5). A missing directory is not that.
-        require_storage(table.store, table.location, published_version=table.catalog_answer().published_version)
+        table.require_storage(table.catalog_answer().published_version)
     try:
         return _publish_pending(table)
     except ObjectNotFoundError as error:

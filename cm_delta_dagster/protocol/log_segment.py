@@ -135,7 +135,8 @@ def build_log_segment(
         raise CorruptLogError(
             f"Version {version} of the table at {location} cannot be built: with {base} to start from, the commits of "
             f"{_names(missing)} are missing from _delta_log and from the catalog. If their staged files are still there, "
-            "`cm-delta doctor NAME --repair` puts them back; else restore them from a backup, or read a version that is complete. "
+            "`cm-delta doctor NAME --repair` puts them back; else restore them from a backup, bring the current storage back if "
+            "this is an older copy of it, or read a version that is complete. "
             "No older version is shown in place of this one.",
             version=missing[0].start,
         )

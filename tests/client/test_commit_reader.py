@@ -157,3 +157,6 @@ def test_commits_without_digests_are_held_against_the_checksum(
     alter(store, published(grown, 3))
     with pytest.raises(CorruptLogError, match="differs from its checksum"):
         anew(catalog, store, grown).snapshot()
+    store.delete(f"{grown.location}/_delta_log/{5:020d}.crc")
+    with pytest.raises(CorruptLogError, match=r"Version 4 .* differs from its checksum"):
+        anew(catalog, store, grown).snapshot()

@@ -137,14 +137,14 @@ def test_a_small_table_is_read_and_refreshed_without_its_log(mode: str, connect:
     found = reader.table(NAME)
     catalog.calls.clear()
     assert found.snapshot().num_files == 5
-    assert (store.calls, catalog.calls) == (Counter(stat=1), Counter(get_ratified_commits=1))
+    assert (store.calls, catalog.calls) == (Counter(list_from=1), Counter(get_ratified_commits=1))
     append(table, "late.parquet", padding=0)
     assert found.snapshot().num_files == 6
     append(table, "later.parquet")
     writer.wait_for_background()
     refreshed = found.snapshot()
     assert found.snapshot() is not None and refreshed.num_files == 7
-    assert (store.calls, catalog.calls) == (Counter(stat=1), Counter(get_ratified_commits=4))
+    assert (store.calls, catalog.calls) == (Counter(list_from=1), Counter(get_ratified_commits=4))
     past = plain.table(NAME).snapshot(version=6)
     assert plain_store.calls and past.num_files == 6
     assert state_of(refreshed) == state_of(plain.table(NAME).snapshot())

@@ -16,12 +16,18 @@ from cm_delta_dagster.client import storage_check
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CatalogBehindStorageError, DirectoryNotFoundError, TableStorageMissingError
+from cm_delta_dagster.errors import (
+    CatalogBehindStorageError,
+    CorruptLogError,
+    DirectoryNotFoundError,
+    TableStorageMissingError,
+)
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.clean_log import clean_log
 from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
 from cm_delta_dagster.operations.create import create_table
+from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.publish import publish
 from cm_delta_dagster.operations.purge import plan_purge, purge, purge_abandoned
 from cm_delta_dagster.operations.vacuum import vacuum
@@ -258,17 +264,77 @@ def test_a_directory_that_goes_while_rows_are_written_is_not_made_anew(place: Pl
     assert not place.warehouse.exists() and table.catalog.get_ratified_commits(table.table_id).latest_version == 0
 
 
-def test_a_log_without_its_newest_commit_is_written_to_with_a_warning(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_log_without_its_newest_commit_is_not_written_to_until_it_is_put_back(place: Place) -> None:
     client = place.client()
     table = create_table(client, identifier=NAME, schema=SCHEMA, partition_columns=("day",))
     append(table)
     table.ratified()
     (next(path for path in place.files() if path.name == f"{1:020d}.json")).unlink()
+    before = place.files()
+    with pytest.raises(TableStorageMissingError, match=r"holds commits up to version 0.*doctor main\.test\.t --repair"):
+        append(table)
+    assert place.files() == before
+    doctor(table, repair=True)
+    assert append(table).version == 2
+
+
+@pytest.mark.parametrize("copied", [0, 16 * 1024])
+def test_an_older_copy_of_the_warehouse_is_not_written_to(place: Place, copied: int) -> None:
+    client = place.client(copied_content_bytes=copied)
+    table = create_table(client, identifier=NAME, schema=SCHEMA, partition_columns=("day",))
+    append(table)
+    table.ratified()
+    shutil.copytree(place.warehouse, place.directory / "older")
+    append(table)
+    table.ratified()
+    client.wait_for_background()
+    place.warehouse.rename(place.directory / "current")
+    (place.directory / "older").rename(place.warehouse)
+    for other in (table, place.client(copied_content_bytes=copied).table(NAME)):
+        with pytest.raises((TableStorageMissingError, CorruptLogError), match="older copy of"):
+            append(other)
+    place.warehouse.rename(place.directory / "older")
+    (place.directory / "current").rename(place.warehouse)
+    assert append(table).version == 3
+
+
+@pytest.mark.parametrize("mode", [CommitPolicyKind.STAGED, CommitPolicyKind.INLINE, CommitPolicyKind.PUT_IF_ABSENT])
+@pytest.mark.parametrize("copied", [0, 16 * 1024])
+def test_a_catalog_older_than_the_last_log_cleanup_is_noticed(
+    place: Place, mode: CommitPolicyKind, copied: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is a gap between its latest version and the commits that are left."""
+    client = allowed(place.client(copied_content_bytes=copied))
+    table = create_table(client, identifier=NAME, schema=SCHEMA, partition_columns=("day",))
+    choose_commit_policy(client, scope=NAME, policy=CommitPolicy(kind=mode))
+    append(table)
+    table.ratified()
+    place.back_up()
+    for _ in range(4):
+        append(table)
+    table.ratified()
+    checkpoint(table)
+    append(table)
+    table.ratified()
+    client.wait_for_background()
+    newest = table.latest_version()
+    for path in place.files():  # As clean_log leaves it.
+        old = path.parent.name == "_delta_log" and path.name[:20].isdigit() and int(path.name[:20]) < newest - 1
+        if old or path.parent.name == "_staged_commits":
+            path.unlink()
+    place.restore()
+    before = place.files()
+    again = allowed(place.client(copied_content_bytes=copied)).table(NAME)
     with caplog.at_level(logging.WARNING):
-        assert append(table).version == 2
-    assert any("doctor NAME --repair" in record.message for record in caplog.records)
+        try:
+            again.snapshot()
+            assert any("behind its storage" in record.message for record in caplog.records)
+        except CatalogBehindStorageError:
+            pass
+    for verb in (append, vacuum, clean_log):
+        with pytest.raises(CatalogBehindStorageError):
+            verb(again)
+    assert place.files() == before
 
 
 def test_a_creation_that_a_restored_catalog_takes_for_given_up_is_not_purged(place: Place) -> None:
