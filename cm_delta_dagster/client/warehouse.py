@@ -113,8 +113,8 @@ class WarehouseGuard:
         if own and not any(store.list_from(log_files.log_directory(location)) for location in own):
             raise TableStorageMissingError(
                 f"No table was created: the catalog has tables in the warehouse {warehouse}, such as the one at {own[0]}, and "
-                "their logs are not there. Nothing was written. Likely causes: the volume is not mounted, or the warehouse was moved "
-                "(`cm-delta relocate` tells the catalog where it is now)."
+                "their logs are not there. Nothing was written. Likely causes: the volume is not mounted, or the warehouse was "
+                "moved (`cm-delta relocate` tells the catalog where it is now)."
             )
 
     def _foreign_log(self, store: Store, warehouse: str) -> str | None:
