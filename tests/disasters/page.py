@@ -64,9 +64,9 @@ _ABOUT: dict[Object, tuple[str, str]] = {
     ),
     Object.DATA_FILE: (
         "A Parquet file with rows of the latest version.",
-        "Restore the file from a backup: its name is in the message, and it is never rewritten. Writers "
-        "that store page checksums, as "
-        "Spark and this package do, let readers notice changed bytes.",
+        "Restore the file from a backup: its name is in the message, and it is never rewritten. Spark stores a "
+        "checksum of each page, by which readers notice changed bytes; files of writers that store none give "
+        "other values then.",
     ),
     Object.VECTOR_FILE: (
         "A file `deletion_vector_<uuid>.bin` that says which rows of a data file are deleted.",

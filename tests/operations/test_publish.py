@@ -1,10 +1,13 @@
 """Publishing on demand clears what a failing publication left behind."""
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CorruptLogError, StorageError
+from cm_delta_dagster.errors import CorruptLogError, StorageError, TableStorageMissingError
 from cm_delta_dagster.operations.publish import publish
 from tests.operations.lake import Lake, broken_storage
 
@@ -119,3 +122,32 @@ def test_a_file_that_somebody_put_in_the_place_of_a_commit_is_never_taken_for_it
     lake.memory.delete(place)
     assert publish(table).published == (version,)
     assert lake.reopened().table(table.identifier).snapshot().num_files == version
+
+
+def test_a_lost_staged_file_is_named_with_its_table_and_what_to_do(lake: Lake) -> None:
+    table, names = unpublished(lake)
+    staged = {row.version: row.file_name for row in lake.catalog.get_ratified_commits(table.table_id).commits}
+    lake.memory.delete(f"{table.location}/_delta_log/_staged_commits/{staged[2]}")
+    with pytest.raises(CorruptLogError, match=rf"main.test.t cannot be published: .*{staged[2]}.*Restore that file"):
+        publish(table)
+    assert lake.files(table, "_delta_log") & set(names) == {names[0]}
+
+
+def test_a_publication_into_storage_that_is_not_there_makes_no_directory(lake: Lake) -> None:
+    table, _ = unpublished(lake)
+    lake.client.wait_for_background()
+    for path in lake.files(table):
+        lake.memory.delete(f"{table.location}/{path}")
+    with pytest.raises(TableStorageMissingError, match="not mounted"):
+        publish(table)
+    assert lake.files(table) == set()
+
+
+def test_a_version_of_which_the_catalog_has_no_record_is_not_passed_over(lake: Lake) -> None:
+    table, _ = unpublished(lake)
+    with closing(sqlite3.connect(lake.directory / "catalog.db")) as database, database:
+        database.execute("DELETE FROM cm_delta_commits WHERE table_id = ? AND version = ?", (table.table_id, 3))
+    before = lake.files(table)
+    with pytest.raises(CorruptLogError, match="calls 3 its latest version and has no record"):
+        publish(table)
+    assert lake.files(table) == before

@@ -178,13 +178,14 @@ def test_a_page_that_contradicts_its_checksum_is_an_error_through_spark(spark: S
     target = tmp_path / "f.parquet"
     pq.write_table(numbers(0, 9), target, compression="none", write_page_checksum=True)
     table.register("f.parquet", size=target.stat().st_size)
-    assert read(table.open(), spark=spark).count() == 9
+    assert rows_of(read(table.open(), spark=spark)) == [(n,) for n in range(9)]
     chunk = pq.read_metadata(target).row_group(0).column(0)
     last = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size - 1
     content = bytearray(target.read_bytes())
     content[last] ^= 1
     target.write_bytes(content)
-    assert "f.parquet" in str(damaged(table, spark))
+    with pytest.raises(Exception, match=r"f\.parquet|page integrity"):
+        rows_of(read(table.open(), spark=spark))
 
 
 def test_a_wrong_size_in_the_log_alone_is_no_damage(spark: SparkSession, tmp_path: Path) -> None:
