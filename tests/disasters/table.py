@@ -38,6 +38,10 @@ _NOT_READ = "it does not read the file"
 # A published commit. In staged mode a staged file has the same bytes, in inline mode the catalog, in put-if-absent mode nothing.
 
 _COMMIT = Object.PUBLISHED_COMMIT
+_NOT_THERE = (
+    "the newest published commit is not where the catalog says: it is lost, or an older copy of the storage is mounted; "
+    "`cm-delta doctor NAME --repair` puts it back"
+)
 _COMMIT_RULES = (
     _never(_COMMIT, _WRITTEN_ONCE, harms=(Harm.OLDER_COPY,)),
     Rule(
@@ -46,6 +50,13 @@ _COMMIT_RULES = (
         modes=(Mode.STAGED,),
         expected=_is(_WARNED, "the bytes are compared with the digest in the catalog and taken from the staged file"),
         exceptions=(
+            Rule(
+                object=_COMMIT,
+                harms=(Harm.MISSING,),
+                acts=(Act.APPEND, Act.OPTIMIZE),
+                modes=(Mode.STAGED,),
+                expected=_refused("TableStorageMissingError", _NOT_THERE),
+            ),
             Rule(
                 object=_COMMIT,
                 harms=_EVERY_BUT_OLDER,
@@ -92,9 +103,16 @@ _COMMIT_RULES = (
             Rule(
                 object=_COMMIT,
                 harms=(Harm.MISSING,),
-                acts=(Act.READ_LATEST, Act.APPEND, Act.CHECKPOINT, Act.OPTIMIZE, Act.RECOVER, *_CLEANING),
+                acts=(Act.READ_LATEST, Act.CHECKPOINT, Act.RECOVER, *_CLEANING),
                 modes=(Mode.INLINE,),
                 expected=_is(_WARNED, "the listing shows that it is missing; the content is taken from the catalog"),
+            ),
+            Rule(
+                object=_COMMIT,
+                harms=(Harm.MISSING,),
+                acts=(Act.APPEND, Act.OPTIMIZE),
+                modes=(Mode.INLINE,),
+                expected=_refused("TableStorageMissingError", _NOT_THERE),
             ),
             Rule(
                 object=_COMMIT,
@@ -381,10 +399,19 @@ def _older_storage(object_: Object) -> tuple[Rule, ...]:
         Rule(
             object=object_,
             harms=harms,
-            acts=(Act.READ_LATEST, Act.OPTIMIZE),
+            acts=(Act.READ_LATEST,),
             modes=(Mode.INLINE,),
             expected=_refused(
                 "ObjectNotFoundError", "the catalog has the lost commits; their data files are not there"
+            ),
+        ),
+        Rule(
+            object=object_,
+            harms=harms,
+            acts=(Act.APPEND, Act.OPTIMIZE),
+            modes=(Mode.INLINE,),
+            expected=_refused(
+                "TableStorageMissingError", "the storage is older than what the catalog knows as published"
             ),
         ),
         Rule(
@@ -397,7 +424,7 @@ def _older_storage(object_: Object) -> tuple[Rule, ...]:
         Rule(
             object=object_,
             harms=harms,
-            acts=(Act.APPEND, Act.CHECKPOINT, Act.RECOVER, *_CLEANING),
+            acts=(Act.CHECKPOINT, Act.RECOVER, *_CLEANING),
             modes=(Mode.INLINE,),
             expected=_is(
                 _WARNED, "the catalog has the lost commits, and what they name is kept for the day it is restored"

@@ -28,6 +28,7 @@ from cm_delta_dagster.operations.merge import MergeMode, merge
 from cm_delta_dagster.operations.read import read
 from cm_delta_dagster.operations.row_commit import WriteOutcome, WriteResult
 from cm_delta_dagster.operations.write import append, overwrite
+from cm_delta_dagster.protocol.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.spark.schema import schema_of
 from tests.builders import rows_of
 
@@ -184,7 +185,7 @@ def test_a_taken_name_is_refused_before_any_row_is_written(client: DeltaClient, 
 def test_nothing_but_data_files_and_their_checksums_is_left_by_a_write(
     client: DeltaClient, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """No marker, no temporary directory, no directory without a file."""
+    """No marker of Spark's, no temporary directory, no directory without a file."""
     frame = spark.createDataFrame([(1, "a"), (2, "b")], "id long, p string").repartition(4)
     table, _ = create_table_as(
         client, identifier=NAME, design=of(frame, "p"), write=lambda table: append(table, frame=frame)
@@ -201,4 +202,4 @@ def test_nothing_but_data_files_and_their_checksums_is_left_by_a_write(
     assert [path for path in paths if path.is_dir() and not any(path.iterdir())] == []
     files = [path.name for path in paths if path.is_file() and "_delta_log" not in path.parts]
     strange = [name for name in files if not name.startswith(("part-", ".part-"))]
-    assert files and strange == []
+    assert files and strange == [WAREHOUSE_MARKER_NAME]
