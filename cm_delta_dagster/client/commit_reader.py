@@ -14,9 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.client.commit_sources import digest_of, is_ratified, published_source, staged_source
+from cm_delta_dagster.client.commit_sources import (
+    digest_of,
+    is_ratified,
+    published_source,
+    staged_names_of,
+    staged_source,
+)
 from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, ObjectNotFoundError
-from cm_delta_dagster.protocol import action_json
+from cm_delta_dagster.protocol import action_json, log_files
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.log_segment import (
     CommitSource,
@@ -212,6 +218,17 @@ class CommitReader:
                 continue
             if is_ratified(record, data):
                 return data
+        # A catalog that was recovered from the log does not know the names of staged files.
+        directory = log_files.staged_commits_directory(self.location)
+        for name in staged_names_of(record.version, (status.name for status in self.store.list_from(directory))):
+            location = f"{directory}/{name}"
+            if location not in (besides, files[0].location):
+                try:
+                    data = self.store.read(location)
+                except ObjectNotFoundError:
+                    continue
+                if is_ratified(record, data):
+                    return data
         return None
 
     def _altered(self, source: PublishedCommit | StagedCommit, what: str) -> CorruptLogError:

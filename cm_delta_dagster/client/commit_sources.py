@@ -4,7 +4,7 @@ Package: client. Protocol heading "Reading catalog-managed tables". :mod:`~cm_de
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
@@ -85,6 +85,11 @@ def staged_source(location: str, commit: RatifiedCommit) -> StagedCommit:
         size=commit.file_size or None,
         sha256=commit.sha256,
     )
+
+
+def staged_names_of(version: int, names: Iterable[str]) -> list[str]:
+    """Those of ``names``, of files in ``_staged_commits``, that were staged for ``version``, sorted."""
+    return sorted(name for name in names if name.startswith(f"{version:020d}."))
 
 
 def published_source(location: str, version: int, *, sha256: str | None = None) -> PublishedCommit:

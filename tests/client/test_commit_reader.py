@@ -4,6 +4,7 @@ import hashlib
 import logging
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -14,6 +15,7 @@ from cm_delta_dagster.client.commit_sources import staged_source
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, VersionNotFoundError
+from cm_delta_dagster.operations.doctor import Problem, doctor
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 
@@ -151,7 +153,7 @@ def test_commits_without_digests_are_held_against_the_checksum(
     catalog: SqlCatalog, store: MemoryStore, grown: Table, tmp_path: object
 ) -> None:
     remove_staged(store, grown)
-    with sqlite3.connect(f"{tmp_path}/catalog.db") as database:
+    with closing(sqlite3.connect(f"{tmp_path}/catalog.db")) as database, database:
         database.execute("UPDATE cm_delta_commits SET sha256 = NULL")
     assert anew(catalog, store, grown).snapshot().num_files == 5
     alter(store, published(grown, 3))
@@ -160,3 +162,16 @@ def test_commits_without_digests_are_held_against_the_checksum(
     store.delete(f"{grown.location}/_delta_log/{5:020d}.crc")
     with pytest.raises(CorruptLogError, match=r"Version 4 .* differs from its checksum"):
         anew(catalog, store, grown).snapshot()
+
+
+def test_a_staged_copy_is_found_though_the_catalog_does_not_know_its_name(
+    catalog: SqlCatalog, store: MemoryStore, grown: Table, tmp_path: object
+) -> None:
+    """As after a recovery from the log, which records commits under their published names."""
+    with closing(sqlite3.connect(f"{tmp_path}/catalog.db")) as database, database:
+        database.execute("UPDATE cm_delta_commits SET file_name = printf('%020d.json', version)")
+    alter(store, published(grown, 3))
+    assert anew(catalog, store, grown).snapshot().num_files == 5
+    report = doctor(anew(catalog, store, grown), repair=True)
+    assert report.healthy and [finding.problem for finding in report.repaired] == [Problem.COMMIT_DIFFERS]
+    assert b'"adf"' not in store.read(published(grown, 3))

@@ -1,12 +1,17 @@
 """The doctor reports where other verbs raise: no log, no latest version, two histories, an old catalog."""
 
 import sqlite3
-from pathlib import Path
 
 import pytest
 
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CatalogUnavailableError, CmDeltaError, StorageError, TableNotFoundError
+from cm_delta_dagster.errors import (
+    CatalogUnavailableError,
+    CmDeltaError,
+    StorageError,
+    TableNotFoundError,
+    TableStorageMissingError,
+)
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Severity, doctor
 from cm_delta_dagster.operations.drop import drop_table
@@ -183,12 +188,11 @@ def test_what_cannot_be_asked_is_an_error_and_no_finding(lake: Lake, table: Tabl
         doctor(reader)
 
 
-def test_a_missing_newest_commit_is_put_back_as_the_warning_of_a_write_says(
-    lake: Lake, table: Table, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_a_missing_newest_commit_is_put_back_as_the_refusal_of_a_write_says(lake: Lake, table: Table) -> None:
     right = lake.memory.read(commit(table, 5))
     lake.memory.delete(commit(table, 5))
-    lake.append(lake.reopened().table("main.test.t"), "after.parquet")
-    assert "--repair` puts the commit back" in caplog.text
+    with pytest.raises(TableStorageMissingError, match="--repair` puts it back"):
+        lake.append(lake.reopened().table("main.test.t"), "after.parquet")
     assert run(lake, repair=True).findings == ()
     assert lake.memory.read(commit(table, 5)) == right
+    lake.append(lake.reopened().table("main.test.t"), "after.parquet")

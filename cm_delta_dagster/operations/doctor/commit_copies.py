@@ -11,12 +11,12 @@ is what the catalog's record says. Which bytes are *proven*:
 Nothing else is proven, and nothing is repaired from it.
 """
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.client.commit_sources import is_ratified, published_source
+from cm_delta_dagster.client.commit_sources import is_ratified, published_source, staged_names_of
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.protocol import action_json, log_files
@@ -113,7 +113,7 @@ def staged_location(table: Table, record: RatifiedCommit) -> str:
 
 
 def read_copies(
-    table: Table, record: RatifiedCommit, *, staged_names: Container[str], served: RatifiedCommit | None = None
+    table: Table, record: RatifiedCommit, *, staged_names: Collection[str], served: RatifiedCommit | None = None
 ) -> CommitCopies:
     """Read every copy of one commit.
 
@@ -124,17 +124,30 @@ def read_copies(
     content = record.content if served is None or served.content is None else served.content
     target = published_source(table.location, record.version).location
     published = read_or_none(table, target)
-    is_staged = record.file_name in staged_names
     copies = CommitCopies(
         record=record,
         content=Copy.of(record, content),
-        staged=Copy.of(record, read_or_none(table, staged_location(table, record)) if is_staged else None),
+        staged=Copy.of(record, _staged_bytes(table, record, staged_names)),
         published=Copy.of(record, published),
     )
     if published is None and copies.proven is None:
         # Published and its staged file cleaned up in between, perhaps.
         copies = replace(copies, published=Copy.of(record, read_or_none(table, target)))
     return copies
+
+
+def _staged_bytes(table: Table, record: RatifiedCommit, staged_names: Collection[str]) -> bytes | None:
+    """The staged file of the commit, or the one of its version that has the ratified bytes: a catalog that was recovered from
+    the log does not know the names of staged files."""
+    own = read_or_none(table, staged_location(table, record)) if record.file_name in staged_names else None
+    if own is not None and is_ratified(record, own):
+        return own
+    directory = log_files.staged_commits_directory(table.location)
+    for name in staged_names_of(record.version, staged_names):
+        data = None if name == record.file_name else read_or_none(table, f"{directory}/{name}")
+        if data is not None and is_ratified(record, data):
+            return data
+    return own
 
 
 def read_or_none(table: Table, location: str) -> bytes | None:
