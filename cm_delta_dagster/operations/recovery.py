@@ -7,7 +7,7 @@ the plan is carried out. Nothing is deleted: what is not kept of a forked histor
 
 from collections.abc import Collection, Iterable
 
-from cm_delta_dagster.catalog.recovery import CommitHistory
+from cm_delta_dagster.catalog.recovery import CommitHistory, HistoryStart
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.log_reader import read_checksum, read_hint
@@ -131,7 +131,8 @@ def _take_in(client: DeltaClient, examined: Examined, chain: Chain, aside: str |
         copy_aside(store, aside, {file.name: file.data for file in files})
         # Before the commits are replaced: a checksum of a commit that is not kept contradicts the one that is.
         _move_aside(examined, aside, _checksums_of(examined, set(own_ids)))
-    _publish(client, examined, up_to=plan.common_version)
+    if not examined.is_cleaned:
+        _publish(client, examined, up_to=plan.common_version)
     if chain.links:
         published = [
             link.proposal.version
@@ -142,10 +143,20 @@ def _take_in(client: DeltaClient, examined: Examined, chain: Chain, aside: str |
             proposals=tuple(link.proposal for link in chain.links),
             published_version=max(published, default=plan.common_version),
             definition=chain.definition(),
+            start=HistoryStart.AFTER_CLEANUP if examined.is_cleaned else HistoryStart.NEXT_VERSION,
         )
         client.catalog.take_in_commits(plan.table_id, history, after=plan.common_version, replaces=own_ids)
     if aside is not None:
-        _move_aside(examined, aside, [rejected.name for rejected in plan.rejected])
+        _move_aside(
+            examined, aside, [*(rejected.name for rejected in plan.rejected), *_published_below(examined, chain)]
+        )
+
+
+def _published_below(examined: Examined, chain: Chain) -> list[str]:
+    """Names of the catalog's own commits in ``_delta_log`` below a chain that begins with a checkpoint."""
+    first = chain.links[0].proposal.version if examined.is_cleaned and chain.links else 0
+    versions = [record.version for record in examined.own if record.version < first]
+    return [examined.listing.published[version].name for version in versions if version in examined.listing.published]
 
 
 def _publish(client: DeltaClient, examined: Examined, *, up_to: int | None) -> None:

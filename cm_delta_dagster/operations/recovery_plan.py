@@ -95,6 +95,8 @@ class TablePlan:
     Attributes:
         catalog_version: the catalog's latest version.
         common_version: newest version of which catalog and storage hold the same commit.
+        removed: versions after ``common_version`` that are not recorded: log cleanup has removed their commits, or those that
+            led to them. The chain begins with the checkpoint above them. Empty if the chain follows ``common_version``.
         in_storage: commits in ``_delta_log`` after ``common_version`` that form a chain of this table.
         in_catalog: commits of the catalog after ``common_version``; with a published file above ``common_version`` that is another
             commit, the history has forked.
@@ -112,6 +114,7 @@ class TablePlan:
     location: str
     catalog_version: int
     common_version: int
+    removed: range = range(0)
     in_storage: tuple[FoundCommit, ...] = ()
     in_catalog: tuple[FoundCommit, ...] = ()
     is_forked: bool = False
@@ -200,11 +203,21 @@ def explain(plan: TablePlan) -> tuple[str, ...]:
     lines: list[str] = []
     if plan.problem is not None:
         return (f"{plan.identifier} could not be examined: {plan.problem}",)
-    if plan.is_forked:
+    if plan.removed:
         lines.append(
-            f"The history of {plan.identifier} forked after version {plan.common_version}: version {plan.common_version + 1} is "
-            "one commit in the catalog and another one in _delta_log. Probably the catalog was restored from a backup and "
-            "written to afterwards."
+            f"{plan.identifier}: log cleanup has removed the commits that lead from version {plan.common_version}, the last one "
+            f"that the catalog shares with storage, to the checkpoint from which storage goes on. {_versions(plan.removed)} cannot "
+            "be read any more and get no record; the table continues with the commits listed below."
+        )
+    if plan.is_forked:
+        other = (
+            "the catalog and storage hold different commits after it"
+            if plan.removed
+            else f"version {plan.common_version + 1} is one commit in the catalog and another one in _delta_log"
+        )
+        lines.append(
+            f"The history of {plan.identifier} forked after version {plan.common_version}: {other}. Probably the catalog was "
+            "restored from a backup and written to afterwards."
         )
         lines += _listed("Only the catalog has", plan.in_catalog)
         lines += _listed("Only storage has", plan.in_storage)
@@ -235,6 +248,12 @@ def explain(plan: TablePlan) -> tuple[str, ...]:
             f"{f' (txnId {lost.txn_id})' if lost.txn_id else ''}, and no copy of its commit is left."
         )
     return tuple(lines) or (f"{plan.identifier}: catalog and storage agree up to version {plan.catalog_version}.",)
+
+
+def _versions(versions: range) -> str:
+    if len(versions) == 1:
+        return f"Version {versions.start}"
+    return f"The versions {versions.start} to {versions.stop - 1}"
 
 
 def _listed(what: str, commits: Iterable[FoundCommit]) -> list[str]:
