@@ -12,7 +12,7 @@ from cm_delta_dagster.errors import RecoveryError
 from cm_delta_dagster.operations.checkpoint import checkpoint
 from cm_delta_dagster.operations.clean_log import clean_log
 from cm_delta_dagster.operations.commit_mode import choose_commit_policy
-from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.doctor import Problem, doctor
 from cm_delta_dagster.operations.recovery import plan_recovery, recover
 from cm_delta_dagster.operations.recovery_plan import KeptHistory, TablePlan, explain
 from cm_delta_dagster.operations.set_aside import files_set_aside
@@ -132,3 +132,27 @@ def test_commits_made_after_such_a_restore_are_the_other_history(
     assert files_set_aside(found) == {f"{table.location}/fork.parquet"}
     assert f"{4:020d}.json" not in lake.files(table, "_delta_log")
     assert doctor(lake.reopened().table(NAME)).findings == ()
+
+
+def test_the_doctor_advises_recovery_and_removes_nothing_of_storage(lake: Lake, tmp_path: Path) -> None:
+    table = cleaned(lake, tmp_path)
+    log_before = {name: lake.memory.read(f"{table.location}/{name}") for name in lake.files(table, "")}
+    report = doctor(lake.reopened().table(NAME), repair=True)
+    (behind,) = [finding for finding in report.findings if finding.problem is Problem.CATALOG_BEHIND]
+    assert f"{23:020d}.json" in behind.where and "cm-delta recover main.test.t" in behind.message
+    above = {finding.where for finding in report.findings if finding.problem is Problem.ABOVE_LATEST}
+    assert not above & {f"{version:020d}.json" for version in (23, 24, 25)}
+    assert not any("move it away" in finding.message for finding in report.findings)
+    assert report.plan.steps == () and report.repaired == ()
+    assert {name: lake.memory.read(f"{table.location}/{name}") for name in lake.files(table, "")} == log_before
+
+
+def test_a_hint_to_a_newer_checkpoint_stays_even_without_commits(lake: Lake, tmp_path: Path) -> None:
+    table = cleaned(lake, tmp_path)
+    for version in (23, 24, 25):
+        lake.memory.delete(log(table, version))
+    report = doctor(lake.reopened().table(NAME), repair=True)
+    assert f"{table.location}/_delta_log/_last_checkpoint" in {
+        f.location for f in lake.memory.list_recursive(table.location)
+    }
+    assert report.repaired == ()
