@@ -105,11 +105,12 @@ def _recover_table(client: DeltaClient, plan: TablePlan, whole: RecoveryPlan) ->
         )
     chain = examined.chain
     assert chain is not None
-    aside = set_aside_directory(plan.location, client.now_ms()) if plan.sets_aside else None
-    if plan.keep is KeptHistory.CATALOG:
-        assert aside is not None
+    directory = set_aside_directory(plan.location, client.now_ms())
+    aside = directory if plan.sets_aside else None
+    _set_overtaken_aside(examined, directory)
+    if plan.keep is KeptHistory.CATALOG and aside is not None:
         _remove_from_log(examined, aside, first=plan.common_version + 1)
-    else:
+    elif plan.keep is not KeptHistory.CATALOG:
         _take_in(client, examined, chain, aside)
     client.forget(plan.table_id)
     _publish(client, examined, up_to=None)
@@ -118,7 +119,7 @@ def _recover_table(client: DeltaClient, plan: TablePlan, whole: RecoveryPlan) ->
         identifier=plan.identifier,
         taken=tuple(commit.version for commit in plan.taken),
         latest_version=after.latest_version,
-        set_aside=aside,
+        set_aside=directory if plan.sets_aside or plan.overtaken else None,
         warnings=explain(plan) if plan.missing_files or plan.lost else (),
     )
 
@@ -150,6 +151,14 @@ def _take_in(client: DeltaClient, examined: Examined, chain: Chain, aside: str |
         _move_aside(
             examined, aside, [*(rejected.name for rejected in plan.rejected), *_published_below(examined, chain)]
         )
+
+
+def _set_overtaken_aside(examined: Examined, aside: str) -> None:
+    """Protect commits that other ones have taken the place of; their checksums contradict those and go with them."""
+    store, overtaken = examined.reader.store, examined.plan.overtaken
+    staged = log_files.staged_commits_directory(examined.reader.location)
+    copy_aside(store, aside, {one.name: store.read(f"{staged}/{one.name}") for one in overtaken})
+    _move_aside(examined, aside, {one.known_from for one in overtaken})
 
 
 def _published_below(examined: Examined, chain: Chain) -> list[str]:

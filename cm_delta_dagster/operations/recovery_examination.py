@@ -12,7 +12,14 @@ from cm_delta_dagster.client.log_reader import LoadedState, load_state
 from cm_delta_dagster.errors import CorruptLogError, ProtocolError, StorageError
 from cm_delta_dagster.operations.recovery_chain import Chain, CommitFileContent, RefusedError, found_commit
 from cm_delta_dagster.operations.recovery_cleaned import CleanedStart, is_cleaned_above, start_after_cleanup
-from cm_delta_dagster.operations.recovery_log import LogListing, above, list_log, missing_files, staged_candidates
+from cm_delta_dagster.operations.recovery_log import (
+    LogListing,
+    above,
+    list_log,
+    missing_files,
+    overtaken_commits,
+    staged_candidates,
+)
 from cm_delta_dagster.operations.recovery_plan import FoundCommit, KeptHistory, RejectedCommit, TablePlan
 from cm_delta_dagster.operations.set_aside import txn_ids_set_aside
 from cm_delta_dagster.protocol import action_json
@@ -105,6 +112,9 @@ class _Examination:
             in_catalog=self._described(own),
             is_forked=forked,
             rejected=rejected,
+            overtaken=overtaken_commits(
+                self._reader, self._listing, self._records, up_to=common, known=self._known_txn_ids()
+            ),
             missing_files=missing_files(self._reader, chain),
         )
         takes_storage = keep is not KeptHistory.CATALOG and (fork is None or (forked and keep is KeptHistory.STORAGE))

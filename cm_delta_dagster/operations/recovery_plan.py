@@ -89,6 +89,20 @@ class LostCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OvertakenCommit:
+    """A staged commit that a version checksum proves to have been ratified, and whose version is another commit by now.
+
+    Attributes:
+        name: bare name in ``_staged_commits``.
+        known_from: the version checksum that names its ``txnId``.
+    """
+
+    name: str
+    known_from: str
+    commit: FoundCommit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
     """What recovery does to one table that the catalog knows.
 
@@ -104,6 +118,7 @@ class TablePlan:
         rejected: published files above ``common_version`` that do not belong to the chain.
         staged: files that need a decision.
         lost: versions of which no copy is left.
+        overtaken: commits up to ``common_version`` that a restored catalog has ratified others in place of; they are set aside.
         missing_files: data files that the newest version needs and that are not there, as paths of the log.
         keep: which history is kept; None if nobody has said.
         problem: why the table could not be examined; then nothing is done to it.
@@ -121,6 +136,7 @@ class TablePlan:
     rejected: tuple[RejectedCommit, ...] = ()
     staged: tuple[StagedCandidate, ...] = ()
     lost: tuple[LostCommit, ...] = ()
+    overtaken: tuple[OvertakenCommit, ...] = ()
     missing_files: tuple[str, ...] = ()
     keep: KeptHistory | None = None
     problem: str | None = None
@@ -147,12 +163,12 @@ class TablePlan:
 
     @property
     def changes_anything(self) -> bool:
-        return bool(self.taken) or self.sets_aside
+        return bool(self.taken) or self.sets_aside or bool(self.overtaken)
 
     @property
     def is_sound(self) -> bool:
         """Whether catalog and storage agree and nothing is open."""
-        return not (self.problem or self.in_storage or self.is_forked or self.rejected or self.lost)
+        return not (self.problem or self.in_storage or self.is_forked or self.rejected or self.lost or self.overtaken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +262,12 @@ def explain(plan: TablePlan) -> tuple[str, ...]:
         lines.append(
             f"Lost: version {lost.version} existed, as {lost.known_from} tells"
             f"{f' (txnId {lost.txn_id})' if lost.txn_id else ''}, and no copy of its commit is left."
+        )
+    for overtaken in plan.overtaken:
+        lines.append(
+            f"Lost by a fork: {overtaken.commit}. It was ratified, as {overtaken.known_from} tells, and never published; then the "
+            f"catalog was restored and ratified another commit as version {overtaken.commit.version}. Readers do not see its rows. "
+            f"--apply sets its staged file {overtaken.name} aside, and vacuum keeps its data files, so that they can be appended."
         )
     return tuple(lines) or (f"{plan.identifier}: catalog and storage agree up to version {plan.catalog_version}.",)
 
