@@ -47,10 +47,11 @@ class CommitFileContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A commit of the chain: what is recorded of it, and what a human is shown."""
+    """A commit of the chain: what is recorded of it, what a human is shown, and the paths of the files that it adds."""
 
     proposal: CommitProposal
     found: FoundCommit
+    added: pa.ChunkedArray
 
 
 class RefusedError(Exception):
@@ -127,6 +128,7 @@ class Chain:
         link = Link(
             proposal=_proposal(file, commit, info, time, state.metadata.partition_columns),
             found=_found(commit, info, time),
+            added=commit.adds["path"],
         )
         self.state, self._time = state, time
         self._txn_ids.add(info.txn_id)

@@ -19,6 +19,7 @@ from cm_delta_dagster.operations.recovery_log import (
     missing_files,
     overtaken_commits,
     staged_candidates,
+    without_files,
 )
 from cm_delta_dagster.operations.recovery_plan import FoundCommit, KeptHistory, RejectedCommit, TablePlan
 from cm_delta_dagster.operations.set_aside import txn_ids_set_aside
@@ -90,16 +91,21 @@ class _Examination:
         fork = self._first_difference()
         common = self._ratified.latest_version if fork is None else fork - 1
         start = self._start_after_cleanup(common)
-        if start is None:
-            chain = self._chain_after(common)
-        else:
-            chain, common, fork = start.chain, start.common_version, start.fork
+        if start is not None:
+            common, fork = start.common_version, start.fork
             if keep is KeptHistory.CATALOG:
                 raise _UnexaminableError(
                     f"the history of the catalog cannot be kept: its version {common} cannot be rebuilt, because log cleanup has "
                     "removed commits that it needs. Keep the history of storage (--keep storage)."
                 )
+        chain = self._chain_after(common) if start is None else start.chain
         rejected = self._extend(chain)
+        missing = missing_files(self._reader, chain)
+        stray = None if start is not None else without_files(chain, missing)
+        if stray is not None:
+            chain = self._chain_after(common)
+            rejected = self._extend(chain, without_files=stray.found)
+            missing = missing_files(self._reader, chain)
         forked = fork is not None and bool(chain.links)
         own = tuple(self._records[version] for version in above(self._records, common)) if forked else ()
         plan = replace(
@@ -115,7 +121,7 @@ class _Examination:
             overtaken=overtaken_commits(
                 self._reader, self._listing, self._records, up_to=common, known=self._known_txn_ids()
             ),
-            missing_files=missing_files(self._reader, chain),
+            missing_files=missing,
         )
         takes_storage = keep is not KeptHistory.CATALOG and (fork is None or (forked and keep is KeptHistory.STORAGE))
         if takes_storage:
@@ -194,7 +200,8 @@ class _Examination:
         except (ProtocolError, StorageError) as error:
             raise _UnexaminableError(f"version {version} cannot be read: {error}") from error
 
-    def _extend(self, chain: Chain) -> tuple[RejectedCommit, ...]:
+    def _extend(self, chain: Chain, *, without_files: FoundCommit | None = None) -> tuple[RejectedCommit, ...]:
+        """Add the published commits that follow, except one of which no file is there; give those that do not follow."""
         rejected: list[RejectedCommit] = []
         for version in above(self._listing.published, chain.version):
             status = self._listing.published[version]
@@ -203,6 +210,11 @@ class _Examination:
                 version=version, name=status.name, data=data, modification_time=status.modification_time
             )
             try:
+                if without_files is not None and without_files.version == version:
+                    raise RefusedError(
+                        f"of the {without_files.num_added_files} data files that it adds none is there: it was copied from another "
+                        "table, or its files were deleted. If they were, bring them back from a backup of the storage first."
+                    )
                 chain.add(file)
             except RefusedError as error:
                 rejected.append(RejectedCommit(version=version, name=status.name, reason=str(error)))

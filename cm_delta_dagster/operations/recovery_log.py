@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.commit_reader import CommitReader
 from cm_delta_dagster.client.log_reader import read_checksum, read_hint
-from cm_delta_dagster.operations.recovery_chain import Chain, CommitFileContent, RefusedError, found_commit
+from cm_delta_dagster.operations.recovery_chain import Chain, CommitFileContent, Link, RefusedError, found_commit
 from cm_delta_dagster.operations.recovery_plan import LostCommit, OvertakenCommit, StagedCandidate
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.log_files import (
@@ -191,6 +191,18 @@ def missing_files(reader: CommitReader, chain: Chain) -> tuple[str, ...]:
     there = {status.location for status in reader.store.list_recursive(reader.location)}
     live = chain.state.files.adds["path"].to_pylist()
     return tuple(sorted(path for path in live if _is_missing(reader.location, path, there)))
+
+
+def without_files(chain: Chain, missing: Collection[str]) -> Link | None:
+    """The oldest commit of the chain that adds files of which none is there, although the newest version needs all of them.
+
+    Files that a later commit removes may have been vacuumed, and say nothing.
+
+    Args:
+        missing: as of :func:`missing_files`.
+    """
+    gone = set(missing)
+    return next((link for link in chain.links if len(link.added) and gone.issuperset(link.added.to_pylist())), None)
 
 
 def _is_missing(location: str, path: str, there: Collection[str]) -> bool:
