@@ -6,6 +6,7 @@ import click
 
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.command_client import open_client
 from cm_delta_dagster.operations.recovery import plan_recovery
 from cm_delta_dagster.operations.recovery import recover as apply_recovery
@@ -63,32 +64,54 @@ def _recover_tables(
         for table in plan.tables:
             for line in explain(table):
                 click.echo(line)
+        is_damaged = any(table.problem is not None for table in plan.tables)
         if not apply_it:
-            click.echo(f"{plan.num_commits} commits would be taken in; nothing was changed. --apply does it.")
-            return
+            advice = " --apply does it." if any(table.changes_anything for table in plan.tables) else ""
+            click.echo(f"{plan.num_commits} commits would be taken in; nothing was changed.{advice}")
+            context.exit(1 if is_damaged else 0)
         if plan.undecided:
             raise click.ClickException("Nothing was changed: say with --keep which history is kept.")
+        if is_damaged and len(plan.tables) == 1:
+            raise click.ClickException("Nothing was changed.")  # The plan, which says why, was printed above.
         result = apply_recovery(client, plan)
     for done in result.tables:
         if done.set_aside is not None:
             click.echo(f"{done.identifier}: what is not kept was set aside in {done.set_aside}.")
     click.echo(f"{result.num_commits} commits were taken in.")
-    if any(table.problem is not None for table in plan.tables):
+    if is_damaged:
         context.exit(1)
 
 
 def _recover_warehouse(
     context: click.Context, warehouse: str, names: dict[str, str], take_staged: tuple[str, ...], *, apply_it: bool
 ) -> None:
+    _require_directory(warehouse)
     with open_client(context, warehouse, if_missing=IfMissing.CREATE) as client:
         plan = plan_warehouse_recovery(client, warehouse=warehouse, names=names, take_staged=take_staged)
         for line in explain_adoption(plan):
             click.echo(line)
         if not apply_it:
-            click.echo(f"{len(plan.tables)} tables would be adopted; nothing was changed. --apply does it.")
+            if plan.conflicts:
+                click.echo(
+                    f"{len(plan.conflicts)} of {len(plan.tables)} tables are undecided; nothing was changed, and --apply "
+                    "adopts none before all are decided."
+                )
+                context.exit(1)
+            advice = " --apply does it." if plan.tables else ""
+            click.echo(f"{len(plan.tables)} tables would be adopted; nothing was changed.{advice}")
             return
         done = recover_warehouse(client, plan)
     click.echo(f"{len(done.tables)} tables were adopted. Rules of maintenance and commit modes have to be set again.")
+
+
+def _require_directory(warehouse: str) -> None:
+    """Refuse a local warehouse that is not there, before a catalog is made for it; an object store has no directories."""
+    location = absolute_location(warehouse)
+    if location.startswith("file://") and not Path(location.removeprefix("file://")).is_dir():
+        raise click.ClickException(
+            f"There is no directory {warehouse} ({location}). Nothing was changed. Check the spelling and whether the volume is "
+            "mounted."
+        )
 
 
 def _location_and_name(text: str) -> tuple[str, str]:
@@ -115,7 +138,14 @@ def relocate(context: click.Context, scope: str, moved_from: str, moved_to: str,
             if move.is_still_there:
                 click.echo(f"         {move.moved_from} holds a log too: remove the copy that is not used any more.")
         if not apply_it:
-            click.echo(f"{len(plan.moves)} tables would be relocated; nothing was changed. --apply does it.")
+            if plan.refused:
+                click.echo(
+                    f"{len(plan.refused)} of {len(plan.moves)} tables were not found at their new place; nothing was changed, and "
+                    "--apply relocates none before all are. Bring the files there, or name a SCOPE without these tables."
+                )
+                context.exit(1)
+            advice = " --apply does it." if plan.moves else ""
+            click.echo(f"{len(plan.moves)} tables would be relocated; nothing was changed.{advice}")
             return
         moves = apply_relocation(client, plan)
     click.echo(

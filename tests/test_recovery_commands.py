@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from click.testing import CliRunner, Result
 
 from cm_delta_dagster import connect
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.backup import dump_command
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.command_line import main
 from cm_delta_dagster.errors import (
@@ -175,3 +177,42 @@ def test_bad_values_end_with_one_sentence(house: House) -> None:
     ):
         answer = house.run(*words)
         assert answer.exit_code == 1 and answer.output.startswith("Error: "), answer.output
+
+
+def test_a_plan_that_cannot_be_carried_out_says_so_once(house: House) -> None:
+    for file in (house.warehouse).rglob("*.json"):
+        file.unlink()
+    for words in (("recover", NAME), ("recover", "--all"), ("recover", NAME, "--apply")):
+        answer = house.run(*words)
+        assert answer.exit_code == 1 and answer.output.count("could not be examined") == 1, answer.output
+        assert "--apply does it" not in answer.output
+
+
+def test_an_undecided_or_missing_table_is_not_promised(house: House) -> None:
+    missing = house.run("relocate", "--from", str(house.warehouse), "--to", f"{house.root}/nowhere")
+    assert missing.exit_code == 1 and "1 of 1 tables were not found" in missing.output
+    assert "would be relocated" not in missing.output and "--apply does it" not in missing.output
+    house.lose_catalog()
+    (directory,) = (house.warehouse / "main" / "test").iterdir()
+    shutil.copytree(directory, directory.with_name("copy"))
+    undecided = house.run("recover", "--warehouse", str(house.warehouse))
+    assert undecided.exit_code == 1 and "2 of 2 tables are undecided" in undecided.output, undecided.output
+    assert "--apply does it" not in undecided.output
+
+
+def test_a_warehouse_that_does_not_exist_is_named_and_no_catalog_is_made(house: House) -> None:
+    house.lose_catalog()
+    answer = house.run("recover", "--warehouse", f"{house.root}/typo")
+    assert answer.exit_code == 1 and f"There is no directory {house.root}/typo" in answer.output
+    assert not list(house.root.glob("catalog.db*"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql+psycopg://u:secret@host/base", "postgresql+psycopg://u@host/base?password=secret&sslmode=require"],
+)
+def test_the_command_that_dumps_a_catalog_never_shows_its_password(url: str) -> None:
+    command = dump_command(sa.make_url(url), Path("a b.dump"))
+    assert command.startswith("pg_dump --format=custom --file='a b.dump' 'postgresql://u@host/base")
+    assert "secret" not in command and "***" not in command and "PGPASSWORD" in command and "~/.pgpass" in command
+    assert ("sslmode=require" in command) == ("sslmode" in url)

@@ -29,12 +29,24 @@ class CatalogIdentity:
     warehouse: str | None
 
 
+class HistoryStart(StrEnum):
+    """What a history follows that is taken in.
+
+    NEXT_VERSION: its first commit is the version after the one that it follows. AFTER_CLEANUP: log cleanup has removed the
+    commits in between, so that their versions get no record.
+    """
+
+    NEXT_VERSION = "next_version"
+    AFTER_CLEANUP = "after_cleanup"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitHistory:
     """Consecutive commits of one table that are recorded together.
 
     Attributes:
         proposals: at least one, ascending, without a gap; ``content`` only of inline commits.
+        start: whether versions may be missing between the first commit and the one that it follows.
         published_version: ``_delta_log`` holds every version up to this one.
         definition: metadata and protocol after the last commit.
     """
@@ -42,6 +54,7 @@ class CommitHistory:
     proposals: tuple[CommitProposal, ...]
     published_version: int
     definition: TableDefinition
+    start: HistoryStart = HistoryStart.NEXT_VERSION
 
 
 class AdoptedState(StrEnum):
@@ -74,11 +87,14 @@ class RecoverableCatalog(typing.Protocol):
     ) -> bool:
         """Record ``history`` as the versions after ``after``, whatever the commit mode, in one transaction.
 
+        With ``HistoryStart.AFTER_CLEANUP`` the versions between ``after`` and the first commit get no record, and a reader of
+        the newest data version looks no further back than to the first commit.
+
         The feed shows the commits at positions that no reader of the feed has come to, also if the database was restored
         from a copy. Pins of versions above ``after`` are removed where commits are replaced.
 
         Args:
-            after: the version that the first commit follows.
+            after: the newest version that the catalog keeps, which the first commit follows.
             replaces: ``txnId`` of each commit that the catalog has above ``after``, ascending. These are removed.
 
         Returns:

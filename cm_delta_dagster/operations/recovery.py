@@ -7,7 +7,7 @@ the plan is carried out. Nothing is deleted: what is not kept of a forked histor
 
 from collections.abc import Collection, Iterable
 
-from cm_delta_dagster.catalog.recovery import CommitHistory
+from cm_delta_dagster.catalog.recovery import CommitHistory, HistoryStart
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.log_reader import read_checksum, read_hint
@@ -105,11 +105,12 @@ def _recover_table(client: DeltaClient, plan: TablePlan, whole: RecoveryPlan) ->
         )
     chain = examined.chain
     assert chain is not None
-    aside = set_aside_directory(plan.location, client.now_ms()) if plan.sets_aside else None
-    if plan.keep is KeptHistory.CATALOG:
-        assert aside is not None
+    directory = set_aside_directory(plan.location, client.now_ms())
+    aside = directory if plan.sets_aside else None
+    _set_overtaken_aside(examined, directory)
+    if plan.keep is KeptHistory.CATALOG and aside is not None:
         _remove_from_log(examined, aside, first=plan.common_version + 1)
-    else:
+    elif plan.keep is not KeptHistory.CATALOG:
         _take_in(client, examined, chain, aside)
     client.forget(plan.table_id)
     _publish(client, examined, up_to=None)
@@ -118,7 +119,7 @@ def _recover_table(client: DeltaClient, plan: TablePlan, whole: RecoveryPlan) ->
         identifier=plan.identifier,
         taken=tuple(commit.version for commit in plan.taken),
         latest_version=after.latest_version,
-        set_aside=aside,
+        set_aside=directory if plan.sets_aside or plan.overtaken else None,
         warnings=explain(plan) if plan.missing_files or plan.lost else (),
     )
 
@@ -131,7 +132,8 @@ def _take_in(client: DeltaClient, examined: Examined, chain: Chain, aside: str |
         copy_aside(store, aside, {file.name: file.data for file in files})
         # Before the commits are replaced: a checksum of a commit that is not kept contradicts the one that is.
         _move_aside(examined, aside, _checksums_of(examined, set(own_ids)))
-    _publish(client, examined, up_to=plan.common_version)
+    if not examined.is_cleaned:
+        _publish(client, examined, up_to=plan.common_version)
     if chain.links:
         published = [
             link.proposal.version
@@ -142,10 +144,28 @@ def _take_in(client: DeltaClient, examined: Examined, chain: Chain, aside: str |
             proposals=tuple(link.proposal for link in chain.links),
             published_version=max(published, default=plan.common_version),
             definition=chain.definition(),
+            start=HistoryStart.AFTER_CLEANUP if examined.is_cleaned else HistoryStart.NEXT_VERSION,
         )
         client.catalog.take_in_commits(plan.table_id, history, after=plan.common_version, replaces=own_ids)
     if aside is not None:
-        _move_aside(examined, aside, [rejected.name for rejected in plan.rejected])
+        _move_aside(
+            examined, aside, [*(rejected.name for rejected in plan.rejected), *_published_below(examined, chain)]
+        )
+
+
+def _set_overtaken_aside(examined: Examined, aside: str) -> None:
+    """Protect commits that other ones have taken the place of; their checksums contradict those and go with them."""
+    store, overtaken = examined.reader.store, examined.plan.overtaken
+    staged = log_files.staged_commits_directory(examined.reader.location)
+    copy_aside(store, aside, {one.name: store.read(f"{staged}/{one.name}") for one in overtaken})
+    _move_aside(examined, aside, {one.known_from for one in overtaken})
+
+
+def _published_below(examined: Examined, chain: Chain) -> list[str]:
+    """Names of the catalog's own commits in ``_delta_log`` below a chain that begins with a checkpoint."""
+    first = chain.links[0].proposal.version if examined.is_cleaned and chain.links else 0
+    versions = [record.version for record in examined.own if record.version < first]
+    return [examined.listing.published[version].name for version in versions if version in examined.listing.published]
 
 
 def _publish(client: DeltaClient, examined: Examined, *, up_to: int | None) -> None:

@@ -47,10 +47,11 @@ class CommitFileContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A commit of the chain: what is recorded of it, and what a human is shown."""
+    """A commit of the chain: what is recorded of it, what a human is shown, and the paths of the files that it adds."""
 
     proposal: CommitProposal
     found: FoundCommit
+    added: pa.ChunkedArray
 
 
 class RefusedError(Exception):
@@ -112,6 +113,7 @@ class Chain:
     def begin(self, file: CommitFileContent, state: TableState) -> Link:
         """Make the commit in ``file`` the first one; ``state`` is the table after it. Raises RefusedError."""
         commit, info, time = parsed(file)
+        self._check_new(info, time)
         self._check_definition(state.metadata, state.protocol)
         self._check_checksum(commit, info, state)
         self._defined = (file.version, time)
@@ -126,6 +128,7 @@ class Chain:
         link = Link(
             proposal=_proposal(file, commit, info, time, state.metadata.partition_columns),
             found=_found(commit, info, time),
+            added=commit.adds["path"],
         )
         self.state, self._time = state, time
         self._txn_ids.add(info.txn_id)
@@ -141,11 +144,14 @@ class Chain:
             )
             raise RefusedError(f"it does not follow version {self.version}: {before}.")
         commit, info, time = parsed(file)
+        self._check_new(info, time)
+        return commit, info, time
+
+    def _check_new(self, info: CommitInfo, time: int) -> None:
         if time <= self._time:
             raise RefusedError(f"its in-commit timestamp {time} is not later than {self._time} of the version before.")
         if info.txn_id in self._txn_ids:
             raise RefusedError(f"its txnId {info.txn_id} is the one of another commit of the table.")
-        return commit, info, time
 
     def _replayed(self, commit: CommitActions) -> TableState:
         try:

@@ -11,7 +11,16 @@ from cm_delta_dagster.client.commit_sources import is_ratified, ratified_source
 from cm_delta_dagster.client.log_reader import LoadedState, load_state
 from cm_delta_dagster.errors import CorruptLogError, ProtocolError, StorageError
 from cm_delta_dagster.operations.recovery_chain import Chain, CommitFileContent, RefusedError, found_commit
-from cm_delta_dagster.operations.recovery_log import LogListing, above, list_log, missing_files, staged_candidates
+from cm_delta_dagster.operations.recovery_cleaned import CleanedStart, is_cleaned_above, start_after_cleanup
+from cm_delta_dagster.operations.recovery_log import (
+    LogListing,
+    above,
+    list_log,
+    missing_files,
+    overtaken_commits,
+    staged_candidates,
+    without_files,
+)
 from cm_delta_dagster.operations.recovery_plan import FoundCommit, KeptHistory, RejectedCommit, TablePlan
 from cm_delta_dagster.operations.set_aside import txn_ids_set_aside
 from cm_delta_dagster.protocol import action_json
@@ -24,6 +33,7 @@ class Examined:
     Attributes:
         chain: the commits that the catalog would take in; None if the table could not be examined.
         own: commits of the catalog that storage has others for.
+        is_cleaned: the chain begins with a checkpoint, since log cleanup removed what leads to it from the catalog's history.
     """
 
     plan: TablePlan
@@ -32,6 +42,7 @@ class Examined:
     listing: LogListing
     chain: Chain | None = None
     own: tuple[RatifiedCommit, ...] = ()
+    is_cleaned: bool = False
 
 
 class _UnexaminableError(Exception):
@@ -56,15 +67,17 @@ def examine_table(
         keep=keep,
     )
     examined = Examined(plan=plan, reader=reader, ratified=ratified, listing=listing)
+    metadata_id = None if entry.definition is None else entry.definition.metadata.id
     try:
-        return _Examination(examined, records).run(keep, take_staged)
+        return _Examination(examined, records, metadata_id).run(keep, take_staged)
     except _UnexaminableError as error:
         return replace(examined, plan=replace(plan, problem=str(error)))
 
 
 class _Examination:
-    def __init__(self, examined: Examined, records: CatalogRecords) -> None:
+    def __init__(self, examined: Examined, records: CatalogRecords, metadata_id: str | None) -> None:
         self._examined = examined
+        self._metadata_id = metadata_id
         self._plan, self._reader, self._listing = examined.plan, examined.reader, examined.listing
         self._ratified = examined.ratified
         self._records = {record.version: record for record in records.records(0, examined.ratified.latest_version)}
@@ -77,18 +90,38 @@ class _Examination:
             )
         fork = self._first_difference()
         common = self._ratified.latest_version if fork is None else fork - 1
-        chain = self._chain_after(common)
+        start = self._start_after_cleanup(common)
+        if start is not None:
+            common, fork = start.common_version, start.fork
+            if keep is KeptHistory.CATALOG:
+                raise _UnexaminableError(
+                    f"the history of the catalog cannot be kept: its version {common} cannot be rebuilt, because log cleanup has "
+                    "removed commits that it needs. Keep the history of storage (--keep storage)."
+                )
+        chain = self._chain_after(common) if start is None else start.chain
         rejected = self._extend(chain)
+        missing = missing_files(self._reader, chain)
+        stray = None if start is not None else without_files(chain, missing)
+        if stray is not None:
+            chain = self._chain_after(common)
+            rejected = self._extend(chain, without_files=stray.found)
+            missing = missing_files(self._reader, chain)
         forked = fork is not None and bool(chain.links)
         own = tuple(self._records[version] for version in above(self._records, common)) if forked else ()
         plan = replace(
             self._plan,
             common_version=common,
+            removed=range(0)
+            if start is None
+            else range(common + 1, chain.links[0].proposal.version if chain.links else 0),
             in_storage=tuple(link.found for link in chain.links),
             in_catalog=self._described(own),
             is_forked=forked,
             rejected=rejected,
-            missing_files=missing_files(self._reader, chain),
+            overtaken=overtaken_commits(
+                self._reader, self._listing, self._records, up_to=common, known=self._known_txn_ids()
+            ),
+            missing_files=missing,
         )
         takes_storage = keep is not KeptHistory.CATALOG and (fork is None or (forked and keep is KeptHistory.STORAGE))
         if takes_storage:
@@ -96,7 +129,31 @@ class _Examination:
                 self._reader, chain, self._listing, chosen=take_staged, known=self._known_txn_ids()
             )
             plan = replace(plan, staged=staged, lost=lost)
-        return replace(self._examined, plan=plan, chain=chain, own=own)
+        return replace(self._examined, plan=plan, chain=chain, own=own, is_cleaned=start is not None)
+
+    def _start_after_cleanup(self, common: int) -> CleanedStart | None:
+        """Where the chain begins if log cleanup has removed what version ``common`` is made of; None if it is still there."""
+        if not is_cleaned_above(self._listing, common):
+            return None
+        try:
+            load_state(self._reader, version=common, ratified=self._ratified.commits)
+        except CorruptLogError as error:
+            found = start_after_cleanup(
+                self._reader,
+                self._listing,
+                self._records,
+                table_id=self._plan.table_id,
+                metadata_id=self._metadata_id,
+            )
+            if isinstance(found, str):
+                raise _UnexaminableError(
+                    f"log cleanup has removed commits that version {common} needs, and no later checkpoint can take their "
+                    f"place: {found} ({error})"
+                ) from error
+            return found
+        except StorageError as error:
+            raise _UnexaminableError(f"version {common} cannot be read: {error}") from error
+        return None
 
     def _known_txn_ids(self) -> frozenset[str]:
         """Of commits that the catalog has or had: their staged files need no decision any more."""
@@ -143,7 +200,8 @@ class _Examination:
         except (ProtocolError, StorageError) as error:
             raise _UnexaminableError(f"version {version} cannot be read: {error}") from error
 
-    def _extend(self, chain: Chain) -> tuple[RejectedCommit, ...]:
+    def _extend(self, chain: Chain, *, without_files: FoundCommit | None = None) -> tuple[RejectedCommit, ...]:
+        """Add the published commits that follow, except one of which no file is there; give those that do not follow."""
         rejected: list[RejectedCommit] = []
         for version in above(self._listing.published, chain.version):
             status = self._listing.published[version]
@@ -152,6 +210,11 @@ class _Examination:
                 version=version, name=status.name, data=data, modification_time=status.modification_time
             )
             try:
+                if without_files is not None and without_files.version == version:
+                    raise RefusedError(
+                        f"of the {without_files.num_added_files} data files that it adds none is there: it was copied from another "
+                        "table, or its files were deleted. If they were, bring them back from a backup of the storage first."
+                    )
                 chain.add(file)
             except RefusedError as error:
                 rejected.append(RejectedCommit(version=version, name=status.name, reason=str(error)))

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.commit_reader import CommitReader
 from cm_delta_dagster.client.log_reader import read_checksum, read_hint
-from cm_delta_dagster.operations.recovery_chain import Chain, CommitFileContent, RefusedError, found_commit
-from cm_delta_dagster.operations.recovery_plan import LostCommit, StagedCandidate
+from cm_delta_dagster.operations.recovery_chain import Chain, CommitFileContent, Link, RefusedError, found_commit
+from cm_delta_dagster.operations.recovery_plan import LostCommit, OvertakenCommit, StagedCandidate
 from cm_delta_dagster.protocol import log_files
 from cm_delta_dagster.protocol.log_files import (
     ChecksumFile,
@@ -94,6 +95,45 @@ def staged_candidates(
     return tuple(sorted(found, key=lambda one: one.name)), lost
 
 
+def overtaken_commits(
+    reader: CommitReader,
+    listing: LogListing,
+    records: Mapping[int, RatifiedCommit],
+    *,
+    up_to: int,
+    known: Collection[str],
+) -> tuple[OvertakenCommit, ...]:
+    """Staged commits up to version ``up_to`` that the catalog does not have, although their version checksum names them.
+
+    Args:
+        known: ``txnId`` of commits that the catalog has, or that were set aside.
+    """
+    found: list[OvertakenCommit] = []
+    for status in listing.staged:
+        file = parse_log_file(status.name)
+        if not isinstance(file, StagedCommitFile) or file.version > up_to:
+            continue
+        record, checksum_name = records.get(file.version), log_files.checksum_file_name(file.version)
+        if record is None or record.file_name == status.name or checksum_name not in listing.derived:
+            continue
+        stored = read_checksum(reader.store, reader.location, file.version)
+        if stored is None or stored.txn_id is None or stored.txn_id in known:
+            continue
+        content = CommitFileContent(
+            version=file.version,
+            name=status.name,
+            data=reader.store.read(status.location),
+            modification_time=status.modification_time,
+        )
+        try:
+            commit = found_commit(content)
+        except RefusedError:
+            continue  # A writer that was interrupted.
+        if commit.txn_id == stored.txn_id:
+            found.append(OvertakenCommit(name=status.name, known_from=checksum_name, commit=commit))
+    return tuple(found)
+
+
 def _candidate(
     chain: Chain, content: CommitFileContent, *, take: bool, witnesses: Mapping[int, LostCommit]
 ) -> StagedCandidate:
@@ -151,6 +191,18 @@ def missing_files(reader: CommitReader, chain: Chain) -> tuple[str, ...]:
     there = {status.location for status in reader.store.list_recursive(reader.location)}
     live = chain.state.files.adds["path"].to_pylist()
     return tuple(sorted(path for path in live if _is_missing(reader.location, path, there)))
+
+
+def without_files(chain: Chain, missing: Collection[str]) -> Link | None:
+    """The oldest commit of the chain that adds files of which none is there, although the newest version needs all of them.
+
+    Files that a later commit removes may have been vacuumed, and say nothing.
+
+    Args:
+        missing: as of :func:`missing_files`.
+    """
+    gone = set(missing)
+    return next((link for link in chain.links if len(link.added) and gone.issuperset(link.added.to_pylist())), None)
 
 
 def _is_missing(location: str, path: str, there: Collection[str]) -> bool:

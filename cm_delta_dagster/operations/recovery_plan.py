@@ -89,12 +89,28 @@ class LostCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OvertakenCommit:
+    """A staged commit that a version checksum proves to have been ratified, and whose version is another commit by now.
+
+    Attributes:
+        name: bare name in ``_staged_commits``.
+        known_from: the version checksum that names its ``txnId``.
+    """
+
+    name: str
+    known_from: str
+    commit: FoundCommit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
     """What recovery does to one table that the catalog knows.
 
     Attributes:
         catalog_version: the catalog's latest version.
         common_version: newest version of which catalog and storage hold the same commit.
+        removed: versions after ``common_version`` that are not recorded: log cleanup has removed their commits, or those that
+            led to them. The chain begins with the checkpoint above them. Empty if the chain follows ``common_version``.
         in_storage: commits in ``_delta_log`` after ``common_version`` that form a chain of this table.
         in_catalog: commits of the catalog after ``common_version``; with a published file above ``common_version`` that is another
             commit, the history has forked.
@@ -102,6 +118,7 @@ class TablePlan:
         rejected: published files above ``common_version`` that do not belong to the chain.
         staged: files that need a decision.
         lost: versions of which no copy is left.
+        overtaken: commits up to ``common_version`` that a restored catalog has ratified others in place of; they are set aside.
         missing_files: data files that the newest version needs and that are not there, as paths of the log.
         keep: which history is kept; None if nobody has said.
         problem: why the table could not be examined; then nothing is done to it.
@@ -112,12 +129,14 @@ class TablePlan:
     location: str
     catalog_version: int
     common_version: int
+    removed: range = range(0)
     in_storage: tuple[FoundCommit, ...] = ()
     in_catalog: tuple[FoundCommit, ...] = ()
     is_forked: bool = False
     rejected: tuple[RejectedCommit, ...] = ()
     staged: tuple[StagedCandidate, ...] = ()
     lost: tuple[LostCommit, ...] = ()
+    overtaken: tuple[OvertakenCommit, ...] = ()
     missing_files: tuple[str, ...] = ()
     keep: KeptHistory | None = None
     problem: str | None = None
@@ -144,12 +163,12 @@ class TablePlan:
 
     @property
     def changes_anything(self) -> bool:
-        return bool(self.taken) or self.sets_aside
+        return bool(self.taken) or self.sets_aside or bool(self.overtaken)
 
     @property
     def is_sound(self) -> bool:
         """Whether catalog and storage agree and nothing is open."""
-        return not (self.problem or self.in_storage or self.is_forked or self.rejected or self.lost)
+        return not (self.problem or self.in_storage or self.is_forked or self.rejected or self.lost or self.overtaken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,11 +219,21 @@ def explain(plan: TablePlan) -> tuple[str, ...]:
     lines: list[str] = []
     if plan.problem is not None:
         return (f"{plan.identifier} could not be examined: {plan.problem}",)
-    if plan.is_forked:
+    if plan.removed:
         lines.append(
-            f"The history of {plan.identifier} forked after version {plan.common_version}: version {plan.common_version + 1} is "
-            "one commit in the catalog and another one in _delta_log. Probably the catalog was restored from a backup and "
-            "written to afterwards."
+            f"{plan.identifier}: log cleanup has removed the commits that lead from version {plan.common_version}, the last one "
+            f"that the catalog shares with storage, to the checkpoint from which storage goes on. {_versions(plan.removed)} cannot "
+            "be read any more and get no record; the table continues with the commits listed below."
+        )
+    if plan.is_forked:
+        other = (
+            "the catalog and storage hold different commits after it"
+            if plan.removed
+            else f"version {plan.common_version + 1} is one commit in the catalog and another one in _delta_log"
+        )
+        lines.append(
+            f"The history of {plan.identifier} forked after version {plan.common_version}: {other}. Probably the catalog was "
+            "restored from a backup and written to afterwards."
         )
         lines += _listed("Only the catalog has", plan.in_catalog)
         lines += _listed("Only storage has", plan.in_storage)
@@ -234,7 +263,19 @@ def explain(plan: TablePlan) -> tuple[str, ...]:
             f"Lost: version {lost.version} existed, as {lost.known_from} tells"
             f"{f' (txnId {lost.txn_id})' if lost.txn_id else ''}, and no copy of its commit is left."
         )
+    for overtaken in plan.overtaken:
+        lines.append(
+            f"Lost by a fork: {overtaken.commit}. It was ratified, as {overtaken.known_from} tells, and never published; then the "
+            f"catalog was restored and ratified another commit as version {overtaken.commit.version}. Readers do not see its rows. "
+            f"--apply sets its staged file {overtaken.name} aside, and vacuum keeps its data files, so that they can be appended."
+        )
     return tuple(lines) or (f"{plan.identifier}: catalog and storage agree up to version {plan.catalog_version}.",)
+
+
+def _versions(versions: range) -> str:
+    if len(versions) == 1:
+        return f"Version {versions.start}"
+    return f"The versions {versions.start} to {versions.stop - 1}"
 
 
 def _listed(what: str, commits: Iterable[FoundCommit]) -> list[str]:

@@ -224,6 +224,12 @@ def readable_below(names: Iterable[str], *, ratified: Iterable[int] = (), versio
     return range(oldest, version) if is_base else range(0)
 
 
+def complete_checkpoints(names: Iterable[str]) -> tuple[CheckpointSource, ...]:
+    """The complete checkpoints among the names in ``_delta_log``, oldest first; their locations are these bare names."""
+    parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
+    return tuple(sorted(_checkpoints(parsed), key=lambda found: (found.version, found.locations)))
+
+
 def oldest_checkpoint(names: Iterable[str], *, latest: int) -> int | None:
     """Version of the oldest complete checkpoint up to ``latest``; None without one."""
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]

@@ -8,7 +8,7 @@ import pytest
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
-from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory
+from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory, HistoryStart
 from cm_delta_dagster.catalog.tables import InactiveState, TableDefinition
 from cm_delta_dagster.errors import (
     CommitRejectedError,
@@ -224,6 +224,48 @@ def a_table_is_relocated_unless_another_one_is_there(bench: Bench) -> None:
         assert catalog.undrop_table(other.table_id).location == f"{WAREHOUSE}-2/o"
 
 
+def versions_that_log_cleanup_removed_are_left_out_only_when_said(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        catalog.commit(table, proposal(1))
+        found = history([published(5, data_change=False), published(6)])
+        cleaned = replace(found, start=HistoryStart.AFTER_CLEANUP)
+        with pytest.raises(RecoveryError, match="no gap"):
+            catalog.take_in_commits(table, found, after=1)
+        for wrong in (
+            [published(1)],
+            [published(5), published(7)],
+            [published(5, timestamp=1001)],
+            [published(5), published(6, timestamp=1001)],
+        ):
+            with pytest.raises(RecoveryError):
+                refused = replace(history(wrong), start=HistoryStart.AFTER_CLEANUP)
+                catalog.take_in_commits(table, refused, after=1)
+        assert catalog.load_table_by_id(table).ratified.latest_version == 1
+        assert catalog.take_in_commits(table, cleaned, after=1) is True
+        assert catalog.take_in_commits(table, cleaned, after=1) is False
+        assert [one.version for one in catalog.accepted_commits(table, start=0, end=9)] == [0, 1, 5, 6]
+        feed = catalog.feed(after=0, limit=9)
+        assert [(entry.version, entry.data_version) for entry in feed[2:]] == [(5, 5), (6, 6)]
+        assert isinstance(catalog.commit(table, proposal(7)), Ratified)
+
+
+def commits_after_the_removed_versions_replace_those_of_the_catalog(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        fork = [proposal(1), proposal(2)]
+        for one in fork:
+            catalog.commit(table, one)
+        catalog.pin_version(table, 2, owner="run")
+        cleaned = replace(history([published(9)]), start=HistoryStart.AFTER_CLEANUP)
+        with pytest.raises(RecoveryError):
+            catalog.take_in_commits(table, cleaned, after=0)
+        replaced = [one.summary.txn_id for one in fork]
+        assert catalog.take_in_commits(table, cleaned, after=0, replaces=replaced) is True
+        assert [one.version for one in catalog.accepted_commits(table, start=0, end=9)] == [0, 9]
+        assert catalog.pinned_version(table, owner="run") is None
+
+
 def modes_of_commits_taken_in_are_kept(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
@@ -245,5 +287,7 @@ RECOVERY_CONTRACT: tuple[Rule, ...] = (
     a_dropped_table_is_adopted_as_one_and_can_be_brought_back,
     a_table_is_not_adopted_under_a_taken_name_or_at_a_taken_location,
     a_table_is_relocated_unless_another_one_is_there,
+    versions_that_log_cleanup_removed_are_left_out_only_when_said,
+    commits_after_the_removed_versions_replace_those_of_the_catalog,
     modes_of_commits_taken_in_are_kept,
 )

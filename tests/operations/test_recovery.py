@@ -18,6 +18,7 @@ from cm_delta_dagster.operations.recovery_plan import KeptHistory, TablePlan, ex
 from cm_delta_dagster.operations.set_aside import files_set_aside
 from cm_delta_dagster.operations.vacuum import RetentionCheck, vacuum
 from cm_delta_dagster.protocol import checksum
+from cm_delta_dagster.protocol.actions import AddFile
 from tests.operations.forced_commit import ratify_append
 from tests.operations.lake import Lake
 from tests.operations.old_catalog import back_up, restore
@@ -200,12 +201,44 @@ def test_a_commit_that_contradicts_its_checksum_is_not_taken_in(lake: Lake, tmp_
 
 
 def test_data_files_that_are_gone_are_named(lake: Lake, tmp_path: Path) -> None:
-    table = ahead(lake, tmp_path)
-    lake.memory.delete(f"{table.location}/new-1.parquet")
+    table = lake.new_table()
+    back_up(tmp_path)
+    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    transaction.add_files(
+        AddFile(path=f"new-{n}.parquet", partition_values={"day": "2026-01-01"}, size=100, modification_time=1)
+        for n in range(2)
+    )
+    transaction.commit()
+    restore(lake, tmp_path)
+    lake.put(table, "new-0.parquet")
     plan = plan_of(lake)
     assert plan.missing_files == ("new-1.parquet",)
     assert any("new-1.parquet" in line for line in explain(plan))
     assert apply(lake).warnings
+
+
+def test_a_commit_of_which_no_data_file_is_there_is_not_taken_in(lake: Lake, tmp_path: Path) -> None:
+    """Somebody has copied the commit file of another table, whose version fits by chance."""
+    table = ahead(lake, tmp_path)
+    lake.memory.delete(f"{table.location}/new-1.parquet")
+    plan = plan_of(lake)
+    assert [commit.version for commit in plan.in_storage] == [3]
+    assert "none is there" in plan.rejected[0].reason and "does not follow version 3" in plan.rejected[1].reason
+    assert plan.missing_files == ()
+    lake.put(table, "new-1.parquet")
+    assert len(plan_of(lake).in_storage) == 3
+
+
+def test_files_that_a_later_commit_removed_may_have_been_vacuumed(lake: Lake, tmp_path: Path) -> None:
+    table = lake.new_table()
+    back_up(tmp_path)
+    lake.append(table, "short-lived.parquet")
+    lake.remove(table, "short-lived.parquet")
+    lake.append(table, "new.parquet")
+    lake.memory.delete(f"{table.location}/short-lived.parquet")
+    restore(lake, tmp_path)
+    plan = plan_of(lake)
+    assert ([commit.version for commit in plan.in_storage], plan.rejected) == ([1, 2, 3], ())
 
 
 def _unpublish(lake: Lake, table: Table, version: int) -> str:

@@ -55,19 +55,20 @@ def commit(
         transaction.remove_files(
             removes_of(snapshot.files, deletion_timestamp=table.services.now_ms(), data_change=data_change)
         )
-    transaction.add_files(
-        [
-            AddFile(
-                path=f"part-{snapshot.version + 1}-{number}.parquet",
-                partition_values=dict(values),
-                size=size,
-                modification_time=0,
-                data_change=data_change,
-                stats='{"numRecords":1}',
-            )
-            for number, values in enumerate(partitions)
-        ]
-    )
+    files = [
+        AddFile(
+            path=f"part-{snapshot.version + 1}-{number}.parquet",
+            partition_values=dict(values),
+            size=size,
+            modification_time=0,
+            data_change=data_change,
+            stats='{"numRecords":1}',
+        )
+        for number, values in enumerate(partitions)
+    ]
+    for file in files:  # Recovery takes in no commit of which no file is there.
+        table.store.write(f"{table.location}/{file.path}", b"PAR1")
+    transaction.add_files(files)
     return transaction.commit().version
 
 

@@ -1,6 +1,7 @@
 """A consistent copy of a SQLite catalog while it is in use; for PostgreSQL, the command that makes one."""
 
 import os
+import shlex
 import sqlite3
 import uuid
 from contextlib import closing, suppress
@@ -66,6 +67,16 @@ def _sync_directory(directory: Path) -> None:
 
 
 def dump_command(url: sa.URL, target: Path) -> str:
-    """The command line that copies a PostgreSQL catalog; without its password."""
-    shown = url.set(drivername="postgresql", password=None).render_as_string(hide_password=True)
-    return f"pg_dump --format=custom --file={target} '{shown}'"
+    """The command line that copies a PostgreSQL catalog, without its password, and where libpq takes that from."""
+    has_password = url.password is not None or "password" in url.query
+    # A URL without a password has to be built anew: set() keeps what it is given None for.
+    shown = sa.URL.create(
+        "postgresql",
+        username=url.username,
+        host=url.host,
+        port=url.port,
+        database=url.database,
+        query={name: value for name, value in url.query.items() if name != "password"},
+    ).render_as_string(hide_password=True)
+    hint = " The password is left out: set PGPASSWORD, or write it to ~/.pgpass." if has_password else ""
+    return f"pg_dump --format=custom --file={shlex.quote(str(target))} '{shown}'{hint}"

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
-from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory
+from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory, HistoryStart
 from cm_delta_dagster.catalog.sql import commits, definitions, policies, tables
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -76,12 +76,16 @@ def take_in_commits(
     before = connection.execute(_DATA_VERSION, {"of_table": table_id, "at": after}).one_or_none()
     if before is None:
         raise RecoveryError(f"The commits of table {table_id} were not taken in: the catalog has no version {after}.")
-    _check_order(history.proposals, first=after + 1, follows_ms=before.in_commit_timestamp)
+    first, data_version = after + 1, before.data_version
+    if history.start is HistoryStart.AFTER_CLEANUP:
+        # Any of the versions without a record may have changed data: the first one that has a record stands for them.
+        first = data_version = max(first, history.proposals[0].version)
+    _check_order(history.proposals, first=first, follows_ms=before.in_commit_timestamp)
     if own:
         connection.execute(sa.delete(COMMITS).where(_ABOVE), {"of_table": table_id, "above": after})
         pins = sa.delete(VERSION_PINS).where(VERSION_PINS.c.table_id == table_id, VERSION_PINS.c.version > after)
         connection.execute(pins)
-    _record(connection, table_id, history, data_version=before.data_version, now_ms=now_ms)
+    _record(connection, table_id, history, data_version=data_version, now_ms=now_ms)
     return True
 
 

@@ -31,6 +31,7 @@ class Problem(StrEnum):
     UNPUBLISHED = "unpublished"
     PUBLISHED_UNMARKED = "published_unmarked"
     STRAY_COMMIT = "stray_commit"
+    SECOND_HISTORY = "second_history"
     CHECKSUM_WRONG = "checksum_wrong"
     CHECKPOINT_WRONG = "checkpoint_wrong"
     CHECKPOINT_UNREADABLE = "checkpoint_unreadable"

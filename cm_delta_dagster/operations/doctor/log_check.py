@@ -24,6 +24,9 @@ from cm_delta_dagster.protocol import action_json, last_checkpoint, log_files
 from cm_delta_dagster.protocol.log_files import CommitFile, CompactionFile, LastCheckpointFile, LogFile
 from cm_delta_dagster.protocol.reconciliation import TableState
 
+_SHOWN = 5
+"""Files that one finding names."""
+
 
 def missing_storage(table: Table, seen: Observation) -> Finding:
     """The one finding about a table whose log is gone altogether."""
@@ -58,7 +61,7 @@ def as_readers_load(table: Table, seen: Observation, findings: list[Finding]) ->
 
 
 def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:
-    """Commits above the catalog's latest version that continue its history, and files there that mean nothing."""
+    """Commits above the catalog's latest version, whether they continue its history or not, and files that are no commits."""
     above = {name: version for name, file in seen.log.items() if (version := _version_of(file)) > seen.latest_after}
     chain = _chain_above(table, seen)
     if chain:
@@ -72,9 +75,22 @@ def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:
             f"these commits. `cm-delta recover {table.identifier}` shows a plan that takes them in; nothing is changed here.",
             version=first,
         )
+    unconnected = _commits_above(table, seen).difference(chain)
+    if unconnected:
+        yield Finding(
+            severity=Severity.ERROR,
+            problem=Problem.CATALOG_BEHIND,
+            where=", ".join(log_files.commit_file_name(version) for version in sorted(unconnected)[:_SHOWN])
+            + (" and others" if len(unconnected) > _SHOWN else ""),
+            message=f"they are commits with a transaction and a time of their own, above the catalog's latest version "
+            f"{seen.latest_after}, which do not follow the commits that it knows: the catalog is older than its storage, and the "
+            f"commits in between were removed by log cleanup or lost. `cm-delta recover {table.identifier}` shows what can be "
+            "taken in; nothing is changed here.",
+            version=min(unconnected),
+        )
     for name, version in above.items():
         is_commit = isinstance(seen.log[name], CommitFile)
-        if version in chain:
+        if version in chain or (is_commit and version in unconnected):
             continue
         if is_commit:
             message = "it does not continue the table's history and blocks that version. If it is nobody's commit, move it away."
@@ -93,6 +109,29 @@ def _version_of(file: LogFile) -> int:
     if isinstance(file, LastCheckpointFile):
         return -1
     return file.end if isinstance(file, CompactionFile) else file.version
+
+
+def _commits_above(table: Table, seen: Observation) -> frozenset[int]:
+    """The published versions above the latest one that are commits of a transaction which the catalog does not know.
+
+    The version that follows where commits are made by creating their file is left out: clients record it, unless it cannot be
+    a commit.
+    """
+    directory = log_files.log_directory(table.location)
+    recorded = -1 if seen.ratified.commit_policy.through_catalog else seen.latest_after + 1
+    known = {record.txn_id for record in seen.records.values()}
+    found: set[int] = set()
+    for version in seen.versions(CommitFile):
+        if version <= seen.latest_after or version == recorded:
+            continue
+        data = read_or_none(table, f"{directory}/{log_files.commit_file_name(version)}")
+        try:
+            info = None if data is None else action_json.decode_commit_info(data)
+        except CorruptLogError:
+            continue
+        if info is not None and info.txn_id and info.in_commit_timestamp is not None and info.txn_id not in known:
+            found.add(version)
+    return frozenset(found)
 
 
 def _chain_above(table: Table, seen: Observation) -> range:
@@ -168,10 +207,12 @@ def wrong_hint(table: Table, seen: Observation) -> Iterable[Finding]:
     if data is None:
         return
     hint = last_checkpoint.decode(data)
+    is_needed = False
     if hint is None:
         message = "it cannot be understood or fails its own checksum."
     elif hint.version > seen.latest_after:
         message = f"it points to version {hint.version}, above the catalog's latest {seen.latest_after}."
+        is_needed = hint.version in seen.checkpoints()  # By the commits that the catalog may take in.
     elif hint.version <= seen.latest and hint.version not in seen.checkpoints():
         # Written after the listing, perhaps: the hint follows its checkpoint.
         is_newest = hint.version > max(seen.checkpoints(), default=-1)
@@ -185,6 +226,6 @@ def wrong_hint(table: Table, seen: Observation) -> Iterable[Finding]:
         problem=Problem.HINT_WRONG,
         where=name,
         message=f"{message} Readers go without it.",
-        repair=Repair.REMOVE_HINT,
-        files=(name,),
+        repair=None if is_needed else Repair.REMOVE_HINT,
+        files=() if is_needed else (name,),
     )

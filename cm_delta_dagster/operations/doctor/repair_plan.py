@@ -106,6 +106,8 @@ def _step(table: Table, examination: Examination, finding: Finding) -> RepairSte
     writes: tuple[str, ...] = locations
     if finding.repair in (Repair.REMOVE_HINT, Repair.SET_ASIDE_COMPACTION, Repair.REPLACE_CHECKPOINT):
         writes = ()
+    elif finding.repair is Repair.REWRITE_CHECKSUM:
+        writes = locations[:1]
     return RepairStep(
         repair=finding.repair,
         finding=finding,

@@ -61,7 +61,7 @@ class Repairs:
             case Repair.REMOVE_HINT | Repair.SET_ASIDE_COMPACTION:
                 self._remove(f"{self._log}/{name}" for name in step.finding.files)
             case Repair.REWRITE_CHECKSUM if version is not None:
-                self._rewrite_checksum(version)
+                self._rewrite_checksum(step, version)
             case Repair.REPLACE_CHECKPOINT if version is not None:
                 self._replace_checkpoint(step, version)
             case Repair.TELL_DEFINITION:
@@ -129,7 +129,12 @@ class Repairs:
                 if self._table.store.read(target) == data:
                     return  # Of an attempt that did not come to its end.
 
-    def _rewrite_checksum(self, version: int) -> None:
+    def _rewrite_checksum(self, step: RepairStep, version: int) -> None:
+        for name in step.finding.files[1:]:
+            # The commit that the checksum is of. Under its own name, as recovery does: so VACUUM keeps its data files.
+            data = read_or_none(self._table, f"{self._log}/{name}")
+            if data is not None:
+                copy_aside(self._table.store, self._aside, {name.rpartition("/")[2]: data})
         # Taken away first and then made as any writer makes it: it is optional, and never replaced in place.
         self._remove([f"{self._log}/{log_files.checksum_file_name(version)}"])
         value = self._examination.checksums[version]

@@ -23,10 +23,11 @@ from cm_delta_dagster.operations.doctor.commit_check import CheckedCommit
 from cm_delta_dagster.operations.doctor.commit_copies import read_or_none
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
+from cm_delta_dagster.operations.set_aside import txn_ids_set_aside
 from cm_delta_dagster.protocol import action_json, checksum, log_files
 from cm_delta_dagster.protocol.action_json import CommitActions
 from cm_delta_dagster.protocol.checksum import VersionChecksum
-from cm_delta_dagster.protocol.log_files import ChecksumFile
+from cm_delta_dagster.protocol.log_files import ChecksumFile, StagedCommitFile
 from cm_delta_dagster.protocol.path_encoding import file_keys
 from cm_delta_dagster.protocol.reconciliation import TableState, replay
 
@@ -54,6 +55,9 @@ class StateCheck:
         self.checksums: dict[int, VersionChecksum] = {}
         self.states: dict[int, TableState] = {}
         self._table, self._findings = table, findings
+        self._staged = seen.staged
+        self._transactions = {record.txn_id for record in seen.records.values()}
+        self._set_aside: frozenset[str] | None = None
         self._stored_checksums = seen.versions(ChecksumFile)
         self._checkpoints = seen.checkpoints()
         self._compactions = seen.compactions()
@@ -222,6 +226,9 @@ class StateCheck:
                 state, txn_id=record.txn_id, in_commit_timestamp=record.in_commit_timestamp
             )
         name = log_files.checksum_file_name(version)
+        if stored is not None and self._is_of_second_history(stored):
+            self._add_second_history(version, name, stored.txn_id, Repair.REWRITE_CHECKSUM if record else None)
+            return
         self._add(
             Severity.WARNING,
             Problem.CHECKSUM_WRONG,
@@ -231,6 +238,45 @@ class StateCheck:
             Repair.REWRITE_CHECKSUM if record is not None else None,
             (name,),
         )
+
+    def _is_of_second_history(self, stored: VersionChecksum) -> bool:
+        """Whether a checksum names a transaction that the catalog does not have, and that nobody has set aside yet."""
+        if stored.txn_id is None or stored.txn_id in self._transactions:
+            return False
+        if self._set_aside is None:
+            self._set_aside = txn_ids_set_aside(self._table.store, self._table.location)
+        return stored.txn_id not in self._set_aside
+
+    def _add_second_history(self, version: int, name: str, txn_id: str | None, repair: Repair | None) -> None:
+        staged = next((other for other in sorted(self._staged) if self._staged_txn_id(other, version) == txn_id), None)
+        if staged is None:
+            fate = "no copy of it is left: write its rows again. A repair keeps this file under _delta_log/_set_aside."
+        else:
+            fate = (
+                f"its staged file {staged} is there. `cm-delta recover {self._table.identifier}` describes the commit and sets it "
+                "aside, so that vacuum keeps its data files; a repair of this file does so too."
+            )
+        self._add(
+            Severity.ERROR,
+            Problem.SECOND_HISTORY,
+            name,
+            f"it is of the transaction {txn_id}, which was committed as version {version}, and the catalog has another commit of "
+            f"that version: it was restored from a backup and written to. The commit is lost to readers; {fate}",
+            version,
+            repair,
+            (name,) if staged is None else (name, f"_staged_commits/{staged}"),
+        )
+
+    def _staged_txn_id(self, name: str, version: int) -> str | None:
+        file = log_files.parse_log_file(name)
+        if not isinstance(file, StagedCommitFile) or file.version != version:
+            return None
+        data = read_or_none(self._table, f"{log_files.staged_commits_directory(self._table.location)}/{name}")
+        try:
+            info = None if data is None else action_json.decode_commit_info(data)
+        except CorruptLogError:
+            return None
+        return None if info is None else info.txn_id
 
     # Compactions
 
