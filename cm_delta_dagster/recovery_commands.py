@@ -148,9 +148,7 @@ def relocate(context: click.Context, scope: str, moved_from: str, moved_to: str,
             click.echo(f"{len(plan.moves)} tables would be relocated; nothing was changed.{advice}")
             return
         moves = apply_relocation(client, plan)
-    click.echo(
-        f"{len(moves)} tables were relocated. Connect with --warehouse or warehouse={plan.moved_to} from now on."
-    )
+    click.echo(f"{len(moves)} tables were relocated. Connect with warehouse={plan.moved_to!r} from now on.")
 
 
 @click.command()

@@ -87,7 +87,7 @@ class WriteResult:
     removed_bytes: int = 0
     retries: int = 0
     metrics: Mapping[str, str] = field(default_factory=dict)
-    snapshot: Snapshot
+    snapshot: Snapshot = field(repr=False)
     rows_by_partition: Mapping[tuple[str | None, ...], int] = field(default_factory=dict)
 
 

@@ -46,8 +46,8 @@ _ABOUT: dict[Object, tuple[str, str]] = {
     ),
     Object.CHECKPOINT: (
         "The newest `_delta_log/<version>.checkpoint...parquet`.",
-        "Nothing has to be done: the commits are read instead, which takes longer. `cm-delta checkpoint "
-        "NAME` writes a new one. Where log "
+        "Nothing has to be done: the commits are read instead, which takes longer. "
+        "`table.checkpoint()` writes a new one. Where log "
         "cleanup has removed the commits below the only checkpoint, restore the file from a backup.",
     ),
     Object.SIDECAR: (
