@@ -75,8 +75,8 @@ def explain_adoption(plan: WarehousePlan) -> Iterator[str]:
     former = plan.former_catalog_id
     if former not in (None, plan.catalog_id):
         yield (
-            f"The warehouse {plan.warehouse} belongs to the catalog {former} and would be handed over to this catalog, {plan.catalog_id}. "
-            "Go on only if the former catalog is lost: two catalogs on one warehouse lose commits."
+            f"The warehouse {plan.warehouse} belongs to the catalog {former} and would be handed over to {plan.catalog_id}, "
+            "this one. Go on only if the former catalog is lost: two catalogs on one warehouse lose commits."
         )
     for table in plan.tables:
         kept = "" if table.state is AdoptedState.ACTIVE else ", dropped (undrop brings it back)"

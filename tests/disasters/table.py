@@ -378,16 +378,23 @@ def _older_storage(object_: Object) -> tuple[Rule, ...]:
         Rule(
             object=object_,
             harms=harms,
-            acts=(Act.READ_LATEST, Act.APPEND, Act.CHECKPOINT, Act.OPTIMIZE, *_CLEANING),
+            acts=(Act.READ_LATEST, Act.APPEND, Act.OPTIMIZE, *_CLEANING),
             modes=no_copy,
             expected=_refused("CorruptLogError", _OLDER_STORAGE),
         ),
         Rule(
             object=object_,
             harms=harms,
-            acts=(Act.PUBLISH,),
-            modes=(Mode.STAGED,),
+            acts=(Act.CHECKPOINT,),
+            modes=(Mode.PUT_IF_ABSENT,),
             expected=_refused("CorruptLogError", _OLDER_STORAGE),
+        ),
+        Rule(
+            object=object_,
+            harms=harms,
+            acts=(Act.PUBLISH, Act.CHECKPOINT),
+            modes=(Mode.STAGED,),
+            expected=_refused("TableStorageMissingError", _OLDER_STORAGE),
         ),
         Rule(
             object=object_,
@@ -452,8 +459,17 @@ _STORAGE_RULES = (
             Rule(
                 object=_DIRECTORY,
                 harms=(Harm.OTHER_CONTENT,),
-                acts=(Act.PUBLISH, Act.CHECKPOINT),
+                acts=(Act.PUBLISH, Act.CHECKPOINT, Act.APPEND),
                 modes=(Mode.INLINE,),
+                expected=_refused(
+                    "CatalogBehindStorageError", "the commit in the place of the unpublished one is of another history"
+                ),
+            ),
+            Rule(
+                object=_DIRECTORY,
+                harms=(Harm.OTHER_CONTENT,),
+                acts=(Act.READ_LATEST, Act.APPEND, Act.OPTIMIZE),
+                modes=(Mode.STAGED,),
                 expected=_refused(
                     "CatalogBehindStorageError", "the commit in the place of the unpublished one is of another history"
                 ),
