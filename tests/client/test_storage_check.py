@@ -269,6 +269,7 @@ def test_a_log_without_its_newest_commit_is_not_written_to_until_it_is_put_back(
     table = create_table(client, identifier=NAME, schema=SCHEMA, partition_columns=("day",))
     append(table)
     table.ratified()
+    client.wait_for_background()
     (next(path for path in place.files() if path.name == f"{1:020d}.json")).unlink()
     before = place.files()
     with pytest.raises(TableStorageMissingError, match=r"holds commits up to version 0.*doctor main\.test\.t --repair"):
