@@ -25,7 +25,6 @@ from cm_delta_dagster.errors import (
     InvalidDataError,
     PartitionMismatchError,
     SchemaMismatchError,
-    StorageError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedFeatureError,
@@ -268,12 +267,6 @@ VALUES: list[Case] = [
         lambda act: append(act.plain, frame=act.some().withColumn("p", F.lit("__HIVE_DEFAULT_PARTITION__"))),
     ),
     (
-        "a partition value too long for a directory",
-        StorageError,
-        ("main.test.plain", "Storage failed", "Nothing was committed"),
-        lambda act: append(act.plain, frame=act.some().withColumn("p", F.lit("x" * 400))),
-    ),
-    (
         "a value that cannot be cast",
         InvalidDataError,
         ("main.test.plain", "'x0'", "Correct the rows"),
@@ -363,7 +356,7 @@ CONDITIONS: list[Case] = [
     (
         "no SQL",
         InvalidArgumentError,
-        (NAME, "'day ===='", "Write a condition"),
+        (NAME, "'day ===='", "Write only what would follow WHERE"),
         lambda act: delete(act.orders, spark=act.spark, where="day ===="),
     ),
     (
