@@ -126,14 +126,13 @@ class Table:
             raise InvalidArgumentError("Give a version or a timestamp, not both.")
         cached = self.services.cached_snapshot(self.table_id)
         latest = version is None and timestamp_ms is None
-        # Versions of the past are what the log still holds of them, whatever the catalog keeps. The commit of the cached
-        # version is asked for too, to see that the catalog still has the same one.
-        ratified = self.catalog_answer(kept_from=None if not latest else 0 if cached is None else cached.version)
+        # Versions of the past are what the log still holds of them, whatever the catalog keeps.
+        ratified = self.catalog_answer(kept_from=None if not latest else 0 if cached is None else cached.version + 1)
         if timestamp_ms is not None:
             log = self._commit_log(ratified)
             version = log.version_at_or_before(timestamp_ms, oldest=log.earliest_readable)
         if version is None or version == ratified.latest_version:
-            return self._latest(ratified)
+            return self._latest(ratified, cached)
         if not 0 <= version <= ratified.latest_version:
             raise VersionNotFoundError(
                 f"Version {version} of {self.identifier} does not exist; the catalog's versions are 0 to "
@@ -263,7 +262,7 @@ class Table:
         )
 
     def _commit_log(self, ratified: RatifiedCommits) -> CommitLog:
-        latest = self._latest(ratified)
+        latest = self._latest(ratified, self.services.cached_snapshot(self.table_id))
         return CommitLog(
             identifier=self.identifier,
             reader=self.reader,
@@ -273,8 +272,11 @@ class Table:
             only_kept=True,
         )
 
-    def _latest(self, ratified: RatifiedCommits) -> Snapshot:
-        cached = self.services.cached_snapshot(self.table_id)
+    def _latest(self, ratified: RatifiedCommits, cached: Snapshot | None) -> Snapshot:
+        """The catalog's latest version, from ``cached`` if that is of the same history.
+
+        ``ratified`` was either asked with ``kept_from`` right after ``cached``, or without it.
+        """
         behind = ratified.latest_version - cached.version if cached is not None else -1
         limit = self.services.settings.incremental_refresh_limit
         if cached is None or not 0 <= behind <= limit or not self._is_same_history(cached, ratified):
@@ -294,9 +296,10 @@ class Table:
         if cached.version == ratified.latest_version:
             known = ratified.latest_in_commit_timestamp
         else:
-            served = [commit for commit in (*ratified.kept, *ratified.commits) if commit.version == cached.version]
-            records = served or self.reader.records_of(cached.version)
-            known = records[0].in_commit_timestamp if records else None
+            known = ratified.preceding_timestamp
+            if known is None:  # The answer was to another question: for the past, or for the whole log.
+                records = self.reader.records_of(cached.version)
+                known = records[0].in_commit_timestamp if records else None
         return known in (None, cached.timestamp_ms)
 
     def _refresh(self, cached: Snapshot, ratified: RatifiedCommits) -> Snapshot:
@@ -405,7 +408,7 @@ class Table:
         )
         if version < ratified.latest_version and not is_catalog_managed(snapshot.protocol):
             # An older version may be of the time before a catalog managed the table; the latest one decides (TT-4).
-            self._latest(ratified)
+            self._latest(ratified, self.services.cached_snapshot(self.table_id))
             self._check_readable(snapshot)
         else:
             self._check(snapshot)

@@ -280,6 +280,21 @@ def small_contents_are_served_after_publication_to_those_who_ask(bench: Bench) -
         assert [commit.content for commit in taken.winners.commits] == [one.content for one in made]
 
 
+def the_version_before_the_asked_ones_is_served_with_its_timestamp(bench: Bench) -> None:
+    """A client compares it with the version that it has in memory."""
+    with bench.client() as catalog:
+        table = defined(catalog).table_id
+        made = [proposal(1), proposal(2), proposal(3)]
+        for one in made:
+            assert isinstance(catalog.commit(table, one), Ratified)
+        expected = [one.summary.in_commit_timestamp for one in made[:2]]
+        asked = [catalog.get_ratified_commits(table, kept_from=version).preceding_timestamp for version in (2, 3, 4)]
+        assert asked == [*expected, None]
+        catalog.set_published_version(table, 3)
+        assert catalog.get_ratified_commits(table, kept_from=3).preceding_timestamp == expected[1]
+        assert catalog.get_ratified_commits(table).preceding_timestamp is None
+
+
 def a_large_commit_ends_the_row_of_kept_contents(bench: Bench) -> None:
     """CM-C7, CM-C8"""
     with bench.client() as catalog:
@@ -400,6 +415,7 @@ STATE_CONTRACT: tuple[Rule, ...] = (
     a_published_mark_may_come_late_and_with_a_commit,
     a_published_mark_never_goes_beyond_what_was_ratified_before,
     small_contents_are_served_after_publication_to_those_who_ask,
+    the_version_before_the_asked_ones_is_served_with_its_timestamp,
     a_large_commit_ends_the_row_of_kept_contents,
     kept_contents_are_bounded_whoever_tells_of_the_publication,
     no_content_is_forgotten_before_its_commit_is_published,

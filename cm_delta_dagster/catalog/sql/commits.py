@@ -84,9 +84,19 @@ _FIRST_SERVED = sa.case((TABLES.c.published_version >= _FIRST_KEPT, _FIRST_KEPT)
 _SERVED_CONTENT = sa.case(
     (sa.or_(COMMITS.c.mode == CommitMode.INLINE.value, COMMITS.c.version >= _KEPT_FROM), COMMITS.c.content)
 ).label("content")
+_PRECEDING = COMMITS.alias("preceding")
+# Looked up only where a newer version exists: a client that has the latest version already compares that one.
+_PRECEDING_TIMESTAMP = sa.case(
+    (
+        TABLES.c.latest_version >= _KEPT_FROM,
+        sa.select(_PRECEDING.c.in_commit_timestamp)
+        .where(_PRECEDING.c.table_id == TABLES.c.table_id, _PRECEDING.c.version == _KEPT_FROM - 1)
+        .scalar_subquery(),
+    )
+).label("preceding_timestamp")
 # One statement sees one state of the database: the head and the commits fit together without a transaction.
 _RATIFIED = Prepared(
-    sa.select(*_HEAD_COLUMNS, *COMMIT_COLUMNS[:-1], _SERVED_CONTENT)
+    sa.select(*_HEAD_COLUMNS, _PRECEDING_TIMESTAMP, *COMMIT_COLUMNS[:-1], _SERVED_CONTENT)
     .select_from(
         TABLES.outerjoin(
             COMMITS,
@@ -421,10 +431,10 @@ def get_ratified_commits(
     rows = _RATIFIED.rows(connection, parameters)
     if not rows:
         raise unknown_table(table_id)
-    return ratified_commits(rows[0], rows)
+    return ratified_commits(rows[0], rows, preceding_timestamp=rows[0].preceding_timestamp)
 
 
-def ratified_commits(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
+def ratified_commits(head: Any, rows: Sequence[Any], *, preceding_timestamp: int | None = None) -> RatifiedCommits:
     """The answer's value; rows of an outer join without a commit are left out."""
     found = [ratified_commit(row) for row in rows if row.version is not None]
     mark = head.published_version
@@ -436,6 +446,7 @@ def ratified_commits(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
         commit_policy=CommitPolicy.parse(head.commit_policy),
         kept=tuple(commit for commit in found if commit.version <= mark and commit.content is not None),
         latest_in_commit_timestamp=head.latest_in_commit_timestamp,
+        preceding_timestamp=preceding_timestamp,
     )
 
 
