@@ -285,6 +285,7 @@ def test_an_older_copy_of_the_warehouse_is_not_written_to(place: Place, copied: 
     table = create_table(client, identifier=NAME, schema=SCHEMA, partition_columns=("day",))
     append(table)
     table.ratified()
+    client.wait_for_background()
     shutil.copytree(place.warehouse, place.directory / "older")
     append(table)
     table.ratified()
