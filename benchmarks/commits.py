@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from benchmarks.distance import from_afar
 from benchmarks.shared import Shared
 from cm_delta_dagster import connect
-from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.local_store import local_path
 
 CROWD = 8

@@ -122,7 +122,7 @@ class Ours(_SparkEngine):
     def prepare(self, home: Path, shared: Shared) -> None:
         self._start(home, shared)
         self.package = importlib.import_module("cm_delta_dagster")
-        self.path_tables = importlib.import_module("cm_delta_dagster.client.path_table")
+        self.path_tables = importlib.import_module("cm_delta_dagster.client.snapshots.path_table")
         self.stores = self.package.Stores()
         self.connection = None
         if {"bulk_append", "bulk_append_partitioned", "one_row_append"}.intersection(shared.tasks):
@@ -132,15 +132,15 @@ class Ours(_SparkEngine):
             for name, partition_by in (("plain", []), ("partitioned", ["region"]), ("one", [])):
                 self.connection.create_table(f"main.bench.{name}", self.bulk.schema, partition_by=partition_by)
         if "scan" in shared.tasks or "scan_deleted" in shared.tasks or "scan_partition" in shared.tasks:
-            self.read = importlib.import_module("cm_delta_dagster.operations.read").read
+            self.read = importlib.import_module("cm_delta_dagster.operations.reading.read").read
         if any(task.startswith("arrow_") for task in shared.tasks):
-            self.read_arrow = importlib.import_module("cm_delta_dagster.operations.read_arrow").read_arrow
+            self.read_arrow = importlib.import_module("cm_delta_dagster.operations.reading.read_arrow").read_arrow
         if "refresh" in shared.tasks:
             self._prepare_refresh()
         self.commits = commits.CommitBench(home) if set(commits.TASKS).intersection(shared.tasks) else None
         if "list_partition" in shared.tasks or "list_range" in shared.tasks:
             self.listed = self._snapshot("checkpoint")
-            self.parse = importlib.import_module("cm_delta_dagster.protocol.predicate_text").parse_predicate
+            self.parse = importlib.import_module("cm_delta_dagster.protocol.predicates.sql_parser").parse_predicate
 
     def tasks(self) -> dict[str, Task]:
         return {
@@ -186,9 +186,11 @@ class Ours(_SparkEngine):
 
     def _prepare_refresh(self) -> None:
         """The state is brought forward as ``Table.snapshot`` does it, by the commits that are new."""
-        self.commit_reader = importlib.import_module("cm_delta_dagster.client.commit_reader").CommitReader
-        self.published_source = importlib.import_module("cm_delta_dagster.client.commit_sources").published_source
-        self.replay = importlib.import_module("cm_delta_dagster.protocol.reconciliation").replay
+        self.commit_reader = importlib.import_module("cm_delta_dagster.client.snapshots.commit_reader").CommitReader
+        self.published_source = importlib.import_module(
+            "cm_delta_dagster.client.snapshots.commit_sources"
+        ).published_source
+        self.replay = importlib.import_module("cm_delta_dagster.protocol.log.action_reconciliation").replay
         self.grown = shutil.copytree(self._place("checkpoint"), self.home / "grown")
         self.state = self.path_tables.load_path_snapshot(self.stores, f"file://{self.grown}").state
 

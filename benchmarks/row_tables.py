@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
 
 REGIONS = 8
 _BATCH_ROWS = 500_000

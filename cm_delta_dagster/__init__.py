@@ -10,15 +10,16 @@ import typing
 from cm_delta_dagster.version import __version__
 
 if typing.TYPE_CHECKING:
+    from cm_delta_dagster.api.connection import Connection, connect
+    from cm_delta_dagster.api.delta_table import DeltaTable
+    from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
     from cm_delta_dagster.catalog.sql import SqlCatalog
     from cm_delta_dagster.catalog.tables import TableIdentifier
     from cm_delta_dagster.client.client import DeltaClient
-    from cm_delta_dagster.client.context import CommitContext, Idempotency, IdempotencyRule
+    from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, IdempotencyRule
     from cm_delta_dagster.client.settings import ClientSettings
-    from cm_delta_dagster.client.snapshot import Snapshot
-    from cm_delta_dagster.connection import Connection, connect
-    from cm_delta_dagster.delta_table import DeltaTable
+    from cm_delta_dagster.client.snapshots.snapshot import Snapshot
     from cm_delta_dagster.errors import (
         CmDeltaError,
         CommitConflictError,
@@ -32,11 +33,13 @@ if typing.TYPE_CHECKING:
         TableNotFoundError,
         VersionNotFoundError,
     )
-    from cm_delta_dagster.operations.merge import MergeMode
-    from cm_delta_dagster.operations.row_commit import WriteOutcome, WriteResult
-    from cm_delta_dagster.operations.vacuum import RetentionCheck
-    from cm_delta_dagster.protocol.predicates import raw_sql
-    from cm_delta_dagster.protocol.schema import (
+    from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
+    from cm_delta_dagster.operations.writing.merge import MergeMode
+    from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
+    from cm_delta_dagster.protocol.changes.stream_planning import ChangeHandling
+    from cm_delta_dagster.protocol.predicates.predicates import raw_sql
+    from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+    from cm_delta_dagster.protocol.schema.types import (
         ArrayType,
         DecimalType,
         MapType,
@@ -44,10 +47,7 @@ if typing.TYPE_CHECKING:
         StructField,
         StructType,
     )
-    from cm_delta_dagster.protocol.schema_evolution import SchemaMode
-    from cm_delta_dagster.protocol.streaming import ChangeHandling
     from cm_delta_dagster.storage.stores import Stores
-    from cm_delta_dagster.table_reads import PathDeltaTable
 
 __all__ = [
     "ArrayType",
@@ -94,37 +94,37 @@ __all__ = [
 ]
 
 _ERRORS = "cm_delta_dagster.errors"
-_SCHEMA = "cm_delta_dagster.protocol.schema"
+_SCHEMA = "cm_delta_dagster.protocol.schema.types"
 _HOMES = {
     "ArrayType": _SCHEMA,
-    "ChangeHandling": "cm_delta_dagster.protocol.streaming",
+    "ChangeHandling": "cm_delta_dagster.protocol.changes.stream_planning",
     "ClientSettings": "cm_delta_dagster.client.settings",
-    "CommitContext": "cm_delta_dagster.client.context",
-    "Connection": "cm_delta_dagster.connection",
+    "CommitContext": "cm_delta_dagster.client.commits.context",
+    "Connection": "cm_delta_dagster.api.connection",
     "DecimalType": _SCHEMA,
     "DeltaClient": "cm_delta_dagster.client.client",
-    "DeltaTable": "cm_delta_dagster.delta_table",
-    "Idempotency": "cm_delta_dagster.client.context",
-    "IdempotencyRule": "cm_delta_dagster.client.context",
+    "DeltaTable": "cm_delta_dagster.api.delta_table",
+    "Idempotency": "cm_delta_dagster.client.commits.context",
+    "IdempotencyRule": "cm_delta_dagster.client.commits.context",
     "MaintenanceDecision": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceKind": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceRule": "cm_delta_dagster.catalog.maintenance",
     "MapType": _SCHEMA,
-    "MergeMode": "cm_delta_dagster.operations.merge",
+    "MergeMode": "cm_delta_dagster.operations.writing.merge",
     "PrimitiveType": _SCHEMA,
-    "PathDeltaTable": "cm_delta_dagster.table_reads",
-    "RetentionCheck": "cm_delta_dagster.operations.vacuum",
-    "SchemaMode": "cm_delta_dagster.protocol.schema_evolution",
-    "Snapshot": "cm_delta_dagster.client.snapshot",
+    "PathDeltaTable": "cm_delta_dagster.api.table_reads",
+    "RetentionCheck": "cm_delta_dagster.operations.maintenance.vacuum",
+    "SchemaMode": "cm_delta_dagster.protocol.schema.evolution",
+    "Snapshot": "cm_delta_dagster.client.snapshots.snapshot",
     "SqlCatalog": "cm_delta_dagster.catalog.sql",
     "Stores": "cm_delta_dagster.storage.stores",
     "StructField": _SCHEMA,
     "StructType": _SCHEMA,
     "TableIdentifier": "cm_delta_dagster.catalog.tables",
-    "WriteOutcome": "cm_delta_dagster.operations.row_commit",
-    "WriteResult": "cm_delta_dagster.operations.row_commit",
-    "connect": "cm_delta_dagster.connection",
-    "raw_sql": "cm_delta_dagster.protocol.predicates",
+    "WriteOutcome": "cm_delta_dagster.operations.writing.write_transaction",
+    "WriteResult": "cm_delta_dagster.operations.writing.write_transaction",
+    "connect": "cm_delta_dagster.api.connection",
+    "raw_sql": "cm_delta_dagster.protocol.predicates.predicates",
 }
 
 

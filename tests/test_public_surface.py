@@ -44,7 +44,7 @@ def test_the_package_says_that_it_is_typed() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["cm_delta_dagster", "cm_delta_dagster.protocol.schema", "cm_delta_dagster.client.client"]
+    "module", ["cm_delta_dagster", "cm_delta_dagster.protocol.schema.types", "cm_delta_dagster.client.client"]
 )
 def test_the_lower_floors_load_neither_spark_nor_dagster(module: str) -> None:
     """A sensor or a shell command starts without the engine."""

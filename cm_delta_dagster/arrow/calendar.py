@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cm_delta_dagster.errors import UnsupportedFeatureError
-from cm_delta_dagster.protocol.timestamp_text import zone_of
+from cm_delta_dagster.protocol.predicates.timestamps import zone_of
 
 _VERSION = b"org.apache.spark.version"
 _LEGACY_DATETIME = b"org.apache.spark.legacyDateTime"

@@ -16,9 +16,9 @@ from cm_delta_dagster.arrow.leaves import Conversion, leaf_conversion
 from cm_delta_dagster.arrow.schema import arrow_type
 from cm_delta_dagster.arrow.shredding import unshredded
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.change_data_feed import is_change_type
-from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, field_id, physical_name
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.changes.change_data_feed import is_change_type
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, field_id, physical_name
+from cm_delta_dagster.protocol.schema.types import (
     VARIANT,
     VOID,
     ArrayType,

@@ -23,11 +23,11 @@ from cm_delta_dagster.arrow.predicates import RowFilter
 from cm_delta_dagster.arrow.row_groups import kept_row_groups
 from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode
-from cm_delta_dagster.protocol.deletion_vectors import check_positions
-from cm_delta_dagster.protocol.predicates import Predicate
-from cm_delta_dagster.protocol.row_tracking import ROW_ID, RowIdColumns
-from cm_delta_dagster.protocol.schema import LONG, StructField, StructType
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.features.deletion_vectors import check_positions
+from cm_delta_dagster.protocol.features.row_tracking import ROW_ID, RowIdColumns
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 
 Unit = Callable[[], Iterable[pa.RecordBatch]]
 Positions = npt.NDArray[np.int64]

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.calendar import LegacyCalendar, modern_dates, modern_moments
-from cm_delta_dagster.protocol.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
-from cm_delta_dagster.protocol.schema import DataType, DecimalType
+from cm_delta_dagster.protocol.schema.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
+from cm_delta_dagster.protocol.schema.types import DataType, DecimalType
 
 Conversion = Callable[[pa.Array], pa.Array]
 

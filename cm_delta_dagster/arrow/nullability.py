@@ -6,7 +6,7 @@ The schema of the result repeats the promise, and those who take the result rely
 import pyarrow as pa
 
 from cm_delta_dagster.errors import InvalidDataError
-from cm_delta_dagster.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
 
 def promises(item: StructField) -> bool:

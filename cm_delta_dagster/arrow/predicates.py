@@ -1,4 +1,4 @@
-"""Predicates over rows held in Arrow. Room: arrow. Values and meaning are those of :mod:`~cm_delta_dagster.protocol.predicates`.
+"""Predicates over rows held in Arrow. Room: arrow. Values and meaning are those of ``predicates``.
 
 A predicate is compiled once, for a schema, and then answers for one batch after the other with true, false or null. A comparison
 for which Spark would convert the column or the value in a way that depends on its settings, or that may round, is refused
@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.arrow.schema import char_width
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.predicate_forms import with_fewer_comparisons
-from cm_delta_dagster.protocol.predicates import (
+from cm_delta_dagster.protocol.predicates.normal_forms import with_fewer_comparisons
+from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     And,
     Comparison,
@@ -35,7 +35,7 @@ from cm_delta_dagster.protocol.predicates import (
     column_path,
     columns_of,
 )
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.schema.types import (
     BYTE,
     DOUBLE,
     FLOAT,

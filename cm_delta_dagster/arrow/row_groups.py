@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from cm_delta_dagster.arrow.columns import FileLayout
-from cm_delta_dagster.protocol.data_skipping import is_ordered_by_bytes
-from cm_delta_dagster.protocol.predicates import (
+from cm_delta_dagster.protocol.predicates.predicates import (
     And,
     Comparison,
     ComparisonOperator,
@@ -26,7 +25,8 @@ from cm_delta_dagster.protocol.predicates import (
     columns_of,
     fold,
 )
-from cm_delta_dagster.protocol.schema import PrimitiveType, StructType
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructType
+from cm_delta_dagster.protocol.statistics.data_skipping import is_ordered_by_bytes
 
 _Op = ComparisonOperator
 _KINDS: Mapping[str, type | tuple[type, ...]] = {

@@ -23,15 +23,15 @@ from cm_delta_dagster.arrow.nullability import promises
 from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.arrow.schema import arrow_field, char_width
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
-from cm_delta_dagster.protocol.file_actions import partition_column
-from cm_delta_dagster.protocol.parsed_statistics import parse_statistics
-from cm_delta_dagster.protocol.partition_values import partition_value_array
-from cm_delta_dagster.protocol.path_encoding import resolve_path
-from cm_delta_dagster.protocol.predicates import Predicate, conjunction, conjuncts, partition_only
-from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
-from cm_delta_dagster.protocol.schema import LONG, StructField, StructType
-from cm_delta_dagster.protocol.type_widening import check_type_changes
+from cm_delta_dagster.protocol.actions.file_columns import partition_column
+from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
+from cm_delta_dagster.protocol.actions.paths import resolve_path
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
+from cm_delta_dagster.protocol.features.type_widening import check_type_changes
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction, conjuncts, partition_only
+from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
+from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
 from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors
 from cm_delta_dagster.storage.store import Store
 

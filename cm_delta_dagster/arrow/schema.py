@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.schema.types import (
     STRING,
     VARIANT,
     VOID,

@@ -17,7 +17,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.schema.types import (
     VARIANT,
     ArrayType,
     DataType,

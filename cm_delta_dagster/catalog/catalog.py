@@ -39,7 +39,7 @@ from cm_delta_dagster.catalog.tables import (
     TableEntry,
     TableIdentifier,
 )
-from cm_delta_dagster.protocol.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 PIN_LIFETIME_MS = 30 * 24 * 60 * 60 * 1000
 """For so long a pinned version is kept, much longer than any run takes."""

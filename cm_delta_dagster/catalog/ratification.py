@@ -12,7 +12,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitMode,
     CommitPolicy,
 )
-from cm_delta_dagster.protocol.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 KEPT_CONTENT_BYTES = 16 * 1024
 """Size of the largest commit whose content a catalog goes on serving when it is published."""

@@ -10,8 +10,8 @@ from enum import StrEnum
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.schema import StructType, parse_schema
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.schema.types import StructType, parse_schema
 
 
 @dataclass(frozen=True, slots=True, order=True)

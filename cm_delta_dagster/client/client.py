@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
-from cm_delta_dagster.client.background import BackgroundWork
 from cm_delta_dagster.client.clock import CheckedClock
+from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.client.snapshot import Snapshot
-from cm_delta_dagster.client.storage_check import TablesBehind
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.storage_check import TablesBehind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.warehouse import WarehouseGuard
 from cm_delta_dagster.storage.store import StoreRegistry

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
-from cm_delta_dagster.client.commit_sources import digest_of
-from cm_delta_dagster.client.committer import feed_tags
-from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.snapshot import Snapshot, advance
+from cm_delta_dagster.client.commits.committer import feed_tags
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, changed_partitions
+from cm_delta_dagster.client.snapshots.commit_sources import digest_of
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
 from cm_delta_dagster.client.table import Services, Table
-from cm_delta_dagster.client.transaction import Committed, Committer, Transaction, changed_partitions
 from cm_delta_dagster.client.warehouse import write_table_marker
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
@@ -28,11 +28,12 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from cm_delta_dagster.protocol import action_json, log_files
-from cm_delta_dagster.protocol.actions import Action, CommitInfo, Metadata, Protocol
-from cm_delta_dagster.protocol.commit_timestamps import next_in_commit_timestamp
-from cm_delta_dagster.protocol.markers import MarkedState
-from cm_delta_dagster.protocol.reconciliation import FileState, TableState
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import Action, CommitInfo, Metadata, Protocol
+from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.action_reconciliation import FileState, TableState
+from cm_delta_dagster.protocol.log.markers import MarkedState
 from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
@@ -182,7 +183,7 @@ class _CreationCommitter:
         table = self._table
         timestamp = next_in_commit_timestamp(table.services.now_ms(), None)
         actions = transaction.actions(transaction.snapshot, in_commit_timestamp=timestamp)
-        data = action_json.encode_commit(actions)
+        data = commit_json.encode_commit(actions)
         written = self._write(data)
         summary = CommitSummary(
             txn_id=transaction.txn_id,
@@ -192,7 +193,7 @@ class _CreationCommitter:
             metrics=dict(transaction.metrics),
             tags=feed_tags(transaction),
         )
-        own = action_json.decode_commit(data, version=0)
+        own = commit_json.decode_commit(data, version=0)
         assert own.metadata is not None and own.protocol is not None
         initial = InitialCommit(
             file_size=len(data),

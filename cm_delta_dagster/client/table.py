@@ -8,18 +8,19 @@ from cm_delta_dagster.catalog.commit_policy import BARRIER_OPERATION
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableIdentifier
-from cm_delta_dagster.client.after_commit import AfterCommit
-from cm_delta_dagster.client.background import BackgroundWork
-from cm_delta_dagster.client.commit_log import CommitLog, LoadedCommit
-from cm_delta_dagster.client.commit_reader import CatalogRecords, CommitReader
-from cm_delta_dagster.client.commit_sources import commit_sources
-from cm_delta_dagster.client.committer import TableCommitter
-from cm_delta_dagster.client.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.log_reader import LoadedState, load_state
-from cm_delta_dagster.client.put_if_absent import ratified_commits
+from cm_delta_dagster.client.commits.committer import TableCommitter
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
+from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.post_commit.hooks import AfterCommit
+from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
-from cm_delta_dagster.client.snapshot import Snapshot, advance, changes_data
-from cm_delta_dagster.client.storage_check import (
+from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit
+from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
+from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance, changes_data
+from cm_delta_dagster.client.snapshots.storage_check import (
     CatalogBehind,
     TablesBehind,
     compare_with_listing,
@@ -27,7 +28,6 @@ from cm_delta_dagster.client.storage_check import (
     refuse_missing,
     warn_behind,
 )
-from cm_delta_dagster.client.transaction import Transaction
 from cm_delta_dagster.client.warehouse import WarehouseGuard
 from cm_delta_dagster.errors import (
     CorruptLogError,
@@ -37,11 +37,11 @@ from cm_delta_dagster.errors import (
     TableStorageMissingError,
     VersionNotFoundError,
 )
-from cm_delta_dagster.protocol import log_files, log_segment
-from cm_delta_dagster.protocol.action_json import CommitActions
-from cm_delta_dagster.protocol.commit_timestamps import in_commit_timestamp_period
-from cm_delta_dagster.protocol.metadata_check import check_metadata
-from cm_delta_dagster.protocol.table_features import check_readable, is_catalog_managed
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.features.in_commit_timestamps import in_commit_timestamp_period
+from cm_delta_dagster.protocol.features.metadata_validation import check_metadata
+from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
+from cm_delta_dagster.protocol.log import log_files, log_segment
 from cm_delta_dagster.storage.store import Store, StoreRegistry
 
 if typing.TYPE_CHECKING:

@@ -18,8 +18,9 @@ from cm_delta_dagster.errors import (
     TableStorageMissingError,
     WarehouseMismatchError,
 )
-from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.markers import (
+from cm_delta_dagster.protocol.actions.paths import normalise_location
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.markers import (
     TABLE_MARKER_NAME,
     WAREHOUSE_MARKER_NAME,
     MarkedState,
@@ -29,7 +30,6 @@ from cm_delta_dagster.protocol.markers import (
     decode_warehouse_marker,
     encode_marker,
 )
-from cm_delta_dagster.protocol.path_encoding import normalise_location
 from cm_delta_dagster.storage.store import Store, StoreRegistry
 
 _log = logging.getLogger(__name__)

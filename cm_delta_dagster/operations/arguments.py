@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Concatenate, ParamSpec, TypeVar
 
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
-from cm_delta_dagster.protocol.predicate_forms import check_predicate
-from cm_delta_dagster.protocol.predicate_text import parse_predicate
-from cm_delta_dagster.protocol.predicates import Predicate
-from cm_delta_dagster.protocol.schema import StructType
-from cm_delta_dagster.protocol.timestamp_text import parse_timestamp
+from cm_delta_dagster.protocol.predicates.normal_forms import check_predicate
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
+from cm_delta_dagster.protocol.predicates.timestamps import parse_timestamp
+from cm_delta_dagster.protocol.schema.types import StructType
 
 Timestamp = datetime | date | str | int
 """A moment: with a time zone, of a day or in text of which another one is known, or in epoch milliseconds."""

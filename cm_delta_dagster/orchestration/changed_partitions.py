@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.partition_values import parse_partition_value
-from cm_delta_dagster.protocol.schema import TIMESTAMP, TIMESTAMP_NTZ
+from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.schema.types import TIMESTAMP, TIMESTAMP_NTZ
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _MOST_VALUES_SHOWN = 3

@@ -12,10 +12,10 @@ import dagster as dg
 from pydantic import Field
 from pyspark.sql import DataFrame
 
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
-from cm_delta_dagster.operations.read import ReadPlan, plan_snapshot_read
+from cm_delta_dagster.operations.reading.read import ReadPlan, plan_snapshot_read
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.output import OutputWrite, Written, check_frame, write_output
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
@@ -28,8 +28,8 @@ from cm_delta_dagster.orchestration.write_contract import (
     parse_read_contract,
     parse_write_contract,
 )
-from cm_delta_dagster.protocol.predicate_text import parse_predicate
-from cm_delta_dagster.protocol.predicates import Predicate, conjunction
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
+from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 
 
 class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):

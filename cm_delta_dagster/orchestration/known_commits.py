@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from cm_delta_dagster.operations.write import WriteOutcome
+from cm_delta_dagster.operations.writing.write import WriteOutcome
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.feed_cursor import WatchedCommit
 

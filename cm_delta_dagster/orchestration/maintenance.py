@@ -17,8 +17,8 @@ from pydantic import Field
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.context import CommitContext
-from cm_delta_dagster.client.log_reader import hinted_version
+from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.snapshots.log_reader import hinted_version
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CmDeltaError,
@@ -26,16 +26,16 @@ from cm_delta_dagster.errors import (
     MaintenanceInProgressError,
     MaintenanceNotPermittedError,
 )
-from cm_delta_dagster.operations.checkpoint import checkpoint
-from cm_delta_dagster.operations.clean_log import clean_log, plan_clean_log
-from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits, plan_clean_staged_commits
-from cm_delta_dagster.operations.optimize import optimize, plan_optimize
-from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.operations.sizes import size_text, span_text
-from cm_delta_dagster.operations.vacuum import VacuumPlan, VacuumResult, plan_vacuum, vacuum
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.maintenance.clean_log import clean_log, plan_clean_log
+from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits, plan_clean_staged_commits
+from cm_delta_dagster.operations.maintenance.optimize import optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.maintenance.sizes import size_text, span_text
+from cm_delta_dagster.operations.maintenance.vacuum import VacuumPlan, VacuumResult, plan_vacuum, vacuum
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.runs import RUN_ID_TAG, STEP_KEY_TAG
-from cm_delta_dagster.protocol import log_files
+from cm_delta_dagster.protocol.log import log_files
 
 POOL_PREFIX = "cm_delta/"
 STATE_TAG_PREFIX = "cm_delta_maintenance/"

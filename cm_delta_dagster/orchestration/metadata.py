@@ -10,14 +10,14 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cm_delta_dagster.client.snapshot import Snapshot
-from cm_delta_dagster.operations.write import WriteResult
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.operations.writing.write import WriteResult
 from cm_delta_dagster.orchestration.partitions import PartitionSlice
-from cm_delta_dagster.protocol.file_actions import partition_column
-from cm_delta_dagster.protocol.partition_values import parse_partition_value
-from cm_delta_dagster.protocol.predicates import IsNull, Not, Or, Predicate, partition_only
-from cm_delta_dagster.protocol.schema import StructType, data_type_text
-from cm_delta_dagster.protocol.statistics import logical_row_count
+from cm_delta_dagster.protocol.actions.file_columns import partition_column
+from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.predicates.predicates import IsNull, Not, Or, Predicate, partition_only
+from cm_delta_dagster.protocol.schema.types import StructType, data_type_text
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 
 STORAGE_KIND = "deltalake"
 

@@ -11,25 +11,25 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.context import CommitContext, Idempotency
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.commits.context import CommitContext, Idempotency
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
     TableAlreadyExistsError,
 )
-from cm_delta_dagster.operations.create import TableDesign, first_schema, write_or_create
-from cm_delta_dagster.operations.merge import merge
-from cm_delta_dagster.operations.read import read_snapshot
-from cm_delta_dagster.operations.write import WriteOutcome, WriteResult, append, overwrite
+from cm_delta_dagster.operations.reading.read import read_snapshot
+from cm_delta_dagster.operations.tables.create import TableDesign, first_schema, write_or_create
+from cm_delta_dagster.operations.writing.merge import merge
+from cm_delta_dagster.operations.writing.write import WriteOutcome, WriteResult, append, overwrite
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
 from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, check_sole_asset, idempotency
 from cm_delta_dagster.orchestration.write_contract import WriteContract, WriteMode
-from cm_delta_dagster.protocol.predicate_text import parse_predicate
-from cm_delta_dagster.protocol.predicates import Predicate, columns_of, conjunction, partition_only
-from cm_delta_dagster.protocol.schema import StructType
-from cm_delta_dagster.protocol.schema_evolution import reconcile_schemas
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_of, conjunction, partition_only
+from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
+from cm_delta_dagster.protocol.schema.evolution import reconcile_schemas
+from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.guards import guarded
 from cm_delta_dagster.spark.schema import from_spark
 

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.predicates import And, Comparison, ComparisonOperator, In, Or, Predicate
-from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType, StructType, data_type_text
+from cm_delta_dagster.protocol.predicates.predicates import And, Comparison, ComparisonOperator, In, Or, Predicate
+from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructType, data_type_text
 
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _LONGEST_KEY_TEXT = 200

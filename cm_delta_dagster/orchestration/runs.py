@@ -19,9 +19,9 @@ from typing import Any
 
 import dagster as dg
 
-from cm_delta_dagster.client.context import CommitContext, Idempotency, IdempotencyRule
-from cm_delta_dagster.client.history import find_transaction
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, IdempotencyRule
+from cm_delta_dagster.client.snapshots.history import find_transaction
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.orchestration.partitions import keys_text
 from cm_delta_dagster.orchestration.write_contract import names_one_table

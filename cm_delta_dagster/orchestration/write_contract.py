@@ -17,9 +17,9 @@ import dagster as dg
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.merge import MergeMode
-from cm_delta_dagster.protocol.schema_evolution import SchemaMode
-from cm_delta_dagster.protocol.timestamp_text import parse_timestamp
+from cm_delta_dagster.operations.writing.merge import MergeMode
+from cm_delta_dagster.protocol.predicates.timestamps import parse_timestamp
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 
 PREFIX = "cm_delta/"
 

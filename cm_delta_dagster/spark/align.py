@@ -1,13 +1,13 @@
 """Bringing a DataFrame into the shape of the table (protocol heading "Schema enforcement", SCHEVO-2). Room: spark.
 
-Which shapes may be brought together is decided before, in :mod:`cm_delta_dagster.protocol.schema_evolution`; here the
+Which shapes may be brought together is decided before, in :mod:`cm_delta_dagster.protocol.schema.evolution`; here the
 columns are found by name, put in order and cast.
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.protocol.schema import ArrayType, DataType, MapType, StructType, check_unique_names
+from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructType, check_unique_names
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, sql_type
 
 

@@ -13,8 +13,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
-from cm_delta_dagster.protocol.schema import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.schema.types import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.nullability import guarded
 from cm_delta_dagster.spark.schema import quoted, spark_type, to_spark
 

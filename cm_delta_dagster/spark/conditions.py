@@ -14,11 +14,11 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
-from cm_delta_dagster.protocol.predicate_text import parse_predicate
-from cm_delta_dagster.protocol.predicates import Opaque, Predicate, leaves, literal_sql, quote_column
-from cm_delta_dagster.protocol.schema import StructType
-from cm_delta_dagster.protocol.sql_functions import CLOCK, VARYING
-from cm_delta_dagster.protocol.sql_tokens import varying_functions
+from cm_delta_dagster.protocol.predicates.predicates import Opaque, Predicate, leaves, literal_sql, quote_column
+from cm_delta_dagster.protocol.predicates.sql_functions import CLOCK, VARYING
+from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
+from cm_delta_dagster.protocol.predicates.sql_tokens import varying_functions
+from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.schema import to_spark
 from cm_delta_dagster.spark.session import is_connect

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.change_data_feed import is_change_type
-from cm_delta_dagster.protocol.column_mapping import field_id
-from cm_delta_dagster.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from cm_delta_dagster.protocol.changes.change_data_feed import is_change_type
+from cm_delta_dagster.protocol.features.column_mapping import field_id
+from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.columns import Names, Path
 from cm_delta_dagster.spark.footers import read_footers
 from cm_delta_dagster.storage.store import Store

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.protocol.path_encoding import normalise_location
+from cm_delta_dagster.protocol.actions.paths import normalise_location
 from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
 
 OWN_PREFIX = "__cm_delta_"

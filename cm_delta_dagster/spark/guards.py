@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.protocol.predicates import Predicate, column_path, columns_of, short_sql
-from cm_delta_dagster.protocol.schema import VOID, ArrayType, DataType, MapType, PrimitiveType, StructType
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of, short_sql
+from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, PrimitiveType, StructType
 from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.schema import quoted

@@ -8,8 +8,8 @@ included.
 
 from collections.abc import Sequence
 
-from cm_delta_dagster.protocol.predicate_forms import size_and_depth, with_fewer_comparisons
-from cm_delta_dagster.protocol.predicates import And, Not, Or, Predicate, fold, to_sql
+from cm_delta_dagster.protocol.predicates.normal_forms import size_and_depth, with_fewer_comparisons
+from cm_delta_dagster.protocol.predicates.predicates import And, Not, Or, Predicate, fold, to_sql
 
 _MANY = 100
 """Comparisons that Spark compiles in a reasonable time."""

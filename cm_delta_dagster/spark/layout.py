@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
-from cm_delta_dagster.protocol.file_actions import partition_column
-from cm_delta_dagster.protocol.partition_values import parse_partition_value, serialize_partition_value
-from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION, decode_path, hive_unescape, resolve_path
-from cm_delta_dagster.protocol.schema import StructField
+from cm_delta_dagster.protocol.actions.file_columns import partition_column
+from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value, serialize_partition_value
+from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION, decode_path, hive_unescape, resolve_path
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.schema.types import StructField
 from cm_delta_dagster.spark.partition_text import canonical_pattern
 
 TRANSACTION_COLUMN = "delta.txn"

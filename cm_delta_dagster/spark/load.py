@@ -15,8 +15,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import StorageError
-from cm_delta_dagster.protocol.path_encoding import normalise_location
-from cm_delta_dagster.protocol.schema import STRING, StructField, StructType
+from cm_delta_dagster.protocol.actions.paths import normalise_location
+from cm_delta_dagster.protocol.schema.types import STRING, StructField, StructType
 from cm_delta_dagster.spark.columns import reader_schema
 from cm_delta_dagster.spark.footers import read_footer
 from cm_delta_dagster.spark.layout import (

@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidDataError
-from cm_delta_dagster.protocol.empty_partition_text import stored_as_null
-from cm_delta_dagster.protocol.predicates import (
+from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
+from cm_delta_dagster.protocol.predicates.predicates import (
     Comparison,
     ComparisonOperator,
     In,
@@ -24,7 +24,7 @@ from cm_delta_dagster.protocol.predicates import (
     conjunction,
     quote_column,
 )
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.schema.types import (
     BYTE,
     DATE,
     INTEGER,

@@ -14,12 +14,12 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode
-from cm_delta_dagster.protocol.data_skipping import keep_mask
-from cm_delta_dagster.protocol.file_index import FileIndex
-from cm_delta_dagster.protocol.interval_types import YEAR_MONTH_NAMES
-from cm_delta_dagster.protocol.predicates import IsNull, Or, Predicate, quote_column
-from cm_delta_dagster.protocol.schema import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.predicates.predicates import IsNull, Or, Predicate, quote_column
+from cm_delta_dagster.protocol.schema.interval_types import YEAR_MONTH_NAMES
+from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
+from cm_delta_dagster.protocol.statistics.file_index import FileIndex
 from cm_delta_dagster.spark.errors import Violation, violation_text
 from cm_delta_dagster.spark.schema import spark_type, to_spark
 from cm_delta_dagster.spark.session import file_relation, is_connect

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError
-from cm_delta_dagster.protocol.path_encoding import hive_escape
-from cm_delta_dagster.protocol.schema import PrimitiveType, StructField
+from cm_delta_dagster.protocol.actions.paths import hive_escape
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField
 from cm_delta_dagster.spark.partition_text import text_column
 
 MAX_NAME_BYTES = 255

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import UnsupportedFeatureError
-from cm_delta_dagster.protocol.empty_partition_text import stored_as_null
-from cm_delta_dagster.protocol.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
-from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
+from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION
+from cm_delta_dagster.protocol.schema.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
+from cm_delta_dagster.protocol.schema.types import (
     BINARY,
     STRING,
     DataType,

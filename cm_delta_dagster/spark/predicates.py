@@ -1,5 +1,5 @@
 """Predicates as Spark columns. Room: spark. The SQL text itself is made by
-:mod:`cm_delta_dagster.protocol.predicates`."""
+:mod:`cm_delta_dagster.protocol.predicates.predicates`."""
 
 from dataclasses import replace
 from functools import reduce
@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.predicates import (
+from cm_delta_dagster.protocol.predicates.predicates import (
     And,
     Comparison,
     ComparisonOperator,
@@ -32,7 +32,7 @@ from cm_delta_dagster.protocol.predicates import (
     to_sql,
     with_parts,
 )
-from cm_delta_dagster.protocol.schema import DOUBLE, FLOAT, DataType, StructType, walk_types
+from cm_delta_dagster.protocol.schema.types import DOUBLE, FLOAT, DataType, StructType, walk_types
 from cm_delta_dagster.spark.columns import char_width, stored_path
 from cm_delta_dagster.spark.large_predicates import spark_sql
 from cm_delta_dagster.spark.schema import sql_type

@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.protocol.path_encoding import file_keys
-from cm_delta_dagster.protocol.predicates import Predicate
-from cm_delta_dagster.protocol.schema import StructType
+from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.scan import FILE_COLUMN, spark_file_key

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode, physical_name
-from cm_delta_dagster.protocol.predicates import Predicate
-from cm_delta_dagster.protocol.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
-from cm_delta_dagster.protocol.schema import BINARY, LONG, StructField, StructType
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.types import BINARY, LONG, StructField, StructType
 from cm_delta_dagster.spark.bitmaps import deletion_words, word_batches
 from cm_delta_dagster.spark.columns import (
     Names,

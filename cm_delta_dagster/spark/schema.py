@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import CorruptLogError, SchemaMismatchError
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.schema.types import (
     ArrayType,
     DataType,
     MapType,

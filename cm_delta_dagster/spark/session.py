@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import EngineStoppedError, InvalidArgumentError
-from cm_delta_dagster.protocol.timestamp_text import zone_of
+from cm_delta_dagster.protocol.predicates.timestamps import zone_of
 
 LISTING_SETTINGS: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1)}
 """Makes Spark list its input on the driver instead of in a job of its own."""

@@ -15,11 +15,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, EngineError, InvalidArgumentError, InvalidDataError
-from cm_delta_dagster.protocol.actions import AddFile
-from cm_delta_dagster.protocol.partition_values import parse_partition_value
-from cm_delta_dagster.protocol.path_encoding import HIVE_DEFAULT_PARTITION, encode_path, hive_unescape
-from cm_delta_dagster.protocol.predicates import Predicate
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION, encode_path, hive_unescape
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.types import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     VOID,
@@ -29,8 +29,8 @@ from cm_delta_dagster.protocol.schema import (
     data_type_text,
     walk_types,
 )
-from cm_delta_dagster.protocol.statistics import StatisticsColumn, footer_statistics
-from cm_delta_dagster.protocol.void_columns import check_void_places
+from cm_delta_dagster.protocol.schema.void_columns import check_void_places
+from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, footer_statistics
 from cm_delta_dagster.spark.align import aligned_columns
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.footers import read_footers

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
-from cm_delta_dagster.protocol.actions import DeletionVectorDescriptor
-from cm_delta_dagster.protocol.deletion_vectors import decode_from_file, decode_inline, dv_location
+from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
+from cm_delta_dagster.protocol.features.deletion_vectors import decode_from_file, decode_inline, dv_location
 from cm_delta_dagster.storage.store import Store
 
 _THREADS = 8

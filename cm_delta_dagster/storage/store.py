@@ -2,7 +2,7 @@
 
 A ``location`` is an absolute URI with a scheme and a *decoded* path (``file:///data/a b``, ``s3://bucket/key``,
 ``memory://name/key``), as fsspec and Hadoop take it. Percent-encoding is a matter of the log alone
-(:mod:`cm_delta_dagster.protocol.path_encoding`). This module knows nothing of Delta.
+(:mod:`cm_delta_dagster.protocol.actions.paths`). This module knows nothing of Delta.
 """
 
 import typing

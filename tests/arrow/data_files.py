@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cm_delta_dagster.arrow.scan import scan_batches
-from cm_delta_dagster.protocol.actions import AddFile
-from cm_delta_dagster.protocol.deletion_vectors import encode_inline
-from cm_delta_dagster.protocol.file_actions import adds_to_table
-from cm_delta_dagster.protocol.schema import DataType, StructField, StructType
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
+from cm_delta_dagster.protocol.schema.types import DataType, StructField, StructType
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.store import Store
 

@@ -13,7 +13,7 @@ import pytest
 
 from cm_delta_dagster.arrow.calendar import legacy_calendar, modern_dates, modern_moments
 from cm_delta_dagster.errors import UnsupportedFeatureError
-from cm_delta_dagster.protocol.schema import DATE, TIMESTAMP, TIMESTAMP_NTZ
+from cm_delta_dagster.protocol.schema.types import DATE, TIMESTAMP, TIMESTAMP_NTZ
 from tests.arrow.data_files import DataFiles, columns
 
 _VERSION = b"org.apache.spark.version"

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode
-from cm_delta_dagster.protocol.schema import LONG, STRING, ArrayType, MapType, StructField, StructType
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.schema.types import LONG, STRING, ArrayType, MapType, StructField, StructType
 from tests.arrow.data_files import DataFiles, columns, mapped, numbered
 
 NONE, NAME, ID = ColumnMappingMode.NONE, ColumnMappingMode.NAME, ColumnMappingMode.ID

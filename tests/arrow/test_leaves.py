@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.schema.types import (
     BINARY,
     BOOLEAN,
     BYTE,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.predicates import (
+from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     And,
     Comparison,
@@ -28,7 +28,7 @@ from cm_delta_dagster.protocol.predicates import (
     Predicate,
     StartsWith,
 )
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.schema.types import (
     BINARY,
     BOOLEAN,
     DATE,

@@ -19,19 +19,13 @@ from cm_delta_dagster.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from cm_delta_dagster.protocol.actions import AddFile, DeletionVectorDescriptor
-from cm_delta_dagster.protocol.column_mapping import ColumnMappingMode
-from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
-from cm_delta_dagster.protocol.predicate_text import parse_predicate
-from cm_delta_dagster.protocol.predicates import (
-    And,
-    Comparison,
-    ComparisonOperator,
-    IsNull,
-    Or,
-)
-from cm_delta_dagster.protocol.row_tracking import RowIdColumns
-from cm_delta_dagster.protocol.schema import (
+from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
+from cm_delta_dagster.protocol.features.row_tracking import RowIdColumns
+from cm_delta_dagster.protocol.predicates.predicates import And, Comparison, ComparisonOperator, IsNull, Or
+from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
+from cm_delta_dagster.protocol.schema.types import (
     BINARY,
     DATE,
     DOUBLE,
@@ -50,7 +44,7 @@ from cm_delta_dagster.protocol.schema import (
 )
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from tests.arrow.data_files import DataFiles, columns, mapped, numbered
-from tests.waiting import until
+from tests.support.waiting import until
 
 _ROW_IDS = RowIdColumns(row_id="_row-id-col-1", row_commit_version="_row-commit-version-col-1")
 

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.arrow.variant import variant_columns_to_json
-from cm_delta_dagster.protocol.actions import AddFile
-from cm_delta_dagster.protocol.schema import VARIANT, StructType
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.schema.types import VARIANT, StructType
 from cm_delta_dagster.spark.schema import from_spark
 from tests.arrow.data_files import DataFiles, columns
 

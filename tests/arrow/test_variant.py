@@ -20,7 +20,7 @@ from cm_delta_dagster.arrow.variant import (
     variant_to_json,
 )
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.schema import LONG, STRING, VARIANT, ArrayType, MapType, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import LONG, STRING, VARIANT, ArrayType, MapType, StructField, StructType
 from tests.arrow.data_files import DataFiles, columns
 
 EMPTY = b"\x01\x00\x00"

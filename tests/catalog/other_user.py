@@ -7,7 +7,7 @@ import tempfile
 from cm_delta_dagster.catalog.sql import SqlCatalog, migrate, schema  # noqa: F401  # Loaded while files can be read.
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.drop import drop_table
+from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.storage.stores import Stores
 
 NOBODY = 65534

@@ -12,12 +12,12 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogBehindStorageError
-from cm_delta_dagster.operations.create import create_table
-from cm_delta_dagster.operations.recovery import plan_recovery, recover
-from cm_delta_dagster.operations.warehouse_recovery import plan_warehouse_recovery, recover_warehouse
-from cm_delta_dagster.protocol.actions import AddFile
+from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
+from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.stores import Stores
-from tests.operations.lake import SCHEMA
+from tests.support.lake import SCHEMA
 
 PAGE = Path(__file__).parents[2] / "docs" / "backup-and-restore.md"
 NAME = "main.sales.orders"

@@ -15,10 +15,10 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryTurns
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE, alembic_config
 from cm_delta_dagster.catalog.sql.schema import METADATA
-from cm_delta_dagster.catalog.sql.turns import AdvisoryTurns
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     CatalogError,
@@ -27,7 +27,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     PermissionDeniedError,
 )
-from tests.waiting import until
+from tests.support.waiting import until
 
 NAME = TableIdentifier("main", "sales", "orders")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cm_delta_dagster.catalog.sql.file_lock import file_lock
-from tests.waiting import until
+from tests.support.waiting import until
 
 _SPAWN = multiprocessing.get_context("spawn")
 _FORK = multiprocessing.get_context("fork")

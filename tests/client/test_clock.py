@@ -16,11 +16,11 @@ from cm_delta_dagster.client.client import DeltaClient, wall_clock_ms
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitRejectedError
-from cm_delta_dagster.operations.create import create_table
-from cm_delta_dagster.operations.vacuum import plan_vacuum
+from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum
+from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA
-from tests.operations.lake import DAY_MS, START_MS, Lake
+from tests.support.lake import DAY_MS, START_MS, Lake
 
 HOUR_MS = 60 * 60 * 1000
 YEAR_MS = 365 * DAY_MS

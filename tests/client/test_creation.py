@@ -11,11 +11,11 @@ from cm_delta_dagster.catalog.catalog import FeedEntry
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.committer import CHANGED_PARTITIONS_TAG
-from cm_delta_dagster.client.context import CommitContext
-from cm_delta_dagster.client.history import find_transaction
+from cm_delta_dagster.client.commits.committer import CHANGED_PARTITIONS_TAG
+from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.transaction import Committed
+from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.client.transaction import Committed
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CommitStateUnknownError,
@@ -25,12 +25,12 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from cm_delta_dagster.operations.checkpoint import checkpoint
-from cm_delta_dagster.operations.create import TableDesign, create_table_as, write_or_create
-from cm_delta_dagster.protocol.actions import AddFile, SetTransaction
-from cm_delta_dagster.protocol.markers import WAREHOUSE_MARKER_NAME
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.tables.create import TableDesign, create_table_as, write_or_create
+from cm_delta_dagster.protocol.actions.actions import AddFile, SetTransaction
+from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.storage.stores import Stores
-from tests.operations.lake import SCHEMA, Lake, broken_storage
+from tests.support.lake import SCHEMA, Lake, broken_storage
 
 NAME = TableIdentifier("main", "test", "t")
 DESIGN = TableDesign(schema=SCHEMA, partition_columns=("day",))

@@ -9,19 +9,19 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.warehouse import read_table_marker, read_warehouse_marker
 from cm_delta_dagster.errors import CatalogUnavailableError, StorageError, WarehouseMismatchError
-from cm_delta_dagster.operations.drop import drop_table
-from cm_delta_dagster.operations.purge import plan_purge, purge
-from cm_delta_dagster.operations.recovery import plan_recovery
-from cm_delta_dagster.operations.rename import rename_table
-from cm_delta_dagster.operations.undrop import undrop_table
-from cm_delta_dagster.protocol.markers import (
+from cm_delta_dagster.operations.recovery.recover import plan_recovery
+from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.operations.tables.purge import plan_purge, purge
+from cm_delta_dagster.operations.tables.rename import rename_table
+from cm_delta_dagster.operations.tables.undrop import undrop_table
+from cm_delta_dagster.protocol.log.markers import (
     TABLE_MARKER_NAME,
     WAREHOUSE_MARKER_NAME,
     MarkedState,
     WarehouseMarker,
     encode_marker,
 )
-from tests.operations.lake import Lake, broken_storage
+from tests.support.lake import Lake, broken_storage
 
 WAREHOUSE = "memory://lake/warehouse"
 MARKER = f"{WAREHOUSE}/{WAREHOUSE_MARKER_NAME}"

@@ -24,8 +24,8 @@ from cm_delta_dagster.catalog.ratification import (
 )
 from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.errors import CommitRejectedError, InvalidArgumentError, TableNotFoundError
-from cm_delta_dagster.protocol import action_json
-from cm_delta_dagster.protocol.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, created, inline, proposal, summary
 
 PROTOCOL = Protocol(
@@ -174,7 +174,7 @@ def content_that_sets_another_definition_than_is_told_is_rejected(bench: Bench) 
     """CM-C13, CM-C14"""
     with bench.client() as catalog:
         table = defined(catalog).table_id
-        line = action_json.encode_action(metadata("id", "more")).encode() + b"\n"
+        line = commit_json.encode_action(metadata("id", "more")).encode() + b"\n"
         for one in (inline(1), copied(1)):
             assert one.content is not None
             content = one.content + line

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.client.path_table import load_path_snapshot
-from cm_delta_dagster.operations.read import read_snapshot
-from cm_delta_dagster.protocol.log_files import (
+from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
+from cm_delta_dagster.operations.reading.read import read_snapshot
+from cm_delta_dagster.protocol.log.log_files import (
     ClassicCheckpointFile,
     CommitFile,
     MultiPartCheckpointFile,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.client.path_table import open_path_table
+from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.read_changes_arrow import read_changes_arrow
+from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
 from cm_delta_dagster.storage.stores import Stores
 from tests.differential.peers import DeltaSpark, canonical
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.action_json import encode_action, encode_commit
-from cm_delta_dagster.protocol.actions import CommitInfo, Protocol
-from cm_delta_dagster.protocol.conflicts import ConflictKind, IsolationLevel
-from cm_delta_dagster.protocol.table_features import with_features
+from cm_delta_dagster.protocol.actions.actions import CommitInfo, Protocol
+from cm_delta_dagster.protocol.actions.commit_json import encode_action, encode_commit
+from cm_delta_dagster.protocol.commits.conflicts import ConflictKind, IsolationLevel
+from cm_delta_dagster.protocol.features.table_features import with_features
+from cm_delta_dagster.protocol.log import log_files
 from tests.differential.peers import DeltaSpark
-from tests.protocol.conflict_cases import BASE, FEATURES, TABLES, Act, CaseTable, base_metadata
+from tests.support.conflict_cases import BASE, FEATURES, TABLES, Act, CaseTable, base_metadata
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.stream_arrow import TableStream, stream_arrow
+from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
 from tests.differential.peers import DeltaSpark
-from tests.operations.changes_of import path_table
+from tests.support.changes_of import path_table
 
 
 def write(path: Path, *ids: int) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-from .page import PAGE, page
+from tests.disasters.page import PAGE, page
 
 if "--write-docs" in sys.argv[1:]:
     PAGE.write_text(page())

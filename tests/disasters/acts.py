@@ -8,20 +8,19 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import TableNotFoundError
-from cm_delta_dagster.operations.checkpoint import checkpoint
-from cm_delta_dagster.operations.clean_log import clean_log
-from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.doctor import DoctorReport, Finding, Severity, doctor
-from cm_delta_dagster.operations.optimize import optimize
-from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.operations.read_arrow import read_arrow
-from cm_delta_dagster.operations.recovery import plan_recovery, recover
-from cm_delta_dagster.operations.recovery_plan import StagedCandidate
-from cm_delta_dagster.operations.vacuum import vacuum
-from cm_delta_dagster.operations.warehouse_recovery import plan_warehouse_recovery, recover_warehouse
-
-from .place import NAME, OLD_VERSION, ROWS_PER_FILE, append_rows
-from .vocabulary import Act
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.maintenance.clean_log import clean_log
+from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
+from cm_delta_dagster.operations.maintenance.optimize import optimize
+from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.maintenance.vacuum import vacuum
+from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.recovery.plan import StagedCandidate
+from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
+from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
+from tests.disasters.place import NAME, OLD_VERSION, ROWS_PER_FILE, append_rows
+from tests.disasters.vocabulary import Act
 
 NEW_ID = 500
 NEW_IDS = frozenset(range(NEW_ID, NEW_ID + ROWS_PER_FILE))

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicyKind
-
-from .place import Database, Place, PostgresDatabase, SqliteDatabase
-from .runner import warnings_of_package
-from .selection import Kind
-from .vocabulary import Mode
+from tests.disasters.place import Database, Place, PostgresDatabase, SqliteDatabase
+from tests.disasters.runner import warnings_of_package
+from tests.disasters.selection import Kind
+from tests.disasters.vocabulary import Mode
 
 Places = Callable[[Kind, Mode], Place]
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file
-
-from .place import CHECKPOINTED, LATEST, PUBLISHED, Place, PostgresDatabase, SqliteDatabase
-from .vocabulary import Cell, Harm, Mode, Object
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file
+from cm_delta_dagster.protocol.log import log_files
+from tests.disasters.place import CHECKPOINTED, LATEST, PUBLISHED, Place, PostgresDatabase, SqliteDatabase
+from tests.disasters.vocabulary import Cell, Harm, Mode, Object
 
 _IMMUTABLE = "it is written once under a name of its own, so there is no older copy of it"
 _NO_STAGED_FILE = "in this mode the newest commit has no staged file"

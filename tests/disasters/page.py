@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .harms import FORMS
-from .selection import DIFFERENT
-from .table import expectations
-from .vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome
+from tests.disasters.harms import FORMS
+from tests.disasters.selection import DIFFERENT
+from tests.disasters.table import expectations
+from tests.disasters.vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "disasters.md"
 

@@ -24,19 +24,19 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKin
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient, wall_clock_ms
-from cm_delta_dagster.client.commit_sources import digest_of
+from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.commit_sources import digest_of
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.client.transaction import Committed
 from cm_delta_dagster.errors import StorageError
-from cm_delta_dagster.operations.commit_mode import choose_commit_policy
-from cm_delta_dagster.operations.create import create_table
-from cm_delta_dagster.protocol import checkpoints, last_checkpoint, log_files
-from cm_delta_dagster.protocol.actions import AddFile, DeletionVectorDescriptor
-from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
-from cm_delta_dagster.protocol.file_actions import removes_of
-from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
+from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.file_columns import removes_of
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
+from cm_delta_dagster.protocol.log import checkpoints, last_checkpoint, log_files
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.parquet import encode_parquet
 from cm_delta_dagster.storage.stores import Stores

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicyKind
-from cm_delta_dagster.client import commit_reader, storage_check
+from cm_delta_dagster.client.snapshots import commit_reader, storage_check
 from cm_delta_dagster.errors import CmDeltaError
-
-from . import harms
-from .acts import NEW_IDS, Answer, perform, read_ids
-from .place import LATEST, OLD_VERSION, PUBLISHED, Place
-from .vocabulary import Act, Cell, Expected, Harm, Object, Outcome
+from tests.disasters import harms
+from tests.disasters.acts import NEW_IDS, Answer, perform, read_ids
+from tests.disasters.place import LATEST, OLD_VERSION, PUBLISHED, Place
+from tests.disasters.vocabulary import Act, Cell, Expected, Harm, Object, Outcome
 
 _DELETES_VERSIONS = (Act.CLEAN_LOG,)
 _READS = (Act.READ_LATEST, Act.READ_OLD)

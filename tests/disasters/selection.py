@@ -7,8 +7,8 @@ object with every harm, and every act.
 from enum import StrEnum
 from itertools import product
 
-from .table import KNOWN_DIFFERENCES, ONLY_SQLITE, expectations
-from .vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome
+from tests.disasters.table import KNOWN_DIFFERENCES, ONLY_SQLITE, expectations
+from tests.disasters.vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome
 
 
 class Kind(StrEnum):

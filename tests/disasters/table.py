@@ -4,7 +4,7 @@ A rule covers the combinations of some harms, acts and modes of one object, exce
 cover every combination exactly once.
 """
 
-from .vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome, Rule
+from tests.disasters.vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome, Rule
 
 _RIGHT = Outcome.RIGHT
 _WARNED = Outcome.WARNED

@@ -4,11 +4,11 @@ from itertools import product
 
 import pytest
 
-from .conftest import Places
-from .place import Place
-from .runner import findings_of_a_healthy_place, run
-from .selection import DIFFERENT, Kind, cells, pairs_of, sample
-from .vocabulary import Cell, Expected, Harm, Mode, Object
+from tests.disasters.conftest import Places
+from tests.disasters.place import Place
+from tests.disasters.runner import findings_of_a_healthy_place, run
+from tests.disasters.selection import DIFFERENT, Kind, cells, pairs_of, sample
+from tests.disasters.vocabulary import Cell, Expected, Harm, Mode, Object
 
 EVERY = [(kind, mode, *pair) for kind, mode in product(Kind, Mode) for pair in pairs_of(kind, mode)]
 SAMPLE = [each for each in EVERY if sample(*each)]

@@ -3,11 +3,11 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from .conftest import Places
-from .place import Place
-from .runner import findings_of_a_healthy_place, run
-from .selection import DIFFERENT, EXPECTED, Kind
-from .vocabulary import Act, Cell, Harm, Mode, Object, Outcome
+from tests.disasters.conftest import Places
+from tests.disasters.place import Place
+from tests.disasters.runner import findings_of_a_healthy_place, run
+from tests.disasters.selection import DIFFERENT, EXPECTED, Kind
+from tests.disasters.vocabulary import Act, Cell, Harm, Mode, Object, Outcome
 
 FEW = (
     (Object.PUBLISHED_COMMIT, Harm.ONE_BIT),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cm_delta_dagster.client.client import DeltaClient, wall_clock_ms
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CommitStateUnknownError,
@@ -19,23 +19,22 @@ from cm_delta_dagster.errors import (
     StorageError,
     TableNotFoundError,
 )
-from cm_delta_dagster.operations.checkpoint import checkpoint
-from cm_delta_dagster.operations.drop import drop_table
-from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.operations.read_arrow import read_snapshot_batches
-from cm_delta_dagster.operations.recovery import plan_recovery, recover
-from cm_delta_dagster.operations.rename import rename_table
-from cm_delta_dagster.operations.undrop import undrop_table
-from cm_delta_dagster.operations.vacuum import RetentionCheck, vacuum
-from cm_delta_dagster.protocol.file_actions import removes_of
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.operations.reading.read_arrow import read_snapshot_batches
+from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
+from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.operations.tables.rename import rename_table
+from cm_delta_dagster.operations.tables.undrop import undrop_table
+from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.storage.local_store import LocalStore
-
-from .acts import NEW_ID, NEW_IDS, read_ids
-from .conftest import Places
-from .place import DAY_MS, LATEST, NAME, PUBLISHED, Place, add_of, append_rows, write_rows
-from .runner import warnings_of_package
-from .selection import Kind
-from .vocabulary import Mode
+from tests.disasters.acts import NEW_ID, NEW_IDS, read_ids
+from tests.disasters.conftest import Places
+from tests.disasters.place import DAY_MS, LATEST, NAME, PUBLISHED, Place, add_of, append_rows, write_rows
+from tests.disasters.runner import warnings_of_package
+from tests.disasters.selection import Kind
+from tests.disasters.vocabulary import Mode
 
 
 @pytest.fixture

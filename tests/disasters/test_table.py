@@ -5,11 +5,10 @@ from collections import Counter
 import pytest
 
 from cm_delta_dagster import errors
-
-from .page import PAGE, page
-from .selection import EXPECTED, PAIRS, Kind, cells, sample
-from .table import RULES
-from .vocabulary import Act, Mode, Outcome, Rule, all_cells
+from tests.disasters.page import PAGE, page
+from tests.disasters.selection import EXPECTED, PAIRS, Kind, cells, sample
+from tests.disasters.table import RULES
+from tests.disasters.vocabulary import Act, Mode, Outcome, Rule, all_cells
 
 
 def test_the_rules_cover_every_cell_exactly_once() -> None:

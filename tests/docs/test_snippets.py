@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import __version__, connect
-from cm_delta_dagster.command_line import main
+from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.orchestration.write_contract import READ_KEYS, WRITE_KEYS
 
 ROOT = Path(__file__).parents[2]

@@ -27,14 +27,14 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_CLAIMS
-from cm_delta_dagster.client.history import iterate_history
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.history import iterate_history
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.commit_mode import set_commit_policy
-from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.operations.doctor import Severity, doctor
-from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.faults.chaos_worker import MODES, TABLE, Place, digest, notes, row_ids, rows_of, work
 
 SWITCHED = "switched"

@@ -25,17 +25,17 @@ from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError
-from cm_delta_dagster.operations.checkpoint import checkpoint
-from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
-from cm_delta_dagster.operations.commit_mode import set_commit_policy
-from cm_delta_dagster.operations.compact_log import compact_log
-from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.operations.vacuum import RetentionCheck, vacuum
-from cm_delta_dagster.protocol.actions import AddFile
-from cm_delta_dagster.protocol.file_actions import removes_of
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
+from cm_delta_dagster.operations.maintenance.compact_log import compact_log
+from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.storage.stores import Stores
 
 TABLE = "main.chaos.t"

@@ -12,12 +12,12 @@ from typing import Any
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.client.transaction import Committed
-from cm_delta_dagster.operations.create import TableDesign, write_or_create
-from cm_delta_dagster.protocol.actions import AddFile
-from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from cm_delta_dagster.operations.tables.create import TableDesign, write_or_create
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 
 CHANGING = (

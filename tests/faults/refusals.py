@@ -14,7 +14,7 @@ import pytest
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.protocol.path_encoding import decode_path
+from cm_delta_dagster.protocol.actions.paths import decode_path
 
 _INTERNALS = re.compile(
     r"\n\s*at |Traceback|Py4J|py4j|<class |object at 0x"

@@ -30,17 +30,17 @@ from cm_delta_dagster.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from cm_delta_dagster.operations.create import create_table
-from cm_delta_dagster.operations.delete import delete
-from cm_delta_dagster.operations.drop import drop_table
-from cm_delta_dagster.operations.merge import MergeMode, merge
-from cm_delta_dagster.operations.read import read
-from cm_delta_dagster.operations.write import append, overwrite
-from cm_delta_dagster.protocol.schema_evolution import SchemaMode
+from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.spark.schema import from_spark
 from cm_delta_dagster.storage.stores import Stores
-from tests.builders import rows_of
 from tests.faults.refusals import files_below, refused, state_of
+from tests.support.builders import rows_of
 
 NAME = "main.test.orders"
 DDL = "id long, name string, day date, place struct<zip:string,city:string>, tags array<string>"

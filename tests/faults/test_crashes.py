@@ -10,11 +10,11 @@ import pytest
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.history import iterate_history
-from cm_delta_dagster.operations.commit_mode import set_commit_policy
-from cm_delta_dagster.operations.create import create_table
-from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from cm_delta_dagster.client.snapshots.history import iterate_history
+from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 from tests.faults.crashing_writer import Writer
 

@@ -16,21 +16,21 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError, TableNotFoundError
-from cm_delta_dagster.operations.checkpoint import checkpoint
-from cm_delta_dagster.operations.clean_log import clean_log
-from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
-from cm_delta_dagster.operations.compact_log import compact_log
-from cm_delta_dagster.operations.create import create_table
 from cm_delta_dagster.operations.doctor import doctor
-from cm_delta_dagster.operations.drop import drop_table
-from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.operations.purge import plan_purge, purge
-from cm_delta_dagster.operations.rename import rename_table
-from cm_delta_dagster.operations.undrop import undrop_table
-from cm_delta_dagster.operations.vacuum import vacuum
-from cm_delta_dagster.protocol.actions import AddFile
-from cm_delta_dagster.protocol.file_actions import removes_of
-from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.maintenance.clean_log import clean_log
+from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
+from cm_delta_dagster.operations.maintenance.compact_log import compact_log
+from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.maintenance.vacuum import vacuum
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.operations.tables.purge import plan_purge, purge
+from cm_delta_dagster.operations.tables.rename import rename_table
+from cm_delta_dagster.operations.tables.undrop import undrop_table
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.file_columns import removes_of
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.faults.nth_call import Fault, Plan, World
 
 pytestmark = pytest.mark.slow

@@ -18,14 +18,14 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRul
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError, TableNotFoundError
-from cm_delta_dagster.operations.create import TableDesign, create_table, create_table_as, first_schema
-from cm_delta_dagster.operations.delete import delete
 from cm_delta_dagster.operations.doctor import doctor
-from cm_delta_dagster.operations.merge import MergeMode, merge
-from cm_delta_dagster.operations.optimize import optimize
-from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.operations.write import append, overwrite
-from cm_delta_dagster.protocol.path_encoding import decode_path
+from cm_delta_dagster.operations.maintenance.optimize import optimize
+from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as, first_schema
+from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.protocol.actions.paths import decode_path
 from cm_delta_dagster.spark.schema import schema_of
 from tests.faults.nth_call import DiskWorld, Fault, Plan
 

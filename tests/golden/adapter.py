@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.path_table import PathTable, open_path_table
-from cm_delta_dagster.client.readable import ReadableTable
-from cm_delta_dagster.operations.history import history as history_of
-from cm_delta_dagster.protocol.path_encoding import resolve_path
+from cm_delta_dagster.client.snapshots.path_table import PathTable, open_path_table
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.operations.reading.history import history as history_of
+from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.storage.stores import Stores
 from tests.golden.catalog import IDENTIFIER, RecordedCatalog
 
@@ -101,13 +101,13 @@ def catalog_files(path: str, version: int | None, commits: list[dict[str, Any]],
 
 
 def read_arrow(path: str, version: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.read_arrow import read_arrow as rows
+    from cm_delta_dagster.operations.reading.read_arrow import read_arrow as rows
 
     return rows(_table(path), version=version)
 
 
 def rowids_arrow(path: str, version: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.read_arrow import read_arrow as rows
+    from cm_delta_dagster.operations.reading.read_arrow import read_arrow as rows
 
     table = _table(path)
     columns = [*table.snapshot(version=version).schema.names, "_row_id", "_row_commit_version"]
@@ -116,20 +116,20 @@ def rowids_arrow(path: str, version: int | None) -> pa.Table:
 
 def variant_arrow(path: str, version: int | None) -> pa.Table:
     from cm_delta_dagster.arrow.variant import variant_columns_to_json
-    from cm_delta_dagster.operations.read_arrow import read_arrow as rows
+    from cm_delta_dagster.operations.reading.read_arrow import read_arrow as rows
 
     table = _table(path)
     return variant_columns_to_json(rows(table, version=version), table.snapshot(version=version).schema)
 
 
 def catalog_arrow(path: str, version: int | None, commits: list[dict[str, Any]], max_version: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.read_arrow import read_arrow as rows
+    from cm_delta_dagster.operations.reading.read_arrow import read_arrow as rows
 
     return rows(_catalog_table(path, commits, max_version), version=version)
 
 
 def cdf_arrow(path: str, start: int, end: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.read_changes_arrow import read_changes_arrow
+    from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
 
     return read_changes_arrow(_table(path), start_version=start, end_version=end)
 
@@ -158,19 +158,19 @@ def _spark() -> Any:
 
 
 def read(path: str, version: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.read import read as rows
+    from cm_delta_dagster.operations.reading.read import read as rows
 
     return _to_arrow(rows(_table(path), spark=_spark(), version=version))
 
 
 def catalog(path: str, version: int | None, commits: list[dict[str, Any]], max_version: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.read import read as rows
+    from cm_delta_dagster.operations.reading.read import read as rows
 
     return _to_arrow(rows(_catalog_table(path, commits, max_version), spark=_spark(), version=version))
 
 
 def rowids(path: str, version: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.read import read as rows
+    from cm_delta_dagster.operations.reading.read import read as rows
 
     table = _table(path)
     names = [*table.snapshot(version=version).schema.names, "_row_id", "_row_commit_version"]
@@ -178,7 +178,7 @@ def rowids(path: str, version: int | None) -> pa.Table:
 
 
 def variant(path: str, version: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.read import read as rows
+    from cm_delta_dagster.operations.reading.read import read as rows
 
     return _to_arrow(rows(_table(path), spark=_spark(), version=version))
 
@@ -199,6 +199,6 @@ def _to_arrow(frame: Any) -> pa.Table:
 
 
 def cdf(path: str, start: int, end: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.read_changes import read_changes
+    from cm_delta_dagster.operations.reading.read_changes import read_changes
 
     return read_changes(_table(path), spark=_spark(), start_version=start, end_version=end).toArrow()

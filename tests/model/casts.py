@@ -8,7 +8,7 @@ from typing import Any
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
@@ -18,21 +18,21 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     VersionNotFoundError,
 )
-from cm_delta_dagster.operations.checkpoint import checkpoint
-from cm_delta_dagster.operations.clean_log import clean_log
-from cm_delta_dagster.operations.clean_staged_commits import clean_staged_commits
-from cm_delta_dagster.operations.commit_mode import set_commit_policy
-from cm_delta_dagster.operations.create import (
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.maintenance.clean_log import clean_log
+from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
+from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.tables.create import (
     TableDesign,
     create_table,
     create_table_as,
     open_or_create,
     write_or_create,
 )
-from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.protocol.actions import AddFile
-from cm_delta_dagster.protocol.file_actions import removes_of
-from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.file_columns import removes_of
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.model.calls import Call
 from tests.model.explorer import Cast
 from tests.model.observation import Chosen, Cleaned, Created, Published, Read, Wrote

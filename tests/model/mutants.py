@@ -27,8 +27,8 @@ from cm_delta_dagster.errors import (
     ObjectAlreadyExistsError,
     TableAlreadyExistsError,
 )
-from cm_delta_dagster.operations.create import create_table
-from cm_delta_dagster.protocol import log_files
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 from tests.model.casts import (
     NAME,

@@ -1,11 +1,11 @@
-"""A lake of tables without rows; see ``tests.operations.lake``."""
+"""A lake of tables without rows; see ``tests.support.lake``."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.operations.lake import Lake
+from tests.support.lake import Lake
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.operations.read import read
+from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource
-
-from .log_tables import resource_at
+from tests.orchestration.log_tables import resource_at
 
 
 class RunningSpark(dg.ConfigurableResource):

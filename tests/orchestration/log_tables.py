@@ -7,13 +7,13 @@ from typing import Any
 import dagster as dg
 
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.create import create_table
+from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.orchestration import CatalogResource
-from cm_delta_dagster.protocol.actions import AddFile
-from cm_delta_dagster.protocol.file_actions import removes_of
-from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.file_columns import removes_of
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 
 SCHEMA = StructType((StructField("id", PrimitiveType("long")),))
 

@@ -5,8 +5,7 @@ from dagster import AssetKey
 from dagster._core.events import AssetObservationData, StepMaterializationData
 
 from cm_delta_dagster.orchestration import FirstTick, ratified_commit_sensor
-
-from .log_tables import report
+from tests.orchestration.log_tables import report
 
 KEY = AssetKey(["s", "t"])
 NAME = "main.s.t"

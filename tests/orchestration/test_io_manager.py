@@ -10,7 +10,7 @@ from dagster._core.execution.api import execute_run
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import (
     CmDeltaError,
     InvalidArgumentError,
@@ -19,8 +19,8 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from cm_delta_dagster.operations.create import create_table
-from cm_delta_dagster.protocol.schema import PrimitiveType, StructField, StructType
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

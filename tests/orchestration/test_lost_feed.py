@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from .log_tables import commit, make_table, resource_at
-from .sensor_bench import NAME, Ticker, a_run, own, sensor_of, versions
+from tests.orchestration.log_tables import commit, make_table, resource_at
+from tests.orchestration.sensor_bench import NAME, Ticker, a_run, own, sensor_of, versions
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

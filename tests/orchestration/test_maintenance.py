@@ -6,7 +6,7 @@ from dagster import AssetKey
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.maintenance import maintenance_claim
+from cm_delta_dagster.operations.maintenance.authorization import maintenance_claim
 from cm_delta_dagster.orchestration import (
     MaintenancePolicy,
     MaintenanceTask,
@@ -14,8 +14,7 @@ from cm_delta_dagster.orchestration import (
     build_maintenance_schedules,
 )
 from cm_delta_dagster.orchestration.maintenance import due_tasks
-
-from .log_tables import commit, make_table, resource_at
+from tests.orchestration.log_tables import commit, make_table, resource_at
 
 NAME = "main.s.t"
 KEY = AssetKey(["s", "t"])

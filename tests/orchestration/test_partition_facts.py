@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.write import append
-
-from .test_io_manager import asset, refused
+from cm_delta_dagster.operations.writing.write import append
+from tests.orchestration.test_io_manager import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

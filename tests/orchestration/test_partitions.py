@@ -8,8 +8,8 @@ import pytest
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.partitions import keys_text, merge_intervals, partition_columns, partition_slice
-from cm_delta_dagster.protocol.predicates import And, Comparison, ComparisonOperator, In, Or
-from cm_delta_dagster.protocol.schema import DataType, DecimalType, PrimitiveType, StructField, StructType
+from cm_delta_dagster.protocol.predicates.predicates import And, Comparison, ComparisonOperator, In, Or
+from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 
 GE, LT, EQ = ComparisonOperator.GE, ComparisonOperator.LT, ComparisonOperator.EQ
 

@@ -4,13 +4,12 @@ import dagster as dg
 import pytest
 from dagster import AssetKey
 
-from cm_delta_dagster.operations.recovery import plan_recovery, recover
-from cm_delta_dagster.operations.warehouse_recovery import plan_warehouse_recovery, recover_warehouse
+from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
+from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
 from cm_delta_dagster.orchestration import FirstTick
-
-from .log_tables import commit, make_table, resource_at
-from .sensor_bench import KEY, NAME, Ticker, a_run, own, record_by_run, sensor_of, versions
-from .test_lost_feed import copy, restored
+from tests.orchestration.log_tables import commit, make_table, resource_at
+from tests.orchestration.sensor_bench import KEY, NAME, Ticker, a_run, own, record_by_run, sensor_of, versions
+from tests.orchestration.test_lost_feed import copy, restored
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

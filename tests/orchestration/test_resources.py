@@ -8,8 +8,7 @@ import pytest
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration import CatalogResource, SparkResource
 from cm_delta_dagster.orchestration.resources import HasSparkSession, apply_settings
-
-from .log_tables import commit, make_table, resource_at
+from tests.orchestration.log_tables import commit, make_table, resource_at
 
 
 def test_the_catalog_is_opened_on_first_use_and_again_after_a_close(tmp_path):

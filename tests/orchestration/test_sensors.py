@@ -10,12 +10,11 @@ from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary,
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.creation import CREATE_TABLE_AS
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.drop import drop_table
+from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.orchestration import CatalogResource, FirstTick, LaunchFor
 from cm_delta_dagster.orchestration.feed_cursor import FeedCursor, SeenCommit, WatchedCommit
-
-from .log_tables import commit, make_table, report
-from .sensor_bench import KEY, NAME, Ticker, a_run, finish, own, record_by_run, sensor_of, versions
+from tests.orchestration.log_tables import commit, make_table, report
+from tests.orchestration.sensor_bench import KEY, NAME, Ticker, a_run, finish, own, record_by_run, sensor_of, versions
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

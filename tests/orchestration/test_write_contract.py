@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.merge import MergeMode
+from cm_delta_dagster.operations.writing.merge import MergeMode
 from cm_delta_dagster.orchestration.write_contract import (
     TableNames,
     WriteMode,
@@ -12,7 +12,7 @@ from cm_delta_dagster.orchestration.write_contract import (
     parse_read_contract,
     parse_write_contract,
 )
-from cm_delta_dagster.protocol.schema_evolution import SchemaMode
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 
 
 def contract(definition=None, *, run=None, output=None, path=("sales", "orders"), partitioned=False):

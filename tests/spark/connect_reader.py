@@ -11,11 +11,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.read import read
-from cm_delta_dagster.protocol.deletion_vectors import encode_inline
+from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.spark.session import is_connect
-from tests.builders import rows_of
-from tests.operations.foreign import ForeignTable, array, mapped, struct, with_id
+from tests.support.builders import rows_of
+from tests.support.foreign import ForeignTable, array, mapped, struct, with_id
 
 
 def main(root: str) -> None:

@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.merge import MergeMode, merge
-from cm_delta_dagster.operations.write import append, overwrite
-from cm_delta_dagster.protocol.deletion_vectors import encode_inline
-from cm_delta_dagster.protocol.file_actions import adds_to_table, table_to_adds
+from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, table_to_adds
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.spark.scan import scan
 from cm_delta_dagster.spark.session import is_connect
 from cm_delta_dagster.storage.stores import Stores
-from tests.builders import TableBuilder, rows_of
+from tests.support.builders import TableBuilder, rows_of
 
 
 def main(root: str) -> None:

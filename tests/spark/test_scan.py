@@ -14,18 +14,18 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, StorageError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.actions import AddFile, DeletionVectorDescriptor
-from cm_delta_dagster.protocol.deletion_vectors import encode_bitmap, encode_file, encode_inline
-from cm_delta_dagster.protocol.file_actions import adds_to_table
-from cm_delta_dagster.protocol.path_encoding import decode_path, encode_path, file_key
-from cm_delta_dagster.protocol.schema import StructType
-from cm_delta_dagster.protocol.statistics import leaf_columns
+from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
+from cm_delta_dagster.protocol.actions.paths import decode_path, encode_path, file_key
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_inline
+from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.protocol.statistics.statistics import leaf_columns
 from cm_delta_dagster.spark.load import Loader, lists_exactly
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark
 from cm_delta_dagster.spark.write import write_files
 from cm_delta_dagster.storage.local_store import LocalStore
-from tests.builders import rows_of
+from tests.support.builders import rows_of
 
 
 class Files:

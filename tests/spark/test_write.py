@@ -21,10 +21,10 @@ from cm_delta_dagster.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from cm_delta_dagster.protocol.path_encoding import decode_path
-from cm_delta_dagster.protocol.predicates import Comparison, ComparisonOperator
-from cm_delta_dagster.protocol.schema import StructField, StructType
-from cm_delta_dagster.protocol.statistics import leaf_columns
+from cm_delta_dagster.protocol.actions.paths import decode_path
+from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator
+from cm_delta_dagster.protocol.schema.types import StructField, StructType
+from cm_delta_dagster.protocol.statistics.statistics import leaf_columns
 from cm_delta_dagster.spark.schema import from_spark
 from cm_delta_dagster.spark.session import check_frame
 from cm_delta_dagster.spark.write import WrittenFiles, write_files

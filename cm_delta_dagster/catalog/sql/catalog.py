@@ -34,9 +34,8 @@ from cm_delta_dagster.catalog.ratification import (
 )
 from cm_delta_dagster.catalog.recovery import AdoptedTable, CatalogIdentity, CommitHistory
 from cm_delta_dagster.catalog.sql import (
-    accepted,
-    at_once,
     commits,
+    committed_files,
     feed,
     lifecycle,
     maintenance,
@@ -44,12 +43,13 @@ from cm_delta_dagster.catalog.sql import (
     pins,
     policies,
     recovery,
+    single_statement_commit,
     tables,
 )
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
 from cm_delta_dagster.catalog.tables import InactiveTable, StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 _log = logging.getLogger(__name__)
 
@@ -205,7 +205,9 @@ class SqlCatalog:
         now_ms, ahead_ms = self._now_ms(), self._max_clock_difference_ms
         if self._database.commits_at_once:
             ratified = self._database.read(
-                lambda connection: at_once.commit(connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=ahead_ms)
+                lambda connection: single_statement_commit.commit(
+                    connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=ahead_ms
+                )
             )
             if ratified is not None:
                 return ratified
@@ -267,13 +269,13 @@ class SqlCatalog:
     def accepted_commits(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
         """Records of versions, published or not, in one statement. Raises TableNotFoundError."""
         return self._database.read(
-            lambda connection: accepted.accepted_commits(connection, table_id, start=start, end=end)
+            lambda connection: committed_files.accepted_commits(connection, table_id, start=start, end=end)
         )
 
     def commit_digests(self, table_id: str, *, start: int, end: int) -> Mapping[int, str]:
         """SHA-256 digests by version, in one statement."""
         return self._database.read(
-            lambda connection: accepted.commit_digests(connection, table_id, start=start, end=end)
+            lambda connection: committed_files.commit_digests(connection, table_id, start=start, end=end)
         )
 
     def set_published_version(self, table_id: str, version: int) -> None:

@@ -30,7 +30,7 @@ from cm_delta_dagster.catalog.sql.policies import EFFECTIVE_POLICY
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IS_ACTIVE, TABLES
 from cm_delta_dagster.errors import CatalogError, CommitRejectedError, InvalidArgumentError, TableNotFoundError
-from cm_delta_dagster.protocol import log_files
+from cm_delta_dagster.protocol.log import log_files
 
 COMMIT_COLUMNS = (
     COMMITS.c.version,

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from cm_delta_dagster.catalog.sql import backup, migrate, sessions, sqlite_files
-from cm_delta_dagster.catalog.sql.turns import AdvisoryTurns, file_turn
+from cm_delta_dagster.catalog.sql import backup, migrate, postgres_session, sqlite_files
+from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryTurns, file_turn
 from cm_delta_dagster.errors import (
     CatalogError,
     CatalogUnavailableError,
@@ -68,7 +68,7 @@ class Database:
         self._engine: sa.Engine | None = None
         self._writer: sa.Engine | None = None
         self._turns: AdvisoryTurns | None = None
-        self._server_clock = sessions.ServerClock()
+        self._server_clock = postgres_session.ServerClock()
         self._closed = False
         with _REGISTRY_LOCK:
             _OPEN.add(self)
@@ -109,7 +109,7 @@ class Database:
         return self._retried(statements, self._write_once)
 
     def turn(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
-        """A place in the row of those who want to write to a table; see :mod:`~cm_delta_dagster.catalog.sql.turns`."""
+        """A place in the row of those who want to write to a table; see :mod:`~cm_delta_dagster.catalog.sql.commit_locks`."""
         if self._is_sqlite:
             return file_turn(str(self._url.database), table_id, seconds=seconds)
         with self._lock:
@@ -408,7 +408,7 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
 
 def _postgresql_engine(
     url: sa.URL,
-    clock: sessions.ServerClock,
+    clock: postgres_session.ServerClock,
     *,
     isolation_level: sa.engine.interfaces.IsolationLevel = "AUTOCOMMIT",
     size: int = 5,

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.sql.schema import DEFINITIONS, TABLES
 from cm_delta_dagster.catalog.tables import TableDefinition
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol import action_json
-from cm_delta_dagster.protocol.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def definition(row: Any) -> TableDefinition | None:
         return None
     lines = f"{row.protocol}\n{row.metadata}\n".encode()
     try:
-        actions = action_json.decode_commit(lines, version=row.defined_version)
+        actions = commit_json.decode_commit(lines, version=row.defined_version)
     except CorruptLogError:
         actions = None
     if actions is None or actions.metadata is None or actions.protocol is None:
@@ -113,4 +113,4 @@ def definition(row: Any) -> TableDefinition | None:
 
 
 def _line(action: Metadata | Protocol | None) -> str | None:
-    return None if action is None else action_json.encode_action(action)
+    return None if action is None else commit_json.encode_action(action)

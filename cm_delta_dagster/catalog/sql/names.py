@@ -12,8 +12,8 @@ from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError, InvalidArgumentError
-from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.action_json import decode_commit, decode_commit_info, encode_action
+from cm_delta_dagster.protocol.actions.commit_json import decode_commit, decode_commit_info, encode_action
+from cm_delta_dagster.protocol.log import log_files
 
 _MAX_NAME_LENGTH = 120
 _LARGEST = 2**63 - 2

@@ -25,7 +25,7 @@ from cm_delta_dagster.catalog.sql.schema import (
 )
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
-from cm_delta_dagster.protocol.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 _NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
 _OF_NAME = sa.and_(

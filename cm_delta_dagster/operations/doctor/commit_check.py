@@ -21,10 +21,10 @@ from cm_delta_dagster.operations.doctor.commit_copies import (
 )
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
-from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.log_files import CommitFile
-from cm_delta_dagster.protocol.retention import cut_off_timestamp
-from cm_delta_dagster.protocol.table_properties import TableProperties
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.cleanup import cut_off_timestamp
+from cm_delta_dagster.protocol.log.log_files import CommitFile
 
 _BACKUP = "No intact copy of it was found: restore the file from a backup."
 _CONTESTED = "The catalog keeps no digest of this commit, so nothing says which of them was ratified; none is changed."

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.client.commit_sources import is_ratified, published_source, staged_names_of
+from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, published_source, staged_names_of
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
-from cm_delta_dagster.protocol import action_json, log_files
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.log import log_files
 
 
 class CopyState(StrEnum):
@@ -84,7 +85,7 @@ def fits(record: RatifiedCommit, data: bytes) -> bool:
     if record.sha256 is not None:
         return True
     try:
-        action_json.decode_commit(data, version=record.version)
+        commit_json.decode_commit(data, version=record.version)
     except CorruptLogError:
         return False
     return True
@@ -98,7 +99,7 @@ def foreign_transaction(data: bytes | None, record: RatifiedCommit, *, known: Co
         known: the transactions of all commits that the catalog has records of.
     """
     try:
-        info = None if data is None else action_json.decode_commit(data, version=record.version).commit_info
+        info = None if data is None else commit_json.decode_commit(data, version=record.version).commit_info
     except CorruptLogError:
         return None
     if data is None or info is None or not info.txn_id or info.txn_id in known:

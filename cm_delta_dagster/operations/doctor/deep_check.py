@@ -14,11 +14,11 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, InvalidDataError, ObjectNotFoundError
 from cm_delta_dagster.operations.doctor.file_check import descriptor_of, shown
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Severity
-from cm_delta_dagster.protocol import deletion_vectors
-from cm_delta_dagster.protocol.actions import DeletionVectorDescriptor
-from cm_delta_dagster.protocol.path_encoding import file_keys
-from cm_delta_dagster.protocol.reconciliation import TableState
-from cm_delta_dagster.protocol.statistics import num_records
+from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.features import deletion_vectors
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState
+from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.storage.parquet import count_rows
 
 

@@ -22,8 +22,8 @@ from cm_delta_dagster.operations.doctor.log_check import (
 )
 from cm_delta_dagster.operations.doctor.observation import Observation, observe
 from cm_delta_dagster.operations.doctor.state_check import StateCheck
-from cm_delta_dagster.protocol.checksum import VersionChecksum
-from cm_delta_dagster.protocol.reconciliation import TableState
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState
+from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum
 
 Progress = Callable[[int, int], None]
 """Is called with the number of data files that were read and that of all files to be read."""

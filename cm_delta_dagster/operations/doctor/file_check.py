@@ -7,15 +7,15 @@ import pyarrow as pa
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, ObjectNotFoundError
-from cm_delta_dagster.operations.clean_staged_commits import plan_clean_staged_commits
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Severity
-from cm_delta_dagster.operations.sizes import size_text
-from cm_delta_dagster.operations.vacuum import plan_vacuum, vector_files
-from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.actions import DeletionVectorDescriptor
-from cm_delta_dagster.protocol.deletion_vectors import dv_location
-from cm_delta_dagster.protocol.path_encoding import file_keys, normalise_location
-from cm_delta_dagster.protocol.reconciliation import TableState
+from cm_delta_dagster.operations.maintenance.clean_staged_commits import plan_clean_staged_commits
+from cm_delta_dagster.operations.maintenance.sizes import size_text
+from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum, vector_files
+from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
+from cm_delta_dagster.protocol.features.deletion_vectors import dv_location
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 
 _SHOWN = 5
 

@@ -5,7 +5,7 @@ Nothing is changed here.
 
 from collections.abc import Iterable
 
-from cm_delta_dagster.client.log_reader import load_state, storage_missing
+from cm_delta_dagster.client.snapshots.log_reader import load_state, storage_missing
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
@@ -20,9 +20,10 @@ from cm_delta_dagster.operations.doctor.commit_copies import read_or_none
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation, observe
 from cm_delta_dagster.operations.doctor.state_check import differ
-from cm_delta_dagster.protocol import action_json, last_checkpoint, log_files
-from cm_delta_dagster.protocol.log_files import CommitFile, CompactionFile, LastCheckpointFile, LogFile
-from cm_delta_dagster.protocol.reconciliation import TableState
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.log import last_checkpoint, log_files
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState
+from cm_delta_dagster.protocol.log.log_files import CommitFile, CompactionFile, LastCheckpointFile, LogFile
 
 _SHOWN = 5
 """Files that one finding names."""
@@ -126,7 +127,7 @@ def _commits_above(table: Table, seen: Observation) -> frozenset[int]:
             continue
         data = read_or_none(table, f"{directory}/{log_files.commit_file_name(version)}")
         try:
-            info = None if data is None else action_json.decode_commit_info(data)
+            info = None if data is None else commit_json.decode_commit_info(data)
         except CorruptLogError:
             continue
         if info is not None and info.txn_id and info.in_commit_timestamp is not None and info.txn_id not in known:
@@ -150,7 +151,7 @@ def _chain_above(table: Table, seen: Observation) -> range:
     while version + 1 in listed:
         data = read_or_none(table, f"{directory}/{log_files.commit_file_name(version + 1)}")
         try:
-            info = None if data is None else action_json.decode_commit(data, version=version + 1).commit_info
+            info = None if data is None else commit_json.decode_commit(data, version=version + 1).commit_info
         except CorruptLogError:
             break
         if info is None or not info.txn_id or info.txn_id in known or (info.in_commit_timestamp or -1) <= time:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogUnavailableError, CmDeltaError, TableNotFoundError
-from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.log_files import (
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.log_files import (
     ChecksumFile,
     ClassicCheckpointFile,
     CommitFile,

@@ -10,7 +10,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.doctor.examination import Examination
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
-from cm_delta_dagster.protocol import log_files
+from cm_delta_dagster.protocol.log import log_files
 
 PERMISSIONS = {
     Repair.REMOVE_HINT: MaintenanceKind.CHECKPOINT,

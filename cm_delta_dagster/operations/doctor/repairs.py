@@ -10,9 +10,9 @@ import contextlib
 import itertools
 from collections.abc import Iterable
 
-from cm_delta_dagster.client.checkpointer import refuse_contradiction, write_checkpoint, write_checksum
-from cm_delta_dagster.client.commit_sources import is_ratified, published_source
-from cm_delta_dagster.client.snapshot import Snapshot
+from cm_delta_dagster.client.post_commit.checkpoint_writer import refuse_contradiction, write_checkpoint, write_checksum
+from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, published_source
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError
 from cm_delta_dagster.operations.doctor.commit_copies import (
@@ -24,12 +24,12 @@ from cm_delta_dagster.operations.doctor.commit_copies import (
 from cm_delta_dagster.operations.doctor.examination import Examination
 from cm_delta_dagster.operations.doctor.findings import Repair
 from cm_delta_dagster.operations.doctor.repair_plan import RepairStep
-from cm_delta_dagster.operations.maintenance import require_permission
-from cm_delta_dagster.operations.publish import publish
-from cm_delta_dagster.operations.set_aside import copy_aside, set_aside_directory
-from cm_delta_dagster.protocol import log_files
-from cm_delta_dagster.protocol.reconciliation import TableState
-from cm_delta_dagster.protocol.table_features import check_writable
+from cm_delta_dagster.operations.maintenance.authorization import require_permission
+from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.recovery.set_aside import copy_aside, set_aside_directory
+from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 
 REPLACED_SUFFIX = ".replaced"
 """What is appended to the name of a file that a repair sets aside."""

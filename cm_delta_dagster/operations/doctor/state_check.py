@@ -16,20 +16,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.client.log_reader import read_checkpoint, read_checksum
+from cm_delta_dagster.client.snapshots.log_reader import read_checkpoint, read_checksum
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.operations.doctor.commit_check import CheckedCommit
 from cm_delta_dagster.operations.doctor.commit_copies import read_or_none
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
-from cm_delta_dagster.operations.set_aside import txn_ids_set_aside
-from cm_delta_dagster.protocol import action_json, checksum, log_files
-from cm_delta_dagster.protocol.action_json import CommitActions
-from cm_delta_dagster.protocol.checksum import VersionChecksum
-from cm_delta_dagster.protocol.log_files import ChecksumFile, StagedCommitFile
-from cm_delta_dagster.protocol.path_encoding import file_keys
-from cm_delta_dagster.protocol.reconciliation import TableState, replay
+from cm_delta_dagster.operations.recovery.set_aside import txn_ids_set_aside
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.log import log_files, version_checksum
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
+from cm_delta_dagster.protocol.log.log_files import ChecksumFile, StagedCommitFile
+from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ class StateCheck:
             return None
         version = commit.version
         try:
-            actions = action_json.decode_commit(commit.data, version=version)
+            actions = commit_json.decode_commit(commit.data, version=version)
         except CorruptLogError as error:
             self._add(Severity.ERROR, Problem.UNREADABLE, f"version {version}", str(error), version)
             return None
@@ -140,7 +141,7 @@ class StateCheck:
             return False
         if stored.txn_id not in (None, record.txn_id):
             return False
-        wrong = checksum.differences(stored, state)
+        wrong = version_checksum.differences(stored, state)
         if wrong and not self._is_blind:
             self._add(
                 Severity.ERROR,
@@ -172,7 +173,11 @@ class StateCheck:
         if stored is None or not _is_of(stored, commit.record):
             return None
         return next(
-            (item.state for item in found if item.state is not None and not checksum.differences(stored, item.state)),
+            (
+                item.state
+                for item in found
+                if item.state is not None and not version_checksum.differences(stored, item.state)
+            ),
             None,
         )
 
@@ -199,7 +204,7 @@ class StateCheck:
     def _doubt(self, version: int, state: TableState) -> str:
         """What the checksum says against a checkpoint that nothing else can be compared with; empty if nothing."""
         stored = self._stored_checksum(version)
-        wrong = () if stored is None else checksum.differences(stored, state)
+        wrong = () if stored is None else version_checksum.differences(stored, state)
         if not wrong:
             return ""
         return (
@@ -214,7 +219,7 @@ class StateCheck:
         if stored is None:
             wrong: tuple[str, ...] = ("being readable",)
         else:
-            wrong = checksum.differences(stored, state)
+            wrong = version_checksum.differences(stored, state)
             if record is not None and stored.txn_id not in (None, record.txn_id):
                 wrong += ("txnId",)
             if record is not None and stored.in_commit_timestamp not in (None, record.in_commit_timestamp):
@@ -222,7 +227,7 @@ class StateCheck:
         if not wrong:
             return
         if record is not None:
-            self.checksums[version] = checksum.build_checksum(
+            self.checksums[version] = version_checksum.build_checksum(
                 state, txn_id=record.txn_id, in_commit_timestamp=record.in_commit_timestamp
             )
         name = log_files.checksum_file_name(version)
@@ -273,7 +278,7 @@ class StateCheck:
             return None
         data = read_or_none(self._table, f"{log_files.staged_commits_directory(self._table.location)}/{name}")
         try:
-            info = None if data is None else action_json.decode_commit_info(data)
+            info = None if data is None else commit_json.decode_commit_info(data)
         except CorruptLogError:
             return None
         return None if info is None else info.txn_id
@@ -307,7 +312,7 @@ class StateCheck:
         if not data.endswith(b"\n"):
             return Severity.WARNING, "it does not end with a whole line; readers take the commits."
         try:
-            compacted = action_json.decode_commit(data, version=version)
+            compacted = commit_json.decode_commit(data, version=version)
             wrong = differ(replay(base, (compacted,), location=self._table.location), state)
         except CorruptLogError as error:
             return Severity.WARNING, f"{error} Readers take the commits."

@@ -1,0 +1,1 @@
+"""The Python API: connections and tables."""

@@ -1,0 +1,256 @@
+"""One table of the front door, with one method for each verb.
+
+A top beside ``orchestration``: every method calls one verb of ``operations`` and adds nothing to it.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+
+from cm_delta_dagster.api.table_reads import TableReads
+from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import duration_ms
+from cm_delta_dagster.operations.doctor import Depth, DoctorReport, RepairPlan, doctor, plan_repair
+from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult, checkpoint
+from cm_delta_dagster.operations.maintenance.clean_log import CleanLogPlan, CleanLogResult, clean_log, plan_clean_log
+from cm_delta_dagster.operations.maintenance.clean_staged_commits import (
+    CleanStagedCommitsPlan,
+    CleanStagedCommitsResult,
+    clean_staged_commits,
+    plan_clean_staged_commits,
+)
+from cm_delta_dagster.operations.maintenance.compact_log import CompactLogResult, compact_log
+from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.publish import PublishResult, publish
+from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult, plan_vacuum, vacuum
+from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.operations.writing.write_transaction import WriteResult
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+
+
+class DeltaTable(TableReads[Table]):
+    """One catalog-managed table: reads, writes and maintenance.
+
+    After the table was dropped and its name used again, this object gives errors instead of the other table's rows.
+    """
+
+    def append(
+        self,
+        frame: DataFrame,
+        *,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Add the rows of ``frame`` in one commit.
+
+        Args:
+            schema_mode: whether new columns may be added to the table.
+            idempotency: makes the write happen at most once.
+            context: provenance for the table's history.
+
+        Raises:
+            SchemaMismatchError: the columns do not fit the table.
+            InvalidDataError: a row breaks a rule of the table.
+        """
+        return append(self.table, frame=frame, schema_mode=schema_mode, idempotency=idempotency, context=context)
+
+    def overwrite(
+        self,
+        frame: DataFrame,
+        *,
+        where: Condition | None = None,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Replace all rows, or exactly those that satisfy ``where``, by the rows of ``frame``, in one commit.
+
+        Raises:
+            PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
+            CommitConflictError: a concurrent commit changed what is replaced.
+        """
+        return overwrite(
+            self.table, frame=frame, where=where, schema_mode=schema_mode, idempotency=idempotency, context=context
+        )
+
+    def merge(
+        self,
+        frame: DataFrame,
+        on: str | Sequence[str],
+        *,
+        mode: MergeMode = MergeMode.UPSERT,
+        within: Condition | None = None,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Update, insert or delete rows by key, in one commit.
+
+        Args:
+            on: key column or columns; unique among the rows of ``frame``.
+            mode: what happens to rows that match and to those that do not.
+            within: condition that limits the rows of the table that are looked at.
+
+        Raises:
+            InvalidDataError: several rows of ``frame`` have one key.
+            CommitConflictError: a concurrent commit changed the rows in question.
+        """
+        return merge(
+            self.table,
+            frame=frame,
+            keys=(on,) if isinstance(on, str) else tuple(on),
+            mode=mode,
+            within=within,
+            schema_mode=schema_mode,
+            idempotency=idempotency,
+            context=context,
+        )
+
+    def delete(self, where: Condition, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
+        """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
+        return delete(self.table, spark=self._connection.spark, where=where, context=context)
+
+    def maintenance_decision(self, kind: MaintenanceKind | str) -> MaintenanceDecision:
+        """Whether the catalog permits a kind of maintenance on this table now, by which rule, and why.
+
+        Raises:
+            InvalidArgumentError: an unknown kind.
+        """
+        return self.table.maintenance_decision(maintenance_kind(kind))
+
+    def publish(self) -> PublishResult:
+        """Copy ratified commits that are not yet in ``_delta_log`` to it. Writers do that by themselves."""
+        return publish(self.table)
+
+    def checkpoint(self) -> CheckpointResult:
+        """Write a checkpoint of the latest version. Raises MaintenanceNotPermittedError if the policy denies it."""
+        return checkpoint(self.table)
+
+    def compact_log(self, start: int, end: int) -> CompactLogResult:
+        """Write a log compaction of versions ``start`` to ``end``, both included. Raises UnpublishedVersionError."""
+        return compact_log(self.table, start=start, end=end)
+
+    def plan_optimize(
+        self,
+        *,
+        where: Predicate | str | None = None,
+        target_size: int | None = None,
+        min_size: int | None = None,
+    ) -> OptimizePlan:
+        """What :meth:`optimize` would rewrite; changes nothing."""
+        return plan_optimize(self.table, where=where, target_size=target_size, min_size=min_size)
+
+    def optimize(
+        self,
+        *,
+        where: Predicate | str | None = None,
+        target_size: int | None = None,
+        min_size: int | None = None,
+    ) -> OptimizeResult:
+        """Rewrite many small files into few large ones; no row changes.
+
+        Args:
+            where: condition on partition columns that limits the files.
+            target_size: bytes of a rewritten file; by default the table's setting, or 1 GiB.
+            min_size: larger files are left alone; by default ``target_size``.
+
+        Raises:
+            MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION.
+            MaintenanceInProgressError: another maintenance run holds the table.
+        """
+        return optimize(
+            self.table, spark=self._connection.spark, where=where, target_size=target_size, min_size=min_size
+        )
+
+    def plan_vacuum(
+        self, retention: timedelta | None = None, *, retention_check: RetentionCheck = RetentionCheck.ENFORCED
+    ) -> VacuumPlan:
+        """What :meth:`vacuum` would delete; deletes nothing."""
+        return plan_vacuum(self.table, retention_ms=_duration(retention), retention_check=retention_check)
+
+    def vacuum(
+        self, retention: timedelta | None = None, *, retention_check: RetentionCheck = RetentionCheck.ENFORCED
+    ) -> VacuumResult:
+        """Delete the data files that no version within ``retention`` needs.
+
+        Args:
+            retention: by default the table's own, 7 days unless set otherwise.
+            retention_check: whether less than the table's own is refused.
+
+        Raises:
+            MaintenanceNotPermittedError: the policy does not allow DATA_CLEANUP.
+            RetentionTooShortError: less than the table's own retention, and the check is on.
+            InvalidArgumentError: ``retention`` is negative, or is not a timedelta.
+        """
+        return vacuum(self.table, retention_ms=_duration(retention), retention_check=retention_check)
+
+    def plan_clean_log(self) -> CleanLogPlan:
+        """What :meth:`clean_log` would delete; deletes nothing."""
+        return plan_clean_log(self.table)
+
+    def clean_log(self) -> CleanLogResult:
+        """Delete the part of the log that has outlived ``delta.logRetentionDuration``.
+
+        Raises:
+            MaintenanceNotPermittedError: the policy does not allow METADATA_CLEANUP.
+        """
+        return clean_log(self.table)
+
+    def plan_clean_staged_commits(self) -> CleanStagedCommitsPlan:
+        """What :meth:`clean_staged_commits` would delete; deletes nothing."""
+        return plan_clean_staged_commits(self.table)
+
+    def clean_staged_commits(self) -> CleanStagedCommitsResult:
+        """Delete staged commits of published versions, a day old or more. Raises MaintenanceNotPermittedError."""
+        return clean_staged_commits(self.table)
+
+    def doctor(
+        self,
+        *,
+        repair: bool = False,
+        depth: Depth | str = Depth.LISTING,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> DoctorReport:
+        """Compare catalog and storage of this table: versions, bytes, times, checksums, checkpoints, files.
+
+        It works on a table that cannot be loaded. Without ``repair`` nothing is changed.
+
+        Args:
+            repair: repair what is provably safe, and report what is left; :meth:`plan_repair` shows it before.
+            depth: ``footers`` reads the footers and deletion vectors of all data files of the latest version too.
+            progress: called with the number of data files read and that of all, while they are read.
+
+        Raises:
+            InvalidArgumentError: an unknown depth.
+        """
+        try:
+            wanted = Depth(depth)
+        except ValueError as error:
+            raise InvalidArgumentError(f"depth is {depth!r}; give one of {', '.join(Depth)}.") from error
+        return doctor(self.table, repair=repair, depth=wanted, progress=progress)
+
+    def plan_repair(self) -> RepairPlan:
+        """What :meth:`doctor` with ``repair=True`` would do, in order, and what it would not touch; changes nothing."""
+        return plan_repair(self.table)
+
+
+def maintenance_kind(kind: MaintenanceKind | str) -> MaintenanceKind:
+    """The kind of that name, in any case. Raises InvalidArgumentError."""
+    try:
+        return MaintenanceKind(kind.upper())
+    except ValueError as error:
+        kinds = ", ".join(known.value for known in MaintenanceKind)
+        raise InvalidArgumentError(f"{kind!r} is no kind of maintenance; there are {kinds}.") from error
+
+
+def _duration(retention: timedelta | None) -> int | None:
+    return None if retention is None else duration_ms(retention, name="retention")

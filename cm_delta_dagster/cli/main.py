@@ -1,0 +1,407 @@
+"""``cm-delta``: look into a catalog, set its policy, examine, rename, drop and purge tables from a shell.
+
+A top beside ``orchestration``: it calls verbs and the catalog, and nothing calls it. It reads and writes no rows, and
+makes no catalog where there is none: a mistyped URL is an error.
+"""
+
+import datetime
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import click
+
+from cm_delta_dagster.catalog.catalog import FeedEntry
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.recovery_commands import RECOVERY_COMMANDS
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.operations.doctor import Depth, RepairPlan
+from cm_delta_dagster.operations.doctor import doctor as examine_table
+from cm_delta_dagster.operations.maintenance.sizes import size_text
+from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.operations.tables.orphan_files import unclaimed_files
+from cm_delta_dagster.operations.tables.purge import DROPPED_RETENTION_MS, plan_purge
+from cm_delta_dagster.operations.tables.purge import purge as apply_purge
+from cm_delta_dagster.operations.tables.rename import rename_table
+from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
+from cm_delta_dagster.operations.tables.undrop import undrop_table
+from cm_delta_dagster.version import __version__
+
+_PAGE = 1000
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+class _Kind(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent click only.
+    """A kind of maintenance, typed in any case and shown as the policy shows it."""
+
+    name = "kind"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> MaintenanceKind:
+        try:
+            return MaintenanceKind(str(value).upper())
+        except ValueError:
+            self.fail(f"{str(value)!r} is no kind of maintenance; there are {_KINDS}.", param, ctx)
+
+
+_KINDS = ", ".join(kind.value for kind in MaintenanceKind)
+
+
+@contextmanager
+def _catalog(context: click.Context) -> Iterator[SqlCatalog]:
+    url = context.obj
+    if not url:
+        raise click.UsageError("No catalog given: pass --catalog URL or set CM_DELTA_CATALOG_URL.")
+    try:
+        with SqlCatalog(url, if_missing=IfMissing.REFUSE) as catalog:
+            yield catalog
+    except CmDeltaError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@click.group(name="cm-delta")
+@click.option(
+    "--catalog",
+    "url",
+    envvar="CM_DELTA_CATALOG_URL",
+    help="Catalog database, e.g. sqlite:////data/catalog.db. Default: environment variable CM_DELTA_CATALOG_URL.",
+)
+@click.version_option(__version__, prog_name="cm-delta")
+@click.pass_context
+def main(context: click.Context, url: str | None) -> None:
+    """Catalog-managed Delta tables."""
+    context.obj = url
+
+
+@main.command()
+@click.argument("scope", default="")
+@click.pass_context
+def tables(context: click.Context, scope: str) -> None:
+    """List the tables of the catalog, or of SCOPE (catalog or catalog.schema)."""
+    with _catalog(context) as catalog:
+        found = catalog.list_tables(scope)
+        if scope and not found:
+            raise click.ClickException(_nothing_in(catalog, scope))
+        for identifier in found:
+            click.echo(str(identifier))
+
+
+@main.command()
+@click.argument("name")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="How many to show.")
+@click.pass_context
+def commits(context: click.Context, name: str, limit: int) -> None:
+    """List the newest commits of the table NAME (catalog.schema.table), newest first."""
+    with _catalog(context) as catalog:
+        identifier = TableIdentifier.parse(name)
+        entry = catalog.load_table(identifier)
+        newest = deque(
+            (item for item in _feed_of(catalog, identifier) if item.table_id == entry.table_id), maxlen=limit
+        )
+        click.echo("VERSION  RATIFIED              STATE      DATA  OPERATION")
+        for item in reversed(newest):
+            state = "published" if item.version <= entry.ratified.published_version else "ratified"
+            data = "yes" if item.summary.data_change else "no"
+            click.echo(f"{item.version:>7}  {_time(item.ratified_ms)}  {state:<9}  {data:<4}  {item.summary.operation}")
+
+
+@main.command()
+@click.argument("name")
+@click.option("--repair", is_flag=True, help="Show the plan of repairs and carry it out; only what is provably safe.")
+@click.option("--deep", is_flag=True, help="Read the footers and deletion vectors of all data files too.")
+@click.pass_context
+def doctor(context: click.Context, name: str, repair: bool, deep: bool) -> None:
+    """Compare catalog and storage of the table NAME; the exit code is 1 if something is wrong.
+
+    Without --repair nothing is changed. What a repair replaces is kept in _delta_log/_set_aside.
+    """
+    with open_client(context) as client, _progress() as progress:
+        report = examine_table(
+            client.table(name),
+            repair=repair,
+            depth=Depth.FOOTERS if deep else Depth.LISTING,
+            progress=progress,
+            on_plan=_show_plan,
+        )
+    click.echo(
+        f"{report.identifier}: version {report.version}, published to {report.published_version}; compared "
+        f"{report.num_commits} commits and looked for {report.num_files} files at {report.location}."
+    )
+    if deep:
+        click.echo(
+            f"Read {report.num_files_read} data files; {report.num_files_unjudged} have no row count in the log."
+        )
+    for finding in report.repaired:
+        click.echo(f"repaired {finding.problem}: {finding.where}")
+    for failure in report.failed:
+        click.echo(f"not repaired: {failure}")
+    for finding in report.findings:
+        hint = " [repaired by --repair]" if finding in report.repairable and not repair else ""
+        click.echo(f"{finding.severity:<8} {finding.problem}: {finding.where}: {finding.message}{hint}")
+    if not repair and report.plan.steps:
+        _show_plan(report.plan)
+    if not report.healthy:
+        context.exit(1)
+    click.echo("Healthy.")
+
+
+def _show_plan(plan: RepairPlan) -> None:
+    click.echo(
+        f"Plan of repairs of {plan.identifier} at version {plan.version}:" if plan.steps else "Nothing to repair."
+    )
+    for number, step in enumerate(plan.steps, 1):
+        click.echo(f"{number:>3}. {step.repair}: {step.description}")
+        for location in step.sets_aside:
+            click.echo(f"       kept aside first: {location}")
+    for finding in plan.untouched:
+        click.echo(f"     not touched: {finding.problem}: {finding.where}: {finding.message}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error, from the first call on."""
+    with ExitStack() as stack:
+        bars: list[Any] = []
+
+        def show(done: int, total: int) -> None:
+            if not bars:
+                bar = click.progressbar(length=total, label="Reading data files", file=sys.stderr)
+                bars.append(stack.enter_context(bar))
+            bars[0].update(done - bars[0].pos)
+
+        yield show
+
+
+@main.command()
+@click.argument("name")
+@click.pass_context
+def drop(context: click.Context, name: str) -> None:
+    """Free the name of the table NAME; its files stay until it is purged."""
+    with open_client(context) as client:
+        drop_table(client, identifier=name)
+    click.echo(f"Dropped {name}. `cm-delta undrop {name}` brings it back.")
+
+
+@main.command()
+@click.argument("name")
+@click.option("--id", "table_id", default=None, help="Which one, if several tables of that name were dropped.")
+@click.pass_context
+def undrop(context: click.Context, name: str, table_id: str | None) -> None:
+    """Bring back the dropped table NAME."""
+    with open_client(context) as client:
+        table = undrop_table(client, identifier=name, table_id=table_id)
+    click.echo(f"{table.identifier} is back (table id {table.table_id}).")
+
+
+@main.command()
+@click.argument("name")
+@click.argument("to")
+@click.pass_context
+def rename(context: click.Context, name: str, to: str) -> None:
+    """Give the table NAME the name TO; of the rules for NAME only denials move along."""
+    with open_client(context) as client:
+        rename_table(client, identifier=name, to=to)
+    click.echo(f"{name} is {to} now.")
+
+
+@main.command()
+@click.argument("scope", default="")
+@click.option("--warehouse", required=True, help="Managed root; nothing outside of it is ever deleted.")
+@click.option(
+    "--days",
+    default=DROPPED_RETENTION_MS / _DAY_MS,
+    show_default=True,
+    help="Keep tables dropped less than so many days ago. Creations are taken for given up after 7 days in any case.",
+)
+@click.option("--apply", "apply_it", is_flag=True, help="Delete; without it, only show what would be deleted.")
+@click.pass_context
+def purge(context: click.Context, scope: str, warehouse: str, days: float, apply_it: bool) -> None:
+    """Delete the files of tables dropped long ago, and of creations abandoned long ago, for good."""
+    with open_client(context, warehouse) as client:
+        plan = plan_purge(client, scope=scope, retention_ms=int(days * _DAY_MS))
+        for found, verdict in [(one, "delete") for one in plan.candidates] + [(one, "denied") for one in plan.denied]:
+            click.echo(
+                f"{verdict}  {found.table.identifier}  {found.table.state} {_time(found.table.since_ms)}  "
+                f"{found.num_files} files, {size_text(found.num_bytes)}  {found.table.location}"
+            )
+        if not apply_it:
+            click.echo(f"{len(plan.candidates)} tables would be purged; nothing was deleted. --apply does it.")
+            return
+        result = apply_purge(client, plan)
+    click.echo(f"Purged {len(result.purged)} tables: {result.num_files} files, {size_text(result.num_bytes)}.")
+
+
+@main.command()
+@click.option("--warehouse", required=True, help="Where to look.")
+@click.pass_context
+def unclaimed(context: click.Context, warehouse: str) -> None:
+    """List files of the warehouse that belong to no table that the catalog knows; nothing is deleted."""
+    with open_client(context, warehouse) as client:
+        found = unclaimed_files(client, warehouse=warehouse)
+    for one in found:
+        click.echo(
+            f"{one.location}  {one.num_files} files, {size_text(one.num_bytes)}  "
+            f"last written {_time(one.last_written_ms)}"
+        )
+    click.echo(f"{len(found)} locations belong to no table of this catalog.")
+
+
+for _command in RECOVERY_COMMANDS:
+    main.add_command(_command)
+
+
+@main.group()
+def policy() -> None:
+    """Show and set which maintenance is allowed. The rule of the narrowest scope decides."""
+
+
+@policy.command()
+@click.argument("name", default="")
+@click.pass_context
+def show(context: click.Context, name: str) -> None:
+    """List every rule, or what applies to the table NAME (catalog.schema.table)."""
+    with _catalog(context) as catalog:
+        if name:
+            identifier = TableIdentifier.parse(name)
+            catalog.load_table(identifier)
+            for kind in MaintenanceKind:
+                decision = catalog.maintenance_decision(identifier, kind)
+                click.echo(f"{_verdict(decision.allowed)}  {kind.value:<19}  {decision.decided_by}: {decision.reason}")
+            return
+        for rule in catalog.maintenance_rules():
+            click.echo(f"{_verdict(rule.allowed)}  {rule.kind.value:<19}  {rule.scope}{_suffix(rule.reason)}")
+        exempt = ", ".join(kind.value for kind in MaintenanceKind if kind.allowed_by_default)
+        click.echo(f"Without a rule: {exempt} are allowed, everything else is denied.")
+
+
+def _rule_command(function: Callable[..., None]) -> Callable[..., None]:
+    for decorator in (
+        click.pass_context,
+        click.option("--reason", default="", help="Shown to those who ask."),
+        click.argument("kind", type=_Kind()),
+        click.argument("scope"),
+    ):
+        function = decorator(function)
+    return function
+
+
+@policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
+@_rule_command
+def allow(context: click.Context, scope: str, kind: MaintenanceKind, reason: str) -> None:
+    """Allow KIND for SCOPE (catalog, catalog.schema or catalog.schema.table)."""
+    _set_rule(context, MaintenanceRule(scope=scope, kind=kind, allowed=True, reason=reason))
+    click.echo(f"Allowed {kind} for {scope}.")
+
+
+@policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
+@_rule_command
+def deny(context: click.Context, scope: str, kind: MaintenanceKind, reason: str) -> None:
+    """Deny KIND for SCOPE (catalog, catalog.schema or catalog.schema.table)."""
+    _set_rule(context, MaintenanceRule(scope=scope, kind=kind, allowed=False, reason=reason))
+    click.echo(f"Denied {kind} for {scope}.")
+
+
+@policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
+@click.argument("scope")
+@click.argument("kind", type=_Kind())
+@click.pass_context
+def reset(context: click.Context, scope: str, kind: MaintenanceKind) -> None:
+    """Remove the rule for KIND at SCOPE: the wider scope, or the default, decides again."""
+    with _catalog(context) as catalog:
+        if not any((rule.scope, rule.kind) == (scope, kind) for rule in catalog.maintenance_rules()):
+            _warn(f"there was no rule for {kind} at {scope}.")
+        catalog.remove_maintenance_rule(scope, kind)
+    click.echo(f"No rule for {kind} at {scope} any more.")
+
+
+def _set_rule(context: click.Context, rule: MaintenanceRule) -> None:
+    """A rule may come before the tables that it is for, so that a scope without one is only warned about."""
+    with _catalog(context) as catalog:
+        catalog.set_maintenance_rule(rule)
+        if not _tables_in(catalog, rule.scope):
+            _warn(f"{_nothing_in(catalog, rule.scope)} The rule was set all the same and holds for tables to come.")
+
+
+@main.group("commit-mode")
+def commit_mode() -> None:
+    """Show and choose how commits are made. The choice of the narrowest scope decides."""
+
+
+@commit_mode.command("show")
+@click.argument("name", default="")
+@click.pass_context
+def show_commit_mode(context: click.Context, name: str) -> None:
+    """List every choice, or what applies to the table NAME (catalog.schema.table)."""
+    with _catalog(context) as catalog:
+        if name:
+            click.echo(str(catalog.load_table(TableIdentifier.parse(name)).ratified.commit_policy))
+            return
+        for rule in catalog.commit_policies():
+            click.echo(f"{rule.scope}: {rule.policy}")
+        click.echo("Without a choice commits are staged.")
+
+
+@commit_mode.command("set")
+@click.argument("scope")
+@click.argument("mode", type=click.Choice(["staged", "inline", "auto", "put_if_absent"]))
+@click.option("--inline-max-bytes", type=click.IntRange(min=0), help="Of auto: size of the largest inline commit.")
+@click.pass_context
+def set_commit_mode(context: click.Context, scope: str, mode: str, inline_max_bytes: int | None) -> None:
+    """Choose MODE for SCOPE (catalog, catalog.schema or catalog.schema.table); again completes a switch that failed."""
+    with open_client(context) as client:
+        chosen = CommitPolicy(kind=CommitPolicyKind(mode), inline_max_bytes=inline_max_bytes)
+        choose_commit_policy(client, scope=scope, policy=chosen)
+    click.echo(f"Commits to {scope} are {chosen} now.")
+
+
+@commit_mode.command("reset")
+@click.argument("scope")
+@click.pass_context
+def reset_commit_mode(context: click.Context, scope: str) -> None:
+    """Take the choice for SCOPE back: the wider scope, or the default, decides again."""
+    with open_client(context) as client:
+        choose_commit_policy(client, scope=scope, policy=None)
+    click.echo(f"No commit mode is chosen for {scope} any more.")
+
+
+def _tables_in(catalog: SqlCatalog, scope: str) -> tuple[TableIdentifier, ...]:
+    parts = scope.split(".")
+    return tuple(found for found in catalog.list_tables(".".join(parts[:2])) if str(found) == scope or len(parts) < 3)
+
+
+def _nothing_in(catalog: SqlCatalog, scope: str) -> str:
+    known = sorted({f"{found.catalog}.{found.schema}" for found in catalog.list_tables()})
+    shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    return f"The catalog has no table in {scope!r}; names are case-sensitive. Its schemas are: {shown or 'none'}."
+
+
+def _warn(message: str) -> None:
+    click.echo(f"Warning: {message}", err=True)
+
+
+def _feed_of(catalog: SqlCatalog, identifier: TableIdentifier) -> Iterator[FeedEntry]:
+    after = 0
+    while page := catalog.feed(after=after, limit=_PAGE, identifiers=(identifier,)):
+        yield from page
+        after = page[-1].position
+
+
+def _time(epoch_ms: int) -> str:
+    return datetime.datetime.fromtimestamp(epoch_ms / 1000, tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _verdict(allowed: object) -> str:
+    return "allowed" if allowed else "denied "
+
+
+def _suffix(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+if __name__ == "__main__":
+    main()

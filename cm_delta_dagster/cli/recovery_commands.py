@@ -1,0 +1,173 @@
+"""Commands of ``cm-delta`` that bring catalog and storage together again: ``recover``, ``relocate`` and ``backup``."""
+
+from pathlib import Path
+
+import click
+
+from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
+from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.warehouse import absolute_location
+from cm_delta_dagster.operations.maintenance.sizes import size_text
+from cm_delta_dagster.operations.recovery.plan import KeptHistory, explain
+from cm_delta_dagster.operations.recovery.recover import plan_recovery
+from cm_delta_dagster.operations.recovery.recover import recover as apply_recovery
+from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
+from cm_delta_dagster.operations.recovery.relocate import plan_relocation
+from cm_delta_dagster.operations.recovery.relocate import relocate as apply_relocation
+from cm_delta_dagster.operations.recovery.warehouse_plan import explain_adoption
+
+
+@click.command()
+@click.argument("name", default="")
+@click.option("--all", "every", is_flag=True, help="Every table of the catalog.")
+@click.option("--warehouse", default=None, help="Adopt the tables of a lost catalog that lie in this warehouse.")
+@click.option("--keep", type=click.Choice([kept.value for kept in KeptHistory]), help="Which of two histories is kept.")
+@click.option("--take-staged", multiple=True, metavar="FILE", help="Take in this staged file, too; may be repeated.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="LOCATION=NAME",
+    help="With --warehouse: the name of a table; may be repeated.",
+)
+@click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it, only show the plan.")
+@click.pass_context
+def recover(
+    context: click.Context,
+    name: str,
+    every: bool,
+    warehouse: str | None,
+    keep: str | None,
+    take_staged: tuple[str, ...],
+    names: tuple[str, ...],
+    apply_it: bool,
+) -> None:
+    """Take in what storage holds and the catalog does not know: of the table NAME, of --all, or of a --warehouse."""
+    if sum((bool(name), every, warehouse is not None)) != 1:
+        raise click.UsageError("Give one of: a table NAME, --all, or --warehouse DIR.")
+    if warehouse is None:
+        if names:
+            raise click.UsageError("--name goes with --warehouse.")
+        _recover_tables(context, name, KeptHistory(keep) if keep else None, take_staged, apply_it=apply_it)
+        return
+    if keep:
+        raise click.UsageError("--keep is for tables that the catalog knows, and does not go with --warehouse.")
+    _recover_warehouse(context, warehouse, dict(map(_location_and_name, names)), take_staged, apply_it=apply_it)
+
+
+def _recover_tables(
+    context: click.Context, name: str, keep: KeptHistory | None, take_staged: tuple[str, ...], *, apply_it: bool
+) -> None:
+    with open_client(context) as client:
+        plan = plan_recovery(client, tables=[name] if name else None, keep=keep, take_staged=take_staged)
+        for table in plan.tables:
+            for line in explain(table):
+                click.echo(line)
+        is_damaged = any(table.problem is not None for table in plan.tables)
+        if not apply_it:
+            advice = " --apply does it." if any(table.changes_anything for table in plan.tables) else ""
+            click.echo(f"{plan.num_commits} commits would be taken in; nothing was changed.{advice}")
+            context.exit(1 if is_damaged else 0)
+        if plan.undecided:
+            raise click.ClickException("Nothing was changed: say with --keep which history is kept.")
+        if is_damaged and len(plan.tables) == 1:
+            raise click.ClickException("Nothing was changed.")  # The plan, which says why, was printed above.
+        result = apply_recovery(client, plan)
+    for done in result.tables:
+        if done.set_aside is not None:
+            click.echo(f"{done.identifier}: what is not kept was set aside in {done.set_aside}.")
+    click.echo(f"{result.num_commits} commits were taken in.")
+    if is_damaged:
+        context.exit(1)
+
+
+def _recover_warehouse(
+    context: click.Context, warehouse: str, names: dict[str, str], take_staged: tuple[str, ...], *, apply_it: bool
+) -> None:
+    _require_directory(warehouse)
+    with open_client(context, warehouse, if_missing=IfMissing.CREATE) as client:
+        plan = plan_warehouse_recovery(client, warehouse=warehouse, names=names, take_staged=take_staged)
+        for line in explain_adoption(plan):
+            click.echo(line)
+        if not apply_it:
+            if plan.conflicts:
+                click.echo(
+                    f"{len(plan.conflicts)} of {len(plan.tables)} tables are undecided; nothing was changed, and --apply "
+                    "adopts none before all are decided."
+                )
+                context.exit(1)
+            advice = " --apply does it." if plan.tables else ""
+            click.echo(f"{len(plan.tables)} tables would be adopted; nothing was changed.{advice}")
+            return
+        done = recover_warehouse(client, plan)
+    click.echo(f"{len(done.tables)} tables were adopted. Rules of maintenance and commit modes have to be set again.")
+
+
+def _require_directory(warehouse: str) -> None:
+    """Refuse a local warehouse that is not there, before a catalog is made for it; an object store has no directories."""
+    location = absolute_location(warehouse)
+    if location.startswith("file://") and not Path(location.removeprefix("file://")).is_dir():
+        raise click.ClickException(
+            f"There is no directory {warehouse} ({location}). Nothing was changed. Check the spelling and whether the volume is "
+            "mounted."
+        )
+
+
+def _location_and_name(text: str) -> tuple[str, str]:
+    location, equals, name = text.rpartition("=")
+    if not equals or not location:
+        raise click.UsageError(f"{text!r} is not LOCATION=catalog.schema.table.")
+    return location, name
+
+
+@click.command()
+@click.argument("scope", default="")
+@click.option("--from", "moved_from", required=True, help="Where the warehouse was.")
+@click.option("--to", "moved_to", required=True, help="Where it is now.")
+@click.option("--apply", "apply_it", is_flag=True, help="Change the catalog; without it, only show what was found.")
+@click.pass_context
+def relocate(context: click.Context, scope: str, moved_from: str, moved_to: str, apply_it: bool) -> None:
+    """Tell the catalog that a warehouse moved: all of its tables, or those of SCOPE (catalog or catalog.schema)."""
+    with open_client(context) as client:
+        plan = plan_relocation(client, moved_from=moved_from, moved_to=moved_to, scope=scope)
+        for move in plan.moves:
+            click.echo(f"{move.state:<8} {move.identifier}: {move.moved_from} -> {move.moved_to}")
+            if move.detail:
+                click.echo(f"         {move.detail}")
+            if move.is_still_there:
+                click.echo(f"         {move.moved_from} holds a log too: remove the copy that is not used any more.")
+        if not apply_it:
+            if plan.refused:
+                click.echo(
+                    f"{len(plan.refused)} of {len(plan.moves)} tables were not found at their new place; nothing was changed, and "
+                    "--apply relocates none before all are. Bring the files there, or name a SCOPE without these tables."
+                )
+                context.exit(1)
+            advice = " --apply does it." if plan.moves else ""
+            click.echo(f"{len(plan.moves)} tables would be relocated; nothing was changed.{advice}")
+            return
+        moves = apply_relocation(client, plan)
+    click.echo(f"{len(moves)} tables were relocated. Connect with warehouse={plan.moved_to!r} from now on.")
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.pass_context
+def backup(context: click.Context, file: Path) -> None:
+    """Copy the catalog's database to the new FILE while it is in use, and check the copy."""
+    with open_client(context) as client:
+        size = backed_up(client, file)
+    click.echo(
+        f"Copied the catalog to {file} ({size_text(size)}). Now copy the storage: it must not be older than this file."
+    )
+
+
+def backed_up(client: DeltaClient, file: Path) -> int:
+    """Bytes of the copy of the client's catalog."""
+    catalog = client.catalog
+    assert isinstance(catalog, SqlCatalog)
+    return catalog.back_up(file.absolute())
+
+
+RECOVERY_COMMANDS = (recover, relocate, backup)

@@ -1,0 +1,1 @@
+"""Writing the log: transactions, proposals, rebase."""

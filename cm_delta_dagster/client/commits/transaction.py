@@ -1,0 +1,322 @@
+"""One write in the making (protocol "Writing catalog-managed tables"). Room: client. The only mutable value of the package.
+
+A transaction knows what it read and what it will change; it does not know files beyond their actions. ``commit`` hands it to
+the committer, which proposes it, rebases it over winners and reports the outcome.
+"""
+
+import typing
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import IllegalCommitError
+from cm_delta_dagster.protocol.actions.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
+from cm_delta_dagster.protocol.commits.commit_validation import check_commit
+from cm_delta_dagster.protocol.commits.conflicts import IsolationLevel, PendingCommit, ReadSet
+from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
+from cm_delta_dagster.protocol.features.table_features import (
+    check_metadata_supported,
+    check_protocol_change,
+    check_writable,
+    is_catalog_managed,
+    supports,
+)
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.types import parse_schema
+
+MAX_PARTITIONS_IN_FEED = 1000
+_SYSTEM_DOMAINS = "delta."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A ratified transaction.
+
+    Attributes:
+        retries: how often it was made anew on top of commits that came first.
+        snapshot: the table right after this commit.
+    """
+
+    version: int
+    txn_id: str
+    in_commit_timestamp: int
+    retries: int
+    snapshot: Snapshot
+
+
+class Committer(typing.Protocol):
+    """What a transaction needs to become a version; implemented by ``client.committer``."""
+
+    def commit(self, transaction: "Transaction") -> Committed: ...
+
+
+class Transaction:
+    """Collects reads and changes against one snapshot; ``commit`` may be called once."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Snapshot,
+        committer: Committer,
+        operation: str,
+        parameters: Mapping[str, str] | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> None:
+        check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+        self.snapshot = snapshot
+        self.operation = operation
+        self.parameters = dict(parameters or {})
+        self.context = context
+        self.metrics: dict[str, str] = {}
+        self.txn_id = str(uuid.uuid4())
+        self._committer = committer
+        self._reads: list[Predicate] = []
+        self._reads_whole_table = False
+        self._adds: list[AddFile] = []
+        self._removes: list[RemoveFile] = []
+        self._metadata: Metadata | None = None
+        self._protocol: Protocol | None = None
+        self._transactions: dict[str, SetTransaction] = {}
+        self._noted: set[str] = set()
+        self._domains: dict[str, DomainMetadata] = {}
+        self._finished = False
+
+    def read(self, predicate: Predicate) -> None:
+        """Declare that the result depends on every row for which ``predicate`` may be true."""
+        self._reads.append(predicate)
+
+    def read_whole_table(self) -> None:
+        """Declare that the result depends on every row."""
+        self._reads_whole_table = True
+
+    def add_files(self, files: Iterable[AddFile]) -> None:
+        self._adds.extend(files)
+
+    def remove_files(self, files: Iterable[RemoveFile]) -> None:
+        self._removes.extend(files)
+
+    def set_metadata(self, metadata: Metadata) -> None:
+        """Replace the table's metadata as a whole. Raises IllegalCommitError if the id would change (META-6)."""
+        if metadata.id != self.snapshot.metadata.id:
+            raise IllegalCommitError(
+                f"The metadata of {self.snapshot.identifier} would get another id ({metadata.id} for "
+                f"{self.snapshot.metadata.id}); the id is constant. Carry it over from the snapshot."
+            )
+        self._metadata = metadata
+
+    def set_protocol(self, protocol: Protocol) -> None:
+        """Replace the protocol. Raises IllegalCommitError if ``catalogManaged`` would be lost."""
+        if is_catalog_managed(self.snapshot.protocol) and not is_catalog_managed(protocol):
+            raise IllegalCommitError(
+                f"The protocol of {self.snapshot.identifier} would lose catalogManaged; a listed feature stays (TF-14)."
+            )
+        check_protocol_change(self.snapshot.protocol, protocol)
+        self._protocol = protocol
+
+    def set_transaction(self, transaction: SetTransaction) -> None:
+        """Record ``txn``; the commit conflicts with another one of the same ``app_id``."""
+        self._transactions[transaction.app_id] = transaction
+
+    def note_transaction(self, transaction: SetTransaction) -> None:
+        """Record ``txn`` where versions have no order: only a winner that recorded exactly the same one conflicts."""
+        self._transactions[transaction.app_id] = transaction
+        self._noted.add(transaction.app_id)
+
+    def set_domain(self, domain: DomainMetadata) -> None:
+        """Write a metadata domain of the user's.
+
+        Raises:
+            IllegalCommitError: the domain belongs to a feature of Delta, which alone may write it (DOM-3, DOM-4), or the
+                table does not list the feature ``domainMetadata`` (DOM-1).
+        """
+        if domain.domain.startswith(_SYSTEM_DOMAINS):
+            raise IllegalCommitError(
+                f"The metadata domain {domain.domain!r} of {self.snapshot.identifier} belongs to Delta: names that begin with "
+                f"{_SYSTEM_DOMAINS!r} do. Nothing was written. Choose another name."
+            )
+        protocol = self._protocol or self.snapshot.protocol
+        if not supports(protocol, "domainMetadata"):
+            raise IllegalCommitError(
+                f"{self.snapshot.identifier} takes no metadata domain {domain.domain!r}: its protocol does not list the "
+                "feature domainMetadata. Nothing was written. Add the feature first."
+            )
+        self._domains[domain.domain] = domain
+
+    def remove_domain(self, name: str) -> None:
+        """Remove a metadata domain, which keeps its last configuration in the log (DOM-5); nothing if there is none.
+
+        Raises IllegalCommitError as :meth:`set_domain`.
+        """
+        domain = self.snapshot.domains.get(name)
+        if domain is not None:
+            self.set_domain(replace(domain, removed=True))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether committing would record nothing but ``commitInfo``."""
+        return not any((self._adds, self._removes, self._metadata, self._protocol, self._transactions, self._domains))
+
+    @property
+    def is_blind_append(self) -> bool:
+        """Only adds data and read nothing (``commitInfo.isBlindAppend``)."""
+        only_adds = bool(self._adds) and not self._removes and self._metadata is None and self._protocol is None
+        return only_adds and not self._reads and not self._reads_whole_table
+
+    @property
+    def data_change(self) -> bool:
+        """Whether readers may see other rows or another schema afterwards."""
+        changed = any(file.data_change for file in self._adds) or any(file.data_change for file in self._removes)
+        return changed or self._metadata is not None
+
+    def changed_partitions(self) -> tuple[Mapping[str, str | None], ...] | None:
+        """Partition values of the files that change data, each once; None if they are unknown or too many to tell the feed."""
+        if self._metadata is not None:
+            return None
+        return changed_partitions(self.snapshot.partition_columns, [*self._adds, *self._removes])
+
+    @property
+    def isolation(self) -> IsolationLevel:
+        """The level that the table asks for, or SNAPSHOT where no more than files are rearranged (OCC-12, OCC-14)."""
+        others = any((self._metadata, self._protocol, self._transactions, self._domains))
+        if not others and not self.data_change:
+            return IsolationLevel.SNAPSHOT
+        return IsolationLevel(self.snapshot.properties.isolation_level)
+
+    @property
+    def transactions(self) -> Mapping[str, SetTransaction]:
+        return self._transactions
+
+    def pending(self, base: Snapshot) -> PendingCommit:
+        """What the check against the commits after ``base`` needs to know of this transaction."""
+        metadata = self.snapshot.metadata
+        exclusive = frozenset(self._transactions.keys() - self._noted)
+        removed_paths = pa.array([file.path for file in self._removes], pa.string())
+        return PendingCommit(
+            read_set=ReadSet(
+                predicates=tuple(self._reads),
+                whole_table=self._reads_whole_table,
+                transactions=exclusive,
+                domains=frozenset(self._domains),
+            ),
+            files=KnownFiles.of(base.location, lambda: base.files),
+            removed=frozenset(file_keys(self.snapshot.location, removed_paths).to_pylist()),
+            protocol=self.snapshot.protocol,
+            metadata=self.metadata,
+            metadata_changed=self._metadata is not None,
+            protocol_changed=self._protocol is not None,
+            app_ids=exclusive,
+            noted_transactions=frozenset(
+                (app_id, self._transactions[app_id].version) for app_id in self._noted & self._transactions.keys()
+            ),
+            domains=frozenset(self._domains),
+            isolation=self.isolation,
+            schema=parse_schema(metadata.schema_string),
+            partition_columns=metadata.partition_columns,
+        )
+
+    def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
+        """The actions of the commit that follows ``base``, ``commitInfo`` first (ICT-3).
+
+        ``base`` is the snapshot, or what it has become by compatible winners; all that depends on it is computed here,
+        and so anew for each attempt (OCC-13).
+        """
+        version = base.version + 1
+        adds, domains = self._adds, dict(self._domains)
+        tags = dict(self.context.tags)
+        if row_tracking.is_supported(self._protocol or base.protocol):
+            before = row_tracking.high_water_mark(base.domains)
+            fresh = row_tracking.assign_row_ids(adds, mark=before, version=version)
+            adds = list(fresh.adds)
+            if fresh.mark > before:
+                domains[row_tracking.DOMAIN] = row_tracking.high_water_mark_domain(fresh.mark)
+            # Rows that are copied get fresh ids, since materialized ones are not written.
+            tags[row_tracking.PRESERVED_TAG] = "false" if self._removes else "true"
+        info = CommitInfo(
+            in_commit_timestamp=in_commit_timestamp,
+            timestamp=in_commit_timestamp,
+            txn_id=self.txn_id,
+            operation=self.operation,
+            operation_parameters=self.parameters,
+            operation_metrics=dict(self.metrics),
+            read_version=base.version,
+            isolation_level=str(self.isolation.value),
+            is_blind_append=self.is_blind_append,
+            engine_info=self.context.engine_info,
+            user_metadata=self.context.user_metadata,
+            tags=tags or None,
+        )
+        actions: list[Action] = [info]
+        if self._protocol is not None:
+            actions.append(self._protocol)
+        if self._metadata is not None:
+            actions.append(
+                with_enablement(self._metadata, before=base.metadata, version=version, timestamp_ms=in_commit_timestamp)
+            )
+        actions += self._transactions.values()
+        actions += domains.values()
+        actions += self._removes
+        actions += adds
+        check_commit(actions)
+        self._check_metadata(base)
+        return actions
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the table's metadata will be: what this transaction sets, or that of its snapshot."""
+        return self._metadata or self.snapshot.metadata
+
+    def _check_metadata(self, base: Snapshot) -> None:
+        """New metadata and the protocol it lands under must fit each other and this client (TF-12, PROT-7, OCC-6)."""
+        if self._metadata is None and self._protocol is None:
+            return
+        protocol, metadata = self._protocol or base.protocol, self._metadata or base.metadata
+        check_metadata_supported(protocol, metadata)
+        check_writable(protocol, self.snapshot.identifier, metadata=metadata)
+
+    def commit(self) -> Committed:
+        """Make this the next version of the table.
+
+        Raises:
+            CommitConflictError: a winner changed what this transaction depends on; the message names it.
+            CommitRejectedError: the catalog refused for another reason than the version.
+            CommitRetriesExceededError: every attempt lost against compatible commits.
+            CommitStateUnknownError: the answer was lost and could not be found out.
+        """
+        if self._finished:
+            raise IllegalCommitError("This transaction was already committed; start another one.")
+        self._finished = True
+        return self._committer.commit(self)
+
+
+def changed_partitions(
+    partition_columns: Sequence[str], files: Iterable[AddFile | RemoveFile]
+) -> tuple[Mapping[str, str | None], ...] | None:
+    """Partition values of those ``files`` that change data, each once; None if they are unknown or too many."""
+    if not partition_columns:
+        return None
+    changed: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
+    for file in files:
+        if not file.data_change:
+            continue
+        if file.partition_values is None:
+            return None
+        changed.setdefault(tuple(file.partition_values.items()), file.partition_values)
+        if len(changed) > MAX_PARTITIONS_IN_FEED:
+            return None
+    return tuple(changed.values())

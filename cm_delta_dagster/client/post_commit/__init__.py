@@ -1,0 +1,1 @@
+"""Work after a commit: publication, checksum, checkpoint."""

@@ -1,0 +1,88 @@
+"""Publication of ratified commits (protocol "Publishing commits"). Room: client.
+
+Copies ratified content byte for byte to ``_delta_log/<version>.json``, in order, put-if-absent. Any number of publishers may
+run at once: "exists already" counts as done (CM-P3), if it is the same content and not that of a writer who went by
+the table's path (CM-P1). Staged files stay; metadata cleanup removes them (CM-P7).
+"""
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import published_source, ratified_source
+from cm_delta_dagster.errors import CatalogBehindStorageError, CorruptLogError, ObjectAlreadyExistsError
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.storage.store import Store
+
+
+def publish_commits(
+    reader: CommitReader,
+    *,
+    commits: Sequence[RatifiedCommit],
+    reached: Callable[[int], None],
+    contents: Mapping[int, bytes] | None = None,
+) -> tuple[int, ...]:
+    """Publish ratified commits, whose predecessors are published, in the order given.
+
+    Args:
+        reached: is told how far ``_delta_log`` reaches then, also if not all could be published.
+        contents: bytes of commits that the caller holds already, by version; others are read from their staged files.
+
+    Returns:
+        The versions published or found published, ascending.
+
+    Raises:
+        CorruptLogError: a staged file is not what was ratified, or ``_delta_log`` has other content under a version.
+        CatalogBehindStorageError: that other content is a commit itself: the table has two histories.
+        StorageError: a commit could not be copied; those after it were not tried (CM-P2), those before are reported.
+    """
+    held = contents or {}
+    done: list[int] = []
+    try:
+        for commit in commits:
+            data = held.get(commit.version)
+            if data is None:
+                data = reader.read(ratified_source(reader.location, commit))
+            publish_one(reader.store, reader.location, version=commit.version, data=data)
+            done.append(commit.version)
+    finally:
+        if done:
+            reached(done[-1])
+    return tuple(done)
+
+
+def publish_one(store: Store, location: str, *, version: int, data: bytes) -> None:
+    """Publish one ratified commit, whose predecessors are published. Errors as in :func:`publish_commits`."""
+    target = published_source(location, version).location
+    try:
+        store.write_if_absent(target, data, within=log_files.log_directory(location))
+    except ObjectAlreadyExistsError as error:
+        found = store.read(target)
+        if found != data:
+            _refuse_fork(target, version, found)
+            raise CorruptLogError(
+                f"{target} was there before version {version} was published and is not what the catalog ratified: somebody "
+                "wrote to the log by its path. Readers of the catalog see the ratified commit, which stays staged. Move "
+                "that file away and publish again."
+            ) from error
+
+
+def _refuse_fork(target: str, version: int, found: bytes) -> None:
+    """Raise if the file in the place of the commit is a commit of a catalog itself: then there are two histories."""
+    try:
+        info = commit_json.decode_commit_info(found)
+    except CorruptLogError:
+        return
+    if info is None or not info.txn_id or info.in_commit_timestamp is None:
+        return
+    written = datetime.datetime.fromtimestamp(info.in_commit_timestamp / 1000, datetime.UTC)
+    raise CatalogBehindStorageError(
+        f"{target} holds another commit than the one that the catalog ratified as version {version}: {info.operation} of "
+        f"{written:%Y-%m-%d %H:%M:%S} UTC, txnId {info.txn_id}. The table has two histories from version {version} on, as after "
+        "its catalog was restored from a backup and then written to. Nothing was changed: the catalog's commit stays staged. "
+        "`cm-delta recover NAME` shows both histories and keeps the one that you choose.",
+        latest_version=version,
+        storage_version=version,
+    )

@@ -1,0 +1,1 @@
+"""Reading the log: commits, snapshots, history, tables by path."""

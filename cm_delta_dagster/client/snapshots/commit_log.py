@@ -1,0 +1,324 @@
+"""The commits of a table one by one, and when each was made (protocol "In-Commit Timestamps", section TT). Room: client.
+
+For history, change data and time travel; compactions are never used (LC-8). Where a version comes from its in-commit
+timestamp is read from the first line of the commit; else the modification time of the commit file counts, made monotonic.
+"""
+
+import bisect
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import published_source, ratified_source
+from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, VersionNotFoundError
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.features.in_commit_timestamps import InCommitTimestampPeriod, monotonic_times
+from cm_delta_dagster.protocol.log import log_files, log_segment
+from cm_delta_dagster.protocol.log.log_files import CommitFile, parse_log_file
+from cm_delta_dagster.protocol.log.log_segment import InlineCommit, PublishedCommit, RatifiedSource
+from cm_delta_dagster.storage.store import ObjectStatus, Store
+
+_Read = TypeVar("_Read")
+
+_FIRST_LINE_BYTES = 16 * 1024
+_DIGESTS_AT_ONCE = 1024
+_WINDOW = 16
+"""Commits fetched at once: bounds what a long range holds in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedCommit:
+    """One commit with its time in epoch milliseconds: in-commit timestamp where enabled for it, else file time (HIST-3)."""
+
+    version: int
+    actions: CommitActions
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitLog:
+    """The commits of one table that can be had at one moment.
+
+    Attributes:
+        identifier: what messages call the table.
+        reader: reads the commits and proves them.
+        latest: latest version; what lies above it is not looked at (CM-R5).
+        ratified: the catalog's commits, which go before published ones of the same version (CM-R4).
+        only_kept: what lies below the oldest checkpoint of a log without its beginning is not looked at. Cleanup took the
+            ratified commits there; what it leaves behind may be of a writer that came too late.
+        period: which commits carry their own time, None for none.
+    """
+
+    identifier: object
+    reader: CommitReader
+    latest: int
+    period: InCommitTimestampPeriod | None
+    ratified: Sequence[RatifiedCommit] = ()
+    only_kept: bool = False
+
+    @property
+    def location(self) -> str:
+        """Absolute URI of the table root."""
+        return self.reader.location
+
+    @property
+    def store(self) -> Store:
+        """Where the log is."""
+        return self.reader.store
+
+    @cached_property
+    def listing(self) -> tuple[ObjectStatus, ...]:
+        """Files of ``_delta_log``."""
+        return tuple(self.store.list_from(log_files.log_directory(self.location)))
+
+    @cached_property
+    def first(self) -> int:
+        """Oldest version from which on every commit is there."""
+        oldest = self._oldest_kept
+        version = self.latest
+        while version - 1 in self._sources and version > oldest:
+            version -= 1
+        return version
+
+    @cached_property
+    def earliest_readable(self) -> int:
+        """Oldest version that can be rebuilt (TT-5)."""
+        names = [status.name for status in self.listing]
+        return log_segment.earliest_version(
+            names, ratified=[commit.version for commit in self.ratified], latest=self.latest
+        )
+
+    def source(self, version: int) -> PublishedCommit | RatifiedSource:
+        """Where the commit of ``version`` is; it may be missing there."""
+        named = self._ratified.get(version)
+        return published_source(self.location, version, sha256=self._digest(version)) if named is None else named
+
+    def _digest(self, version: int) -> str | None:
+        """The digest that the catalog keeps of ``version``; many are asked for at once."""
+        records = self.reader.records
+        if records is None:
+            return None
+        start = version - version % _DIGESTS_AT_ONCE
+        with self._digests_lock:
+            if start not in self._digests:
+                self._digests[start] = records.digests(start, start + _DIGESTS_AT_ONCE - 1)
+            return self._digests[start].get(version)
+
+    @cached_property
+    def _digests(self) -> dict[int, Mapping[int, str]]:
+        return {}
+
+    @cached_property
+    def _digests_lock(self) -> threading.Lock:
+        return threading.Lock()
+
+    def time_of(self, version: int, data: bytes | None = None) -> int:
+        """Commit time of ``version`` in epoch milliseconds (ICT-9, ICT-10, TT-7).
+
+        Args:
+            data: content of the commit, where the caller has read it already.
+
+        Raises:
+            CorruptLogError: the commit is missing, or has no in-commit timestamp and must have one (ICT-12).
+        """
+        if self.period is None or not self.period.covers(version):
+            time = self._file_times.get(version)
+            if time is None:
+                raise self._missing(version)
+            return time
+        info = commit_json.decode_commit_info(self._first_line(version) if data is None else data)
+        return self._own_time(version, None if info is None else info.in_commit_timestamp)
+
+    def read(self, version: int) -> bytes:
+        """Content of the commit of ``version``. Raises ObjectNotFoundError."""
+        return self.reader.read(self.source(version))
+
+    def load(self, start: int, end: int) -> Iterator[LoadedCommit]:
+        """The commits ``start..end``, oldest first, a few in memory at a time.
+
+        Raises:
+            VersionNotFoundError: ``end`` is above the latest version, or ``start`` below the oldest commit.
+            CorruptLogError: a commit is missing or cannot be understood.
+        """
+        return self._each(self._load_one, start, end)
+
+    def actions(self, start: int, end: int) -> Iterator[CommitActions]:
+        """:meth:`load` without the times of the commits, for which neither ``period`` nor, mostly, a listing is needed."""
+        if self.only_kept and start <= end and not self._is_kept(start):
+            raise VersionNotFoundError(
+                f"The commit of version {start} of {self.identifier} is not there any more, whatever a file of that name says. The "
+                f"oldest commit from which on all are there is that of version {self.first}."
+            )
+        return self._each(self._decode, start, end)
+
+    def _is_kept(self, version: int) -> bool:
+        """Whether cleanup, which goes in ascending order (CLEAN-11), has not come to ``version``."""
+        if version == 0 or version in self._ratified or version - 1 in self._ratified:
+            return True
+        try:
+            self.store.stat(published_source(self.location, version - 1).location)
+        except ObjectNotFoundError:
+            return version >= self.first
+        return True
+
+    def _each(self, read: Callable[[int], _Read], start: int, end: int) -> Iterator[_Read]:
+        if end > self.latest or start < 0:
+            raise VersionNotFoundError(
+                f"{self.identifier} has no versions {start} to {end}: its versions are {max(0, self.first)} to "
+                f"{self.latest}."
+            )
+        return self._in_windows(read, start, end)
+
+    def _in_windows(self, read: Callable[[int], _Read], start: int, end: int) -> Iterator[_Read]:
+        with ThreadPoolExecutor(max_workers=min(self.reader.threads, _WINDOW)) as pool:
+            for low in range(start, end + 1, _WINDOW):
+                yield from pool.map(read, range(low, min(low + _WINDOW, end + 1)))
+
+    def _decode(self, version: int) -> CommitActions:
+        try:
+            return self.reader.decode(self.source(version))
+        except ObjectNotFoundError as error:
+            if version < self.first:
+                raise VersionNotFoundError(
+                    f"The commit of version {version} of {self.identifier} is not there any more: {error} The oldest "
+                    f"commit from which on all are there is that of version {self.first}."
+                ) from error
+            raise self._missing(version) from error
+
+    def _load_one(self, version: int) -> LoadedCommit:
+        actions = self._decode(version)
+        if self.period is not None and self.period.covers(version):
+            info = actions.commit_info
+            time = self._own_time(version, None if info is None else info.in_commit_timestamp)
+        else:
+            time = self.time_of(version)
+        return LoadedCommit(version=version, actions=actions, timestamp_ms=time)
+
+    def version_at_or_before(self, timestamp_ms: int, *, oldest: int | None = None) -> int:
+        """The newest version whose commit time is <= ``timestamp_ms`` (TT-2, ICT-11).
+
+        Args:
+            oldest: first version to consider instead of the oldest commit that is there.
+
+        Raises:
+            VersionNotFoundError: before the oldest or after the latest commit (TT-3).
+        """
+        low = self.first if oldest is None else max(oldest, self.first)
+        last = self.time_of(self.latest)
+        if timestamp_ms > last:
+            raise VersionNotFoundError(
+                f"{self.identifier} has no version as of {timestamp_ms} ms: its latest version {self.latest} is of "
+                f"{last} ms. Leave the timestamp out to read the latest version."
+            )
+        candidates = self._candidates(timestamp_ms, low)
+        found = bisect.bisect_right(candidates, timestamp_ms, key=self.time_of)
+        if not found:
+            raise VersionNotFoundError(
+                f"{self.identifier} has no version as of {timestamp_ms} ms: its oldest readable version {low} is of "
+                f"{self.time_of(low)} ms."
+            )
+        return candidates[found - 1]
+
+    def version_at_or_after(self, timestamp_ms: int) -> int:
+        """The oldest version whose commit time is >= ``timestamp_ms``; the oldest commit for an earlier time.
+
+        Raises:
+            VersionNotFoundError: after the latest commit.
+        """
+        last = self.time_of(self.latest)
+        if timestamp_ms > last:
+            raise VersionNotFoundError(
+                f"{self.identifier} has no version at or after {timestamp_ms} ms: its latest version {self.latest} is of "
+                f"{last} ms."
+            )
+        candidates = self._candidates(timestamp_ms, self.first)
+        found = bisect.bisect_left(candidates, timestamp_ms, key=self.time_of)
+        # After the last file time and before the enabling commit: that commit is the next one.
+        return candidates[found] if found < len(candidates) else (candidates[-1] + 1 if candidates else self.first)
+
+    def _candidates(self, timestamp_ms: int, low: int) -> range:
+        """The versions among which ``timestamp_ms`` is looked for: on one side of the enabling commit (ICT-11)."""
+        period = self.period
+        if period is None or period.first_version <= low:
+            return range(low, self.latest + 1)
+        enabled_at = period.first_timestamp
+        if enabled_at is None:
+            enabled_at = self.time_of(period.first_version)
+        if timestamp_ms >= enabled_at:
+            return range(period.first_version, self.latest + 1)
+        return range(low, period.first_version)
+
+    @cached_property
+    def _oldest_kept(self) -> int:
+        """Where cleanup has stopped: at its checkpoint, the oldest that it left (CLEAN-6)."""
+        if not self.only_kept or 0 in self._sources:
+            return 0
+        names = [status.name for status in self.listing]
+        return log_segment.oldest_checkpoint(names, latest=self.latest) or 0
+
+    @cached_property
+    def _ratified(self) -> Mapping[int, RatifiedSource]:
+        return {
+            commit.version: ratified_source(self.location, commit)
+            for commit in self.ratified
+            if commit.version <= self.latest
+        }
+
+    @cached_property
+    def _published_times(self) -> Mapping[int, int]:
+        return {
+            file.version: status.modification_time
+            for status in self.listing
+            if isinstance(file := parse_log_file(status.name), CommitFile) and file.version <= self.latest
+        }
+
+    @cached_property
+    def _sources(self) -> frozenset[int]:
+        return frozenset(self._published_times) | frozenset(self._ratified)
+
+    @cached_property
+    def _file_times(self) -> Mapping[int, int]:
+        times = dict(self._published_times)
+        times.update((commit.version, commit.file_modification_time) for commit in self.ratified)
+        versions = sorted(version for version in times if version <= self.latest)
+        adjusted = monotonic_times([times[version] for version in versions])
+        return dict(zip(versions, adjusted, strict=True))
+
+    def _first_line(self, version: int) -> bytes:
+        source = self.source(version)
+        if isinstance(source, InlineCommit):
+            return source.content
+        if source.sha256 is not None:
+            try:
+                return self.reader.read(source)  # Only the whole commit can be compared with its digest.
+            except ObjectNotFoundError as error:
+                raise self._missing(version) from error
+        length = _FIRST_LINE_BYTES
+        while True:
+            try:
+                data = self.store.read_range(source.location, offset=0, length=length)
+            except ObjectNotFoundError as error:
+                raise self._missing(version) from error
+            if b"\n" in data or len(data) < length:
+                return data
+            length *= 8
+
+    def _own_time(self, version: int, time: int | None) -> int:
+        if time is None:
+            raise CorruptLogError(
+                f"Version {version} of {self.identifier} has no inCommitTimestamp in its first action, which every commit "
+                f"of it since version {self.period.first_version if self.period else 0} must have; the commit is corrupt."
+            )
+        return time
+
+    def _missing(self, version: int) -> CorruptLogError:
+        return CorruptLogError(
+            f"The commit of version {version} of {self.identifier} is missing at {self.location}/_delta_log, and the versions "
+            f"up to {self.latest} exist; restore that file from a backup."
+        )

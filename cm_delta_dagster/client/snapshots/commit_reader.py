@@ -1,0 +1,259 @@
+"""Reads commits and proves that they are the ones that the catalog ratified. Package: client.
+
+A commit that is read from storage is compared with the SHA-256 that the catalog keeps of it. One that is lost or altered is read
+from another place that holds the ratified bytes (the catalog's content, the staged file, the published file), with a warning; if
+there is none, the read fails. Tables without a catalog have no digests, and their commits are read as they are.
+"""
+
+import logging
+import os
+import threading
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.client.snapshots.commit_sources import (
+    digest_of,
+    is_ratified,
+    published_source,
+    staged_names_of,
+    staged_source,
+)
+from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, ObjectNotFoundError
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.log_segment import (
+    CommitSource,
+    CompactedCommits,
+    InlineCommit,
+    PublishedCommit,
+    StagedCommit,
+)
+from cm_delta_dagster.storage.store import Store
+
+if typing.TYPE_CHECKING:
+    from cm_delta_dagster.catalog.catalog import Catalog
+
+_log = logging.getLogger(__name__)
+
+_WARNED: set[tuple[str, int]] = set()
+_WARNED_LOCK = threading.Lock()
+
+
+class CommitRecords(typing.Protocol):
+    """What a catalog knows of the commits of one table."""
+
+    def digests(self, start: int, end: int) -> Mapping[int, str]:
+        """SHA-256 digests of the versions ``start..end``; versions without one are left out."""
+        ...
+
+    def records(self, start: int, end: int) -> Sequence[RatifiedCommit]:
+        """The records of the versions ``start..end``, ascending, with the content that the catalog has."""
+        ...
+
+
+class CatalogRecords:
+    """Implements :class:`CommitRecords` for a table of ``catalog``."""
+
+    def __init__(self, catalog: "Catalog", table_id: str) -> None:
+        self._catalog = catalog
+        self._table_id = table_id
+
+    def digests(self, start: int, end: int) -> Mapping[int, str]:
+        return self._catalog.commit_digests(self._table_id, start=start, end=end)
+
+    def records(self, start: int, end: int) -> Sequence[RatifiedCommit]:
+        return self._catalog.accepted_commits(self._table_id, start=start, end=end)
+
+
+class CommitReader:
+    """Reads and parses commits of one table. Safe to share between threads.
+
+    Args:
+        records: what the catalog knows of the commits; None for a table without a catalog.
+        threads: commits read at once.
+    """
+
+    def __init__(self, store: Store, location: str, *, records: CommitRecords | None = None, threads: int = 8) -> None:
+        self.store = store
+        self.location = location
+        self.threads = threads
+        self.records = records
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether a catalog ratifies the commits of the table."""
+        return self.records is not None
+
+    def records_of(self, version: int) -> Sequence[RatifiedCommit]:
+        """The catalog's record of one version; empty without a catalog or a record."""
+        return () if self.records is None else self.records.records(version, version)
+
+    def with_digests(self, sources: Sequence[CommitSource]) -> Sequence[CommitSource]:
+        """``sources`` with the digests of published files, by one question to the catalog if any is missing."""
+        unknown = [source.version for source in sources if isinstance(source, PublishedCommit) and not source.sha256]
+        if not unknown or self.records is None:
+            return sources
+        digests = self.records.digests(min(unknown), max(unknown))
+        if not digests:
+            return sources
+        return [
+            replace(source, sha256=digests.get(source.version))
+            if isinstance(source, PublishedCommit) and not source.sha256
+            else source
+            for source in sources
+        ]
+
+    def read(self, source: CommitSource) -> bytes:
+        """The content of one commit or compaction.
+
+        Raises:
+            ObjectNotFoundError: it is not there, and neither is a copy of what was ratified.
+            CorruptLogError: it is not what the catalog ratified, and no copy of that is there.
+        """
+        if isinstance(source, InlineCommit):
+            return source.content
+        try:
+            data = self.store.read(source.location)
+        except ObjectNotFoundError as error:
+            return self._from_copy(source, error, why="is missing")
+        if isinstance(source, CompactedCommits):
+            return data
+        if source.sha256 is not None and digest_of(data) != source.sha256:
+            return self._from_copy(source, self._altered(source, "other bytes than"), why="was altered")
+        if isinstance(source, StagedCommit) and source.size not in (None, len(data)):
+            altered = self._altered(source, f"{len(data)} bytes and not the {source.size} of")
+            return self._from_copy(source, altered, why="has another size")
+        return data
+
+    def decode(self, source: CommitSource) -> CommitActions:
+        """One commit or compaction, parsed. Raises ObjectNotFoundError, CorruptLogError; both name the file."""
+        return self._decoded(self.read(source), source)
+
+    def decode_all(self, sources: Sequence[CommitSource]) -> tuple[CommitActions, ...]:
+        """Fetch, prove and parse commits, in the order given. Raises ObjectNotFoundError, CorruptLogError."""
+        here = [source for source in sources if isinstance(source, InlineCommit)]
+        if len(here) == len(sources) and all(len(source.content) < commit_json.LARGE_COMMIT_BYTES for source in here):
+            return self._decoded_together(here)
+        sources = self.with_digests(sources)
+        if len(sources) <= 2 or interpreter_ends():
+            return tuple(self.decode(source) for source in sources)
+        # Many may wait for the store at once. To have as many parse large commits would only cost memory, which each
+        # thread keeps.
+        with (
+            ThreadPoolExecutor(max_workers=min(self.threads, os.cpu_count() or 1)) as parsers,
+            ThreadPoolExecutor(max_workers=min(self.threads, len(sources))) as readers,
+        ):
+
+            def read_one(source: CommitSource) -> CommitActions:
+                data = self.read(source)
+                if len(data) < commit_json.LARGE_COMMIT_BYTES:
+                    return self._decoded(data, source)
+                return parsers.submit(self._decoded, data, source).result()
+
+            return tuple(readers.map(read_one, sources))
+
+    def copies(self, versions: Iterable[range]) -> tuple[InlineCommit, ...]:
+        """The ratified content of lost commits, as far as the catalog or a staged file still has it; with a warning."""
+        found = []
+        for part in versions:
+            for record in () if self.records is None else self.records.records(part.start, part.stop - 1):
+                data = self._copy_of(record, besides=published_source(self.location, record.version).location)
+                if data is not None:
+                    self._warn(record.version, "the published commit is missing.")
+                    found.append(InlineCommit(version=record.version, content=data))
+        return tuple(found)
+
+    def _decoded(self, data: bytes, source: CommitSource) -> CommitActions:
+        try:
+            return commit_json.decode_commit(data, version=source.version)
+        except CorruptLogError as error:
+            file = source.file if isinstance(source, InlineCommit) else source
+            if file is None:
+                raise CorruptLogError(
+                    f"The catalog's answer cannot be read: {error}", version=source.version
+                ) from error
+            if file is source:
+                raise CorruptLogError(f"{file.location} cannot be read: {error}", version=source.version) from error
+            _log.warning(
+                "The catalog's copy of version %d is damaged: %s %s is read.", source.version, error, file.location
+            )
+            return self.decode(file)
+
+    def _decoded_together(self, sources: Sequence[InlineCommit]) -> tuple[CommitActions, ...]:
+        try:
+            return commit_json.decode_commits([(source.version, source.content) for source in sources])
+        except CorruptLogError:
+            return tuple(self.decode(source) for source in sources)  # Which one is it?
+
+    def _from_copy(
+        self, source: PublishedCommit | StagedCommit | CompactedCommits, error: CmDeltaError, *, why: str
+    ) -> bytes:
+        """The ratified bytes from another place than ``source``, which ``why`` says what is wrong with.
+
+        Raises ``error`` where no other place has them.
+        """
+        if isinstance(source, CompactedCommits) or self.records is None:
+            raise error
+        record = next(iter(self.records_of(source.version)), None)
+        data = None if record is None else self._copy_of(record, besides=source.location)
+        if data is None:
+            raise error
+        # A staged file is gone, mostly because the commit was published and cleaned up a moment ago.
+        if isinstance(source, PublishedCommit) or not isinstance(error, ObjectNotFoundError):
+            self._warn(source.version, f"{source.location} {why}.")
+        return data
+
+    def _copy_of(self, record: RatifiedCommit, *, besides: str) -> bytes | None:
+        """The bytes that were ratified, from the catalog or a file other than ``besides``; None if none has them."""
+        if record.content is not None and is_ratified(record, record.content):
+            return record.content
+        files = (staged_source(self.location, record), published_source(self.location, record.version))
+        for location in [file.location for file in files if file.location != besides]:
+            try:
+                data = self.store.read(location)
+            except ObjectNotFoundError:
+                continue
+            if is_ratified(record, data):
+                return data
+        # A catalog that was recovered from the log does not know the names of staged files.
+        directory = log_files.staged_commits_directory(self.location)
+        for name in staged_names_of(record.version, (status.name for status in self.store.list_from(directory))):
+            location = f"{directory}/{name}"
+            if location not in (besides, files[0].location):
+                try:
+                    data = self.store.read(location)
+                except ObjectNotFoundError:
+                    continue
+                if is_ratified(record, data):
+                    return data
+        return None
+
+    def _altered(self, source: PublishedCommit | StagedCommit, what: str) -> CorruptLogError:
+        return CorruptLogError(
+            f"{source.location} has {what} the commit that the catalog ratified as version {source.version}: the file was "
+            "altered or damaged after it was written, and no intact copy was found. Restore that file from a backup; "
+            "`cm-delta doctor` says what else is wrong.",
+            version=source.version,
+        )
+
+    def _warn(self, version: int, what: str) -> None:
+        """Once for each version of a table and process."""
+        with _WARNED_LOCK:
+            known = (self.location, version) in _WARNED
+            _WARNED.add((self.location, version))
+        if not known:
+            _log.warning(
+                "Version %d of the table at %s is read from an intact copy: %s `cm-delta doctor NAME --repair` puts it back.",
+                version,
+                self.location,
+                what,
+            )
+
+
+def interpreter_ends() -> bool:
+    """What is read or written in an exit handler has no pool of threads to use."""
+    return not threading.main_thread().is_alive()

@@ -1,0 +1,51 @@
+"""The commits of a table, newest first (heading "History and audit"). Room: client. Compactions are never used (LC-8)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.errors import ObjectNotFoundError
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import CommitInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One commit: ``timestamp_ms`` is its in-commit timestamp where enabled for it, else the time of its file.
+
+    ``commit_info`` is None where the commit has none (HIST-3).
+    """
+
+    version: int
+    timestamp_ms: int
+    commit_info: CommitInfo | None
+
+
+def iterate_history(table: ReadableTable) -> Iterator[HistoryEntry]:
+    """Commits from the latest version down to the oldest that is still there, ratified but unpublished ones included.
+
+    Raises:
+        CorruptLogError: a commit has no in-commit timestamp and must have one.
+    """
+    log = table.commit_log()
+    for version in range(log.latest, log.first - 1, -1):
+        try:
+            data = log.read(version)
+        except ObjectNotFoundError:
+            return  # Older commits were removed by metadata cleanup, which leaves no holes (CLEAN-11).
+        info = commit_json.find_commit_info(data)
+        yield HistoryEntry(version=version, timestamp_ms=log.time_of(version, data), commit_info=info)
+
+
+def find_transaction(table: ReadableTable, *, app_id: str, version: int, limit: int = 1000) -> int | None:
+    """The table version whose commit holds ``txn`` of ``app_id`` and ``version``, among the newest ``limit`` commits."""
+    log = table.commit_log()
+    for table_version in range(log.latest, max(-1, log.latest - limit), -1):
+        try:
+            data = log.read(table_version)
+        except ObjectNotFoundError:
+            return None
+        commit = commit_json.decode_commit(data, version=table_version)
+        if any(txn.app_id == app_id and txn.version == version for txn in commit.transactions):
+            return table_version
+    return None

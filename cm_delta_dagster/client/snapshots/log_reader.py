@@ -1,0 +1,469 @@
+"""From a catalog's answer and the bytes of ``_delta_log`` to a table state (protocol "Reading catalog-managed tables").
+
+Room: client. Which files make a version is decided in ``protocol.log_segment``; what they mean in ``protocol``. Here they are
+only fetched. Guarantee: the state of exactly the asked version, or an error; never an older one, never a file above it.
+"""
+
+import logging
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader, interpreter_ends
+from cm_delta_dagster.client.snapshots.commit_sources import digest_of, kept_sources, published_source, ratified_source
+from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, TableStorageMissingError
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.actions.paths import decode_path
+from cm_delta_dagster.protocol.log import checkpoints, last_checkpoint, log_files, log_segment
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay, state_from_checkpoint
+from cm_delta_dagster.protocol.log.checkpoints import CheckpointContent
+from cm_delta_dagster.protocol.log.last_checkpoint import LastCheckpoint
+from cm_delta_dagster.protocol.log.log_segment import (
+    CheckpointSource,
+    CompactedCommits,
+    InlineCommit,
+    LogSegment,
+    PublishedCommit,
+    RatifiedSource,
+    build_log_segment,
+    plan_log_segment,
+)
+from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum, differences
+from cm_delta_dagster.protocol.log.version_checksum import decode as decode_checksum
+from cm_delta_dagster.storage.parquet import decode_parquet, leaf_columns
+from cm_delta_dagster.storage.store import Store
+
+_log = logging.getLogger(__name__)
+
+
+_NO_LIMIT = 2**63
+_MAX_PROBES = 1000
+"""Commits missing in a listing that are looked for one by one before a gap is reported (LIST-5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedState:
+    """A state and what is known of the time of its last commit, in epoch milliseconds.
+
+    Attributes:
+        in_commit_timestamp: from the commit, or from the checksum where the commit is gone; None if neither has it.
+        txn_id: the transaction that made the commit, if it says so.
+        has_commit: whether the commit itself is still there.
+        modification_time: of the commit file, or of the checkpoint where that is gone; None for a commit of a catalog.
+        newest_listed: version of the newest commit file in ``_delta_log``, which may be above the loaded one; None if the log
+            was not listed or has no commit file.
+    """
+
+    state: TableState
+    in_commit_timestamp: int | None
+    txn_id: str | None = None
+    has_commit: bool = True
+    modification_time: int | None = None
+    newest_listed: int | None = None
+
+
+def load_state(
+    reader: CommitReader,
+    *,
+    version: int,
+    ratified: Sequence[RatifiedCommit] = (),
+    kept: Sequence[RatifiedCommit] = (),
+) -> LoadedState:
+    """Build the state of ``version`` from the newest usable checkpoint and the commits after it.
+
+    Args:
+        kept: published commits with content. If the catalog has served the content of every version, storage is not asked;
+            otherwise the log alone says which files make the version, and content stands in for files that it names.
+
+    Raises:
+        CorruptLogError: a commit between the checkpoint and ``version`` is missing, a file cannot be understood, or what was
+            read contradicts the digests or the version checksum.
+        ObjectNotFoundError: a file named by the catalog or seen in the listing has gone.
+        TableStorageMissingError: the log of a catalog-managed table is empty.
+    """
+    store, location = reader.store, reader.location
+    ratified_sources = tuple(ratified_source(location, commit) for commit in ratified if commit.version <= version)
+    contents = kept_sources(location, kept)
+    served = [
+        *(contents[kept_version] for kept_version in sorted(contents) if kept_version <= version),
+        *ratified_sources,
+    ]
+    held = [source.version for source in served if isinstance(source, InlineCommit)]
+    if len(held) == version + 1 and held == list(range(version + 1)):
+        all_commits = reader.decode_all(served)
+        state = replay(None, all_commits, location=location)
+        return _with_times(reader, state, commits=all_commits, ratified=ratified_sources, times={})
+    directory = log_files.log_directory(location)
+    start = _listing_start(store, directory, version)
+    names = _list_log(store, directory, start)
+    unusable: dict[CheckpointSource | CompactedCommits, str] = {}
+    while True:
+        segment, missing = plan_log_segment(
+            location=location,
+            names=names,
+            ratified=ratified_sources,
+            version=version,
+            excluded_checkpoints=frozenset(item for item in unusable if isinstance(item, CheckpointSource)),
+            excluded_compactions=frozenset(item for item in unusable if isinstance(item, CompactedCommits)),
+        )
+        if missing and start:
+            # The hint may point past what is needed or to a checkpoint that has gone: the full listing decides (LASTCP-4).
+            start = ""
+            names = _list_log(store, directory)
+            continue
+        if missing:
+            found = _probe(store, directory, missing)
+            names |= found
+            if len(found) < sum(gap.stop - gap.start for gap in missing):
+                copies = _copies(reader, names, missing, version)
+                ratified_sources += copies
+                if not copies:
+                    _refuse_gap(reader, names, ratified_sources, version, unusable)
+            continue
+        try:
+            state, commits, unproven = _read_segment(reader, segment, contents)
+        except _UnusableError as error:
+            _log.warning("Version %d of %s is read without a file that could not be used: %s", version, location, error)
+            unusable[error.source] = str(error)
+            start = ""
+            names = _list_log(store, directory)
+            continue
+        if unproven is not None:
+            _refuse_contradiction(reader, unproven, state, names)
+        return _with_times(reader, state, commits=commits, ratified=ratified_sources, times=names)
+
+
+def _list_log(store: Store, directory: str, start: str = "") -> dict[str, int]:
+    """Names in the log from ``start`` on, with their modification times."""
+    return {status.name: status.modification_time for status in store.list_from(directory, start=start)}
+
+
+def _probe(store: Store, directory: str, gaps: Sequence[range]) -> dict[str, int]:
+    """Those commits of ``gaps`` that are there although a listing does not show them (LIST-5)."""
+    found: dict[str, int] = {}
+    for version in islice(chain.from_iterable(gaps), _MAX_PROBES):
+        name = log_files.commit_file_name(version)
+        try:
+            found[name] = store.stat(f"{directory}/{name}").modification_time
+        except ObjectNotFoundError:
+            break  # One hole is enough for a refusal.
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unproven:
+    """What a state was made of: the state of a checkpoint, and from version ``first`` on commits and compactions."""
+
+    base: TableState | None
+    first: int
+    commits: Sequence[CommitActions]
+    compactions: Sequence[CompactedCommits]
+
+
+def _copies(
+    reader: CommitReader, names: Iterable[str], gaps: Sequence[range], version: int
+) -> tuple[InlineCommit, ...]:
+    """Intact copies of lost commits; none where metadata cleanup removed the commits, or where the whole log is gone."""
+    held = list(names)
+    oldest = log_segment.oldest_checkpoint(held, latest=_NO_LIMIT)
+    was_cleaned = gaps[0].start == 0 and oldest is not None and oldest > version
+    if not held or was_cleaned or sum(gap.stop - gap.start for gap in gaps) > _MAX_PROBES:
+        return ()
+    return reader.copies(gaps)
+
+
+def _refuse_gap(
+    reader: CommitReader,
+    names: Iterable[str],
+    ratified: Sequence[RatifiedSource],
+    version: int,
+    unusable: Mapping[CheckpointSource | CompactedCommits, str],
+) -> typing.NoReturn:
+    names = list(names)
+    if reader.is_managed and not names:
+        raise storage_missing(reader.location, version)
+    try:
+        build_log_segment(
+            location=reader.location,
+            names=names,
+            ratified=ratified,
+            version=version,
+            excluded_checkpoints=frozenset(item for item in unusable if isinstance(item, CheckpointSource)),
+            excluded_compactions=frozenset(item for item in unusable if isinstance(item, CompactedCommits)),
+        )
+    except CorruptLogError as error:
+        raise CorruptLogError(" ".join([str(error), *unusable.values()]), version=error.version) from error
+    raise AssertionError("a gap was found before")
+
+
+def storage_missing(location: str, version: int) -> TableStorageMissingError:
+    """The error for a table whose log is gone although ``version`` is published."""
+    return TableStorageMissingError(
+        f"The catalog knows version {version} of the table at {location} as published, and there is no log at that location. "
+        "Nothing was written. Likely causes: the volume is not mounted, the warehouse was moved (`cm-delta relocate` tells the "
+        "catalog where it is now), or the directory was deleted (restore it from a backup)."
+    )
+
+
+def _refuse_contradiction(reader: CommitReader, segment: _Unproven, state: TableState, names: Iterable[str]) -> None:
+    """Commits without a digest, and compactions, are held against the newest checksum that a transaction of theirs wrote."""
+    covered = [(file.start, file.version) for file in segment.compactions]
+    versions = [
+        file.version
+        for name in names
+        if isinstance(file := log_files.parse_log_file(name), log_files.ChecksumFile)
+        and segment.first <= file.version <= state.version
+        and not any(start <= file.version < end for start, end in covered)
+    ]
+    for version in sorted(versions, reverse=True):
+        checksum = read_checksum(reader.store, reader.location, version)
+        info = next((commit.commit_info for commit in segment.commits if commit.version == version), None)
+        # Only the transaction that made the version knows what the version holds.
+        if checksum is None or info is None or checksum.txn_id is None or checksum.txn_id != info.txn_id:
+            continue
+        commits = [commit for commit in segment.commits if commit.version <= version]
+        found = state if version == state.version else replay(segment.base, commits, location=reader.location)
+        wrong = differences(checksum, found)
+        if wrong:
+            raise CorruptLogError(
+                f"Version {version} of the table at {reader.location} differs from its checksum "
+                f"{log_files.checksum_file_name(version)} in {', '.join(wrong)}: a commit of the log was altered after it was "
+                "written, or the checksum is wrong. `cm-delta doctor NAME` compares every commit with what the catalog ratified.",
+                version=version,
+            )
+        return
+
+
+class _UnusableError(Exception):
+    """A checkpoint or compaction could not be read; another one or the commits may still do (CKPT-17, LC-5)."""
+
+    def __init__(self, source: CheckpointSource | CompactedCommits, error: Exception) -> None:
+        file = source.locations[0] if isinstance(source, CheckpointSource) else source.location
+        super().__init__(f"{file} was not usable: {error}")
+        self.source = source
+
+
+def read_hint(store: Store, directory: str) -> LastCheckpoint | None:
+    """The ``_last_checkpoint`` of the log in ``directory``; None if there is none that can be trusted (LASTCP-4)."""
+    try:
+        return last_checkpoint.decode(store.read(f"{directory}/{log_files.LAST_CHECKPOINT_FILE_NAME}"))
+    except ObjectNotFoundError:
+        return None
+
+
+def hinted_version(store: Store, location: str) -> int:
+    """Version of the newest checkpoint of the table at ``location`` according to its hint; -1 without a usable one."""
+    hint = read_hint(store, log_files.log_directory(location))
+    return -1 if hint is None else hint.version
+
+
+def _listing_start(store: Store, directory: str, version: int) -> str:
+    """First name to list: that of the hinted checkpoint, or "" without a usable hint (LASTCP-3, LASTCP-4)."""
+    hint = read_hint(store, directory)
+    return "" if hint is None or hint.version > version else f"{hint.version:020d}"
+
+
+def _read_segment(
+    reader: CommitReader, segment: LogSegment, contents: Mapping[int, InlineCommit]
+) -> tuple[TableState, Sequence[CommitActions], _Unproven | None]:
+    """State, commits, and what the state was made of unless a catalog's digests or content prove every commit."""
+    base: TableState | None = None
+    if segment.checkpoint is not None:
+        base = _read_checkpoint(reader, segment.checkpoint)
+    compacted = [_read_compaction(reader, source) for source in segment.compactions]
+    sources = reader.with_digests(
+        [
+            contents.get(commit.version, commit) if isinstance(commit, PublishedCommit) else commit
+            for commit in segment.commits
+        ]
+    )
+    published = reader.decode_all(sources)
+    commits = sorted([*compacted, *published], key=lambda commit: commit.version)
+    state = replay(base, commits, location=reader.location) if commits else base
+    if state is None:
+        raise CorruptLogError(
+            f"The log of {reader.location} holds neither a checkpoint nor a commit for version {segment.version}."
+        )
+    proven = not compacted and all(
+        isinstance(source, InlineCommit) or (not isinstance(source, CompactedCommits) and source.sha256 is not None)
+        for source in sources
+    )
+    if proven or not reader.is_managed:
+        return state, published, None
+    first = 0 if base is None else base.version + 1
+    return state, published, _Unproven(base=base, first=first, commits=commits, compactions=segment.compactions)
+
+
+def _read_compaction(reader: CommitReader, source: CompactedCommits) -> CommitActions:
+    try:
+        # A cut-off compaction would be a state with too little in it; the commits it stands for are there to be read.
+        if not reader.read(source).endswith(b"\n"):
+            raise CorruptLogError(f"{source.location} does not end with a whole line.")
+        return reader.decode(source)
+    except (CorruptLogError, ObjectNotFoundError) as error:
+        raise _UnusableError(source, error) from error
+
+
+def _with_times(
+    reader: CommitReader,
+    state: TableState,
+    *,
+    commits: Sequence[CommitActions],
+    ratified: Sequence[RatifiedSource],
+    times: Mapping[str, int],
+) -> LoadedState:
+    """``state`` with the time of its last commit; checkpoints and compactions hold no commitInfo (REC-11)."""
+    version = state.version
+    newest = max(
+        (file.version for name in times if isinstance(file := log_files.parse_log_file(name), log_files.CommitFile)),
+        default=None,
+    )
+    time = times.get(log_files.commit_file_name(version))
+    last = next((commit for commit in commits if commit.version == version), None)
+    if last is not None:
+        info = last.commit_info
+        return LoadedState(
+            state=state,
+            in_commit_timestamp=None if info is None else info.in_commit_timestamp,
+            txn_id=None if info is None else info.txn_id,
+            modification_time=time,
+            newest_listed=newest,
+        )
+    named = next((commit for commit in ratified if commit.version == version), None)
+    (source,) = reader.with_digests([named or published_source(reader.location, version)])
+    try:
+        info = commit_json.decode_commit_info(reader.read(source))
+        return LoadedState(
+            state=state,
+            in_commit_timestamp=None if info is None else info.in_commit_timestamp,
+            txn_id=None if info is None else info.txn_id,
+            modification_time=time,
+            newest_listed=newest,
+        )
+    except ObjectNotFoundError:
+        pass
+    checksum = read_checksum(reader.store, reader.location, version)
+    of_checkpoint = [
+        modified
+        for name, modified in times.items()
+        if (file := log_files.parse_log_file(name)) is not None
+        and not isinstance(file, log_files.CompactionFile | log_files.LastCheckpointFile)
+        and file.version == version
+    ]
+    return LoadedState(
+        state=state,
+        in_commit_timestamp=None if checksum is None else checksum.in_commit_timestamp,
+        has_commit=False,
+        modification_time=max(of_checkpoint, default=None),
+        newest_listed=newest,
+    )
+
+
+def read_checksum(store: Store, location: str, version: int) -> VersionChecksum | None:
+    """The checksum of ``version``, or None if there is none that can be understood (CRC-9)."""
+    try:
+        return decode_checksum(
+            store.read(f"{log_files.log_directory(location)}/{log_files.checksum_file_name(version)}")
+        )
+    except ObjectNotFoundError:
+        return None
+
+
+def _read_checkpoint(reader: CommitReader, source: CheckpointSource) -> TableState:
+    try:
+        state = read_checkpoint(reader, version=source.version, locations=source.locations)
+        if reader.is_managed or source.locations[0].endswith(".json"):
+            _refuse_shortened(reader.store, source.locations[0], state, location=reader.location)
+        return state
+    except (CorruptLogError, ObjectNotFoundError) as error:
+        raise _UnusableError(source, error) from error
+
+
+def proven_checkpoint(reader: CommitReader, *, version: int, locations: Sequence[str]) -> TableState:
+    """The state in a checkpoint, all of it read and held against the checksum of its version.
+
+    Args:
+        locations: of its top-level files.
+
+    Raises:
+        ObjectNotFoundError: a file is missing.
+        CorruptLogError: a file is damaged, or the checkpoint contradicts the checksum.
+    """
+    state = read_checkpoint(reader, version=version, locations=locations)
+    _refuse_shortened(reader.store, locations[0], state, location=reader.location)
+    return state
+
+
+def read_checkpoint(reader: CommitReader, *, version: int, locations: Sequence[str]) -> TableState:
+    """The state in a checkpoint, sidecars included; a sidecar is compared with the digest that its checkpoint has of it.
+
+    Raises ObjectNotFoundError, CorruptLogError.
+    """
+    store, location, threads = reader.store, reader.location, reader.threads
+    contents = _read_checkpoint_files(store, [(top, None) for top in locations], threads=threads)
+    directory = log_files.sidecars_directory(location)
+    # Whatever the path looks like, the file of that name in the table's own directory is meant (V2ACT-2).
+    sidecars = [
+        (
+            f"{directory}/{decode_path(sidecar.path.rpartition('/')[2])}",
+            (sidecar.tags or {}).get(checkpoints.SIDECAR_DIGEST_TAG),
+        )
+        for content in contents
+        for sidecar in content.sidecars
+    ]
+    contents += _read_checkpoint_files(store, sidecars, threads=threads)
+    return state_from_checkpoint(contents, version=version, location=location)
+
+
+def _read_checkpoint_files(
+    store: Store, files: Sequence[tuple[str, str | None]], *, threads: int
+) -> list[CheckpointContent]:
+    """Parts or sidecars with their digests, in their order; several at a time, as most of the time goes into waiting for a
+    store."""
+    if len(files) < 2 or interpreter_ends():
+        return [read_checkpoint_file(store, location, sha256=sha256) for location, sha256 in files]
+    with ThreadPoolExecutor(max_workers=min(threads, len(files))) as pool:
+        return list(pool.map(lambda file: read_checkpoint_file(store, file[0], sha256=file[1]), files))
+
+
+def _refuse_shortened(store: Store, file: str, state: TableState, *, location: str) -> None:
+    """A checkpoint is held against the checksum of its version: text cut off at the end of a line cannot be told from whole
+    text otherwise, and a checkpoint may have been made from a log that was damaged."""
+    checksum = read_checksum(store, location, state.version)
+    if file.endswith(".parquet") and checksum is not None and checksum.txn_id is None:
+        return  # Nobody says that a transaction of this table wrote it.
+    if checksum is not None and (checksum.num_files, checksum.table_size_bytes) != (
+        state.files.num_files,
+        state.files.size_bytes,
+    ):
+        raise CorruptLogError(
+            f"{file} has {state.files.num_files} files of {state.files.size_bytes} bytes, and the checksum of version "
+            f"{state.version} has {checksum.num_files} of {checksum.table_size_bytes}."
+        )
+
+
+def read_checkpoint_file(store: Store, location: str, *, sha256: str | None = None) -> CheckpointContent:
+    """One file of a checkpoint or one sidecar. Raises ObjectNotFoundError, CorruptLogError; both name the file.
+
+    Args:
+        sha256: digest that the file must have, where it is known.
+    """
+    data = store.read(location)
+    if sha256 is not None and digest_of(data) != sha256:
+        raise CorruptLogError(f"{location} is not the file that was written: its SHA-256 is another one.")
+    try:
+        if location.endswith(".json"):
+            return checkpoints.read_checkpoint_json(data)
+        paths = leaf_columns(data)
+        content = checkpoints.read_checkpoint(decode_parquet(data, checkpoints.columns_to_read(paths)))
+        if checkpoints.needs_parsed_statistics(content, paths):
+            content = checkpoints.read_checkpoint(
+                decode_parquet(data, checkpoints.columns_with_parsed_statistics(paths))
+            )
+        return content
+    except CorruptLogError as error:
+        raise CorruptLogError(f"{location}: {error}") from error

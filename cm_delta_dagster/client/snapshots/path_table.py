@@ -1,0 +1,236 @@
+"""Tables known by their location alone, of any Delta writer. Room: client. Reading only.
+
+A catalog-managed table is refused here: only its catalog knows its latest version (CM-R8).
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import published_source
+from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state, read_checksum, read_hint
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import (
+    CatalogManagedAccessError,
+    CorruptLogError,
+    InvalidArgumentError,
+    ObjectNotFoundError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from cm_delta_dagster.protocol.actions.actions import Protocol
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.actions.paths import normalise_location
+from cm_delta_dagster.protocol.features.in_commit_timestamps import in_commit_timestamp_period
+from cm_delta_dagster.protocol.features.metadata_validation import check_metadata
+from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
+from cm_delta_dagster.protocol.log import log_files, log_segment
+from cm_delta_dagster.storage.store import Store, StoreRegistry
+
+_READ_THREADS = 8
+
+
+class PathTable:
+    """The table at one location. Implements :class:`~cm_delta_dagster.client.snapshots.readable_table.ReadableTable`.
+
+    Nothing is kept between calls: another writer may replace the table at any time. Whoever needs a consistent view takes
+    one snapshot. Use :func:`open_path_table`, which finds the store.
+
+    Args:
+        location: absolute URI of the table root or an absolute local path.
+    """
+
+    def __init__(self, *, location: str, store: Store, threads: int = _READ_THREADS) -> None:
+        self.location = normalise_location(location).rstrip("/")
+        self.store = store
+        self._reader = CommitReader(store, self.location, threads=threads)
+
+    @property
+    def identifier(self) -> str:
+        return self.location
+
+    @property
+    def table_id(self) -> str:
+        """``id`` of the latest metadata."""
+        return self.snapshot().table_id
+
+    def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
+        """The table at its latest version, at ``version``, or as of ``timestamp_ms`` (epoch milliseconds).
+
+        Raises:
+            TableNotFoundError: there is no Delta log at the location.
+            CatalogManagedAccessError: the table is catalog-managed.
+            VersionNotFoundError: no such version or time.
+            UnsupportedFeatureError: the table needs a reader feature that this client does not have.
+            CorruptLogError: a commit of the chain is missing or unreadable.
+        """
+        if version is not None and timestamp_ms is not None:
+            raise InvalidArgumentError("Give a version or a timestamp, not both.")
+        if timestamp_ms is not None:
+            log = self.commit_log()
+            version = log.version_at_or_before(timestamp_ms, oldest=log.earliest_readable)
+        latest = self._latest_version()
+        if version is None or version == latest:
+            return self._load(latest)
+        if not 0 <= version <= latest:
+            raise VersionNotFoundError(
+                f"Version {version} of {self.identifier} does not exist; the latest version is {latest}."
+            )
+        try:
+            snapshot = self._load(version)
+        except CorruptLogError as error:
+            names = [status.name for status in self.store.list_from(log_files.log_directory(self.location))]
+            oldest = log_segment.version_after_cleanup(names, version=version, latest=latest)
+            if oldest is None:
+                raise
+            raise VersionNotFoundError(
+                f"Version {version} of {self.identifier} was removed by metadata cleanup; the oldest readable version is "
+                f"{oldest}."
+            ) from error
+        self._refuse_if_managed_since(version, latest)
+        return snapshot
+
+    def commit_log(self) -> CommitLog:
+        """The commits that can be had now, up to the latest version."""
+        latest = self.snapshot()
+        return CommitLog(
+            identifier=self.identifier,
+            reader=self._reader,
+            latest=latest.version,
+            period=in_commit_timestamp_period(latest.protocol, latest.metadata),
+        )
+
+    def commits(self, start: int, end: int) -> Iterator[LoadedCommit]:
+        """See :meth:`ReadableTable.commits`."""
+        return self.commit_log().load(start, end)
+
+    def latest_version(self) -> int:
+        """See :meth:`ReadableTable.latest_version`."""
+        return self._latest_version()
+
+    def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
+        """See :meth:`ReadableTable.commit_actions`. Raises CatalogManagedAccessError at the commit that makes it one (CM-R8)."""
+        log = CommitLog(
+            identifier=self.identifier,
+            reader=self._reader,
+            latest=self._latest_version(),
+            period=None,
+        )
+        for commit in log.actions(start, end):
+            if commit.protocol is not None:
+                self._refuse_catalog_managed(commit.protocol)
+            yield commit
+
+    def version_range(self) -> tuple[int, int]:
+        """The oldest version that can be rebuilt (TT-5), and the latest."""
+        log = self.commit_log()
+        return log.earliest_readable, log.latest
+
+    def version_at_or_before(self, timestamp_ms: int) -> int:
+        """See :meth:`ReadableTable.version_at_or_before`."""
+        return self.commit_log().version_at_or_before(timestamp_ms)
+
+    def version_at_or_after(self, timestamp_ms: int) -> int:
+        """See :meth:`ReadableTable.version_at_or_after`."""
+        return self.commit_log().version_at_or_after(timestamp_ms)
+
+    def _latest_version(self) -> int:
+        """Newest version, from the log's suffix after the hinted checkpoint, else from all of it (LASTCP-3, LASTCP-4)."""
+        directory = log_files.log_directory(self.location)
+        hint = read_hint(self.store, directory)
+        for start in ([f"{hint.version:020d}"] if hint is not None else []) + [""]:
+            names = [status.name for status in self.store.list_from(directory, start=start)]
+            latest = log_segment.latest_version(names)
+            if latest is not None:
+                return latest
+        raise TableNotFoundError(
+            f"There is no Delta table at {self.location}: its _delta_log holds neither a commit nor a complete checkpoint."
+        )
+
+    def _load(self, version: int) -> Snapshot:
+        loaded = load_state(self._reader, version=version)
+        state = loaded.state
+        self._refuse_catalog_managed(state.protocol)
+        name = f"{self.identifier} at version {version}"
+        check_readable(state.protocol, name, metadata=state.metadata)
+        check_metadata(state.metadata, name)
+        self._refuse_lost_actions(loaded)
+        return Snapshot(
+            identifier=self.identifier,
+            table_id=state.metadata.id,
+            location=self.location,
+            version=version,
+            published_version=version,
+            data_version=version,
+            timestamp_ms=self._time(loaded),
+            state=state,
+        )
+
+    def _refuse_if_managed_since(self, version: int, latest: int) -> None:
+        """An old version is refused too if the table has become catalog-managed since (CM-R8)."""
+        checksum = read_checksum(self.store, self.location, latest)
+        if checksum is not None:
+            return self._refuse_catalog_managed(checksum.protocol)
+        try:
+            newest = load_state(self._reader, version=latest)
+            return self._refuse_catalog_managed(newest.state.protocol)
+        except CorruptLogError:
+            pass  # The asked version is whole; what is wrong with a newer one does not change it.
+        for newer in range(latest, version, -1):
+            with suppress(ObjectNotFoundError, CorruptLogError):
+                commit = self._reader.decode(published_source(self.location, newer))
+                if commit.protocol is not None:
+                    return self._refuse_catalog_managed(commit.protocol)
+
+    def _refuse_catalog_managed(self, protocol: Protocol) -> None:
+        if is_catalog_managed(protocol):
+            raise CatalogManagedAccessError(
+                f"The table at {self.location} is catalog-managed: its files do not say which commits are ratified. Open it "
+                "by its name through the catalog that manages it."
+            )
+
+    def _refuse_lost_actions(self, loaded: LoadedState) -> None:
+        """A commit cut off at the end of a line looks like a shorter one; the checksum of the same transaction tells (CRC-11)."""
+        state = loaded.state
+        checksum = None if loaded.txn_id is None else read_checksum(self.store, self.location, state.version)
+        if checksum is None or checksum.txn_id != loaded.txn_id:
+            return
+        differing = [
+            f"{name} {expected} there and {found} here"
+            for name, expected, found in (
+                ("numFiles", checksum.num_files, state.files.num_files),
+                ("tableSizeBytes", checksum.table_size_bytes, state.files.size_bytes),
+            )
+            if expected != found
+        ]
+        if differing:
+            raise CorruptLogError(
+                f"Version {state.version} of {self.identifier} does not agree with its checksum "
+                f"{log_files.checksum_file_name(state.version)}, which the same transaction wrote: {', '.join(differing)}. "
+                "A part of the log is lost or was changed; restore it. If the checksum is known to be the wrong one, remove "
+                "it."
+            )
+
+    def _time(self, loaded: LoadedState) -> int:
+        period = in_commit_timestamp_period(loaded.state.protocol, loaded.state.metadata)
+        if period is not None and period.covers(loaded.state.version):
+            if loaded.in_commit_timestamp is not None:
+                return loaded.in_commit_timestamp
+            if loaded.has_commit:
+                raise CorruptLogError(
+                    f"Version {loaded.state.version} of {self.identifier} has no inCommitTimestamp in its first action, "
+                    "which every commit must have while delta.enableInCommitTimestamps is true; the commit is corrupt."
+                )
+        return loaded.modification_time or 0
+
+
+def open_path_table(stores: StoreRegistry, location: str) -> PathTable:
+    """The table at ``location``; nothing is read yet. Raises StoreNotSupportedError."""
+    root = normalise_location(location)
+    return PathTable(location=root, store=stores.store_for(root))
+
+
+def load_path_snapshot(stores: StoreRegistry, location: str, *, version: int | None = None) -> Snapshot:
+    """:meth:`PathTable.snapshot` of the table at ``location``."""
+    return open_path_table(stores, location).snapshot(version=version)

@@ -1,0 +1,78 @@
+"""What every table that can be read offers, whoever manages it. Room: client; a seam, no behaviour.
+
+Implemented by ``client.table.Table`` (a catalog knows its latest version) and ``client.path_table.PathTable`` (its directory
+does). Verbs that only read take a :class:`ReadableTable`.
+"""
+
+import typing
+from collections.abc import Iterator
+
+from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.storage.store import Store
+
+__all__ = ["LoadedCommit", "ReadableTable"]
+
+
+class ReadableTable(typing.Protocol):
+    """Snapshots and commits of one table."""
+
+    @property
+    def identifier(self) -> object:
+        """Name in the catalog or location; ``str()`` of it is what messages call the table."""
+        ...
+
+    @property
+    def table_id(self) -> str: ...
+
+    @property
+    def location(self) -> str:
+        """Absolute URI of the table root, no trailing slash."""
+        ...
+
+    @property
+    def store(self) -> Store: ...
+
+    def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
+        """The table at its latest version, at ``version``, or as of ``timestamp_ms`` (epoch milliseconds).
+
+        Raises VersionNotFoundError, CorruptLogError, UnsupportedFeatureError.
+        """
+        ...
+
+    def commits(self, start: int, end: int) -> Iterator[LoadedCommit]:
+        """Every version of ``start..end`` exactly once, oldest first; compactions are never used (LC-8).
+
+        Raises:
+            VersionNotFoundError: the range lies outside of the commits that are still there.
+            CorruptLogError: a commit in between is missing or unreadable.
+        """
+        ...
+
+    def latest_version(self) -> int:
+        """The latest version; no state is built for it."""
+        ...
+
+    def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
+        """:meth:`commits` without their times, for which no snapshot is needed. Raises as that does."""
+        ...
+
+    def version_range(self) -> tuple[int, int]:
+        """The oldest version that can be rebuilt (TT-5), and the latest."""
+        ...
+
+    def version_at_or_before(self, timestamp_ms: int) -> int:
+        """The newest version whose commit time is <= ``timestamp_ms`` (TT-2).
+
+        Raises VersionNotFoundError for a time before the oldest commit or after the latest one (TT-3).
+        """
+        ...
+
+    def version_at_or_after(self, timestamp_ms: int) -> int:
+        """The oldest version whose commit time is >= ``timestamp_ms``. Raises VersionNotFoundError after the latest."""
+        ...
+
+    def commit_log(self) -> CommitLog:
+        """The commits that can be had now, up to the latest version."""
+        ...

@@ -1,0 +1,149 @@
+"""A table at one version (protocol "Snapshot"). Room: client. Immutable; refreshing makes another one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from cm_delta_dagster.catalog.commit_policy import STAGED_POLICY, CommitPolicy
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol, SetTransaction
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
+from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate
+from cm_delta_dagster.protocol.schema.types import StructType, parse_schema
+from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The state of one table at one version.
+
+    Invariants: ``state`` is the reconciled state of exactly ``version``; ``published_version <= version`` unless the catalog
+    has moved on; a later refresh never changes this object (LOG-19).
+
+    Attributes:
+        identifier: name in the catalog, or the location of a table without one.
+        location: absolute URI of the table root, no trailing slash.
+        published_version: newest version known to be in ``_delta_log``, at most ``version``.
+        data_version: newest version at or before ``version`` that changed data.
+        timestamp_ms: commit time of ``version``: its in-commit timestamp.
+        commit_policy: how the catalog wanted commits when it was asked; a writer is told if that has changed.
+    """
+
+    identifier: str
+    table_id: str
+    location: str
+    version: int
+    published_version: int
+    data_version: int
+    timestamp_ms: int
+    state: TableState
+    commit_policy: CommitPolicy = STAGED_POLICY
+
+    @property
+    def protocol(self) -> Protocol:
+        return self.state.protocol
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.state.metadata
+
+    @property
+    def transactions(self) -> Mapping[str, SetTransaction]:
+        """Latest ``txn`` of each application."""
+        return self.state.transactions
+
+    @property
+    def domains(self) -> Mapping[str, DomainMetadata]:
+        """Live domain metadata by name."""
+        return self.state.domains
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.state.metadata.partition_columns
+
+    @cached_property
+    def schema(self) -> StructType:
+        return parse_schema(self.state.metadata.schema_string)
+
+    @cached_property
+    def column_mapping(self) -> ColumnMappingMode:
+        return column_mapping_mode(self.state.protocol, self.state.metadata)
+
+    @cached_property
+    def properties(self) -> TableProperties:
+        return TableProperties(self.state.metadata.configuration)
+
+    @property
+    def files(self) -> pa.Table:
+        """Live files, one row each, columns of ``file_actions.ADD_SCHEMA``."""
+        return self.state.files.adds
+
+    @property
+    def tombstones(self) -> pa.Table:
+        """Removed files, columns of ``file_actions.REMOVE_SCHEMA``."""
+        return self.state.files.removes
+
+    @property
+    def num_files(self) -> int:
+        return self.state.files.num_files
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all live files."""
+        return self.state.files.size_bytes
+
+    @cached_property
+    def num_rows(self) -> int | None:
+        """Rows of the table from statistics and deletion vectors (DV-22); None if some file has no row count."""
+        return logical_row_count(self.files)
+
+    def matching_files(self, predicate: Predicate | None) -> pa.Table:
+        """Live files that may hold a row for which ``predicate`` is true; all of them for None (SKIP-1)."""
+        if predicate is None or isinstance(predicate, AlwaysTrue):
+            return self.files
+        files = self.files
+        mask = keep_mask(
+            files,
+            predicate,
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            mapping=self.column_mapping,
+            index=self.state.files.index,
+        )
+        return files.filter(mask)
+
+
+def advance(base: Snapshot, commits: Sequence[CommitActions], *, published_version: int) -> Snapshot:
+    """``base`` with ``commits``, which follow it without a gap, applied (CACHE-4).
+
+    Raises CorruptLogError if the last commit has no in-commit timestamp (ICT-12).
+    """
+    if not commits:
+        return replace(base, published_version=min(max(base.published_version, published_version), base.version))
+    state = replay(base.state, commits, location=base.location)
+    last = commits[-1]
+    if last.commit_info is None or last.commit_info.in_commit_timestamp is None:
+        raise CorruptLogError(
+            f"Version {last.version} of {base.identifier} has no inCommitTimestamp in its first action, which every commit of "
+            "a catalog-managed table must have; the commit is corrupt."
+        )
+    data_version = max((c.version for c in commits if changes_data(c)), default=base.data_version)
+    return replace(
+        base,
+        state=state,
+        version=last.version,
+        published_version=min(max(base.published_version, published_version), last.version),
+        data_version=max(data_version, base.data_version),
+        timestamp_ms=last.commit_info.in_commit_timestamp,
+    )
+
+
+def changes_data(commit: CommitActions) -> bool:
+    """Whether a commit changed rows or metadata, as :attr:`CommitSummary.data_change` has it."""
+    return commit.metadata is not None or commit.has_data_change

@@ -1,0 +1,176 @@
+"""Compares what the catalog knows of a table with the commits that its storage holds. Package: client.
+
+A catalog whose database was restored from a backup is older than its storage: ``_delta_log`` holds commits above the catalog's
+latest version. Readers are warned or refused; writes, publication and everything that deletes are refused, because they would
+fork the table's history or delete files that acknowledged commits need. A table whose log is gone is refused too: to write there
+would make a new directory tree beside the table.
+"""
+
+import datetime
+import logging
+import threading
+from dataclasses import dataclass
+from typing import NoReturn
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import published_source
+from cm_delta_dagster.client.snapshots.log_reader import storage_missing
+from cm_delta_dagster.errors import (
+    CatalogBehindStorageError,
+    CorruptLogError,
+    ObjectNotFoundError,
+    TableStorageMissingError,
+)
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.log_files import CommitFile, parse_log_file
+from cm_delta_dagster.storage.store import Store
+
+_log = logging.getLogger(__name__)
+
+_WARNED: set[str] = set()
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogBehind:
+    """How storage shows that the catalog is older than it.
+
+    Attributes:
+        latest_version: the catalog's.
+        first_version, last_version: published commits that the catalog does not know, or knows as other commits.
+        since_ms: modification time of the first of them, epoch milliseconds.
+        is_forked: the catalog has ratified another commit as ``first_version``.
+    """
+
+    latest_version: int
+    first_version: int
+    last_version: int
+    since_ms: int
+    is_forked: bool = False
+
+    def error(self, identifier: object, location: str) -> CatalogBehindStorageError:
+        """The refusal of a write, a publication or a deletion."""
+        since = datetime.datetime.fromtimestamp(self.since_ms / 1000, datetime.UTC)
+        one = self.first_version == self.last_version
+        versions = (
+            f"version {self.first_version}" if one else f"the versions {self.first_version} to {self.last_version}"
+        )
+        if self.is_forked:
+            what = (
+                f"has ratified other commits from version {self.first_version} on, up to version {self.latest_version}. The table "
+                "has two histories, as after its catalog was restored from a backup and then written to. "
+            )
+            how = "shows both histories and keeps the one that you choose"
+        else:
+            what = (
+                f"does not know them: its latest version is {self.latest_version}. The usual cause is a catalog database that "
+                "was restored from a backup. "
+            )
+            how = "shows which of these commits can be taken in, and takes them in with --apply"
+        return CatalogBehindStorageError(
+            f"The catalog is behind its storage: {location} holds {versions} of {identifier}, the first written "
+            f"{since:%Y-%m-%d %H:%M:%S} UTC, and the catalog {what}Writes, publication and clean-up are refused; nothing was "
+            f"written and nothing deleted. `cm-delta recover {identifier}` {how}.",
+            identifier=str(identifier),
+            latest_version=self.latest_version,
+            storage_version=self.last_version,
+        )
+
+
+class TablesBehind:
+    """Tables of which this process has found that the catalog is behind their storage. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, CatalogBehind] = {}
+        self._lock = threading.Lock()
+
+    def note(self, table_id: str, found: CatalogBehind | None) -> None:
+        """Remember ``found``, or with None that the catalog is not behind."""
+        with self._lock:
+            if found is None:
+                self._found.pop(table_id, None)
+            else:
+                self._found[table_id] = found
+
+    def get(self, table_id: str) -> CatalogBehind | None:
+        with self._lock:
+            return self._found.get(table_id)
+
+
+def compare_with_listing(reader: CommitReader, ratified: RatifiedCommits) -> CatalogBehind | None:
+    """Whether ``_delta_log`` holds commits that are not in the catalog's answer ``ratified``; None if not. One listing.
+
+    Published files of versions that the catalog takes for unpublished are read and compared with what it ratified.
+    """
+    latest, location = ratified.latest_version, reader.location
+    start = log_files.commit_file_name(ratified.published_version + 1)
+    listed = {
+        file.version: status
+        for status in reader.store.list_from(log_files.log_directory(location), start=start)
+        if isinstance(file := parse_log_file(status.name), CommitFile) and file.version > ratified.published_version
+    }
+    forked = next((c.version for c in ratified.unpublished if c.version in listed and _is_other(reader, c)), None)
+    unknown = [version for version in listed if version > latest]
+    if forked is None and not unknown:
+        return None
+    first = min(unknown) if forked is None else forked
+    return CatalogBehind(
+        latest_version=latest,
+        first_version=first,
+        last_version=max(listed),
+        since_ms=listed[first].modification_time,
+        is_forked=forked is not None,
+    )
+
+
+def _is_other(reader: CommitReader, commit: RatifiedCommit) -> bool:
+    """Whether the published file of ``commit`` is a commit of another history, and not merely damaged."""
+    try:
+        info = commit_json.decode_commit_info(
+            reader.store.read(published_source(reader.location, commit.version).location)
+        )
+    except (ObjectNotFoundError, CorruptLogError):
+        return False
+    return info is not None and info.txn_id not in (None, commit.txn_id)
+
+
+def has_commit(store: Store, location: str, version: int) -> bool:
+    """Whether the published file of ``version`` is there."""
+    try:
+        store.stat(published_source(location, version).location)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def refuse_missing(store: Store, identifier: object, location: str, *, published_version: int) -> NoReturn:
+    """The refusal of a write to a table whose newest published commit is not there; one listing tells the likely causes.
+
+    Raises TableStorageMissingError.
+    """
+    listed = [parse_log_file(status.name) for status in store.list_from(log_files.log_directory(location))]
+    if not any(listed):
+        raise storage_missing(location, published_version)
+    newest = max((file.version for file in listed if isinstance(file, CommitFile)), default=None)
+    held = "no commit" if newest is None else f"commits up to version {newest}"
+    raise TableStorageMissingError(
+        f"Nothing was written to {identifier}: the catalog knows its version {published_version} as published, and {location} "
+        f"holds {held}. Either an older copy of the storage is in its place (a snapshot, a replica, another volume): bring the "
+        f"current one back. Or that one file was lost: `cm-delta doctor {identifier} --repair` puts it back from an intact copy, "
+        "if there is one."
+    )
+
+
+def warn_behind(identifier: object, location: str, found: CatalogBehind) -> None:
+    """Warn that reads give an older version than storage holds, once for each table and process."""
+    _warn_once(location, f"Version {found.latest_version} is read. {found.error(identifier, location)}")
+
+
+def _warn_once(key: str, message: str) -> None:
+    with _LOCK:
+        known = key in _WARNED
+        _WARNED.add(key)
+    if not known:
+        _log.warning("%s", message)

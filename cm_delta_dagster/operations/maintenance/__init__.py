@@ -1,0 +1,1 @@
+"""Maintenance that the catalog has to allow: optimize, vacuum, checkpoint, publication, cleanup."""

@@ -1,0 +1,266 @@
+"""Metadata cleanup: delete the part of the log that has outlived its retention (heading "Metadata Cleanup").
+
+Room: operations. What may go is decided in ``protocol.retention``; here the log is listed, the checkpoint that will be
+the oldest is read to the end before anything is deleted, and files go in ascending order of version (CLEAN-11).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.client.snapshots.commit_sources import published_source
+from cm_delta_dagster.client.snapshots.log_reader import proven_checkpoint
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
+from cm_delta_dagster.operations.maintenance.authorization import (
+    MaintenanceClaim,
+    maintenance_claim,
+    require_permission,
+)
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.log import checkpoints, log_files
+from cm_delta_dagster.protocol.log.checkpoints import CheckpointContent
+from cm_delta_dagster.protocol.log.cleanup import (
+    LogCleanupPlan,
+    cut_off_timestamp,
+    log_cleanup_plan,
+    sidecar_cleanup_plan,
+)
+from cm_delta_dagster.protocol.log.log_files import (
+    ClassicCheckpointFile,
+    CommitFile,
+    MultiPartCheckpointFile,
+    V2CheckpointFile,
+    parse_log_file,
+)
+from cm_delta_dagster.storage.parquet import decode_parquet
+from cm_delta_dagster.storage.store import ObjectStatus, Store
+
+_CHECK_EVERY = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanLogPlan:
+    """What :func:`clean_log` would delete now; making it deletes nothing.
+
+    Attributes:
+        oldest_version: the version of the checkpoint that becomes the oldest readable one; None if nothing may be
+            deleted, because no commit has outlived the retention or no checkpoint is old enough (CLEAN-4).
+        log_names: names in ``_delta_log``, in the order of deletion.
+        staged_names: names in ``_delta_log/_staged_commits``.
+        sidecar_names: names in ``_delta_log/_sidecars``.
+        num_bytes: bytes of all of them.
+    """
+
+    oldest_version: int | None
+    log_names: tuple[str, ...] = ()
+    staged_names: tuple[str, ...] = ()
+    sidecar_names: tuple[str, ...] = ()
+    num_bytes: int = 0
+
+    @property
+    def num_files(self) -> int:
+        return len(self.log_names) + len(self.staged_names) + len(self.sidecar_names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanLogResult:
+    """What was deleted; fields as in :class:`CleanLogPlan`."""
+
+    oldest_version: int | None
+    num_log_files: int
+    num_staged_commits: int
+    num_sidecars: int
+    num_bytes: int
+
+    @property
+    def num_files(self) -> int:
+        return self.num_log_files + self.num_staged_commits + self.num_sidecars
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """The log at one moment: files of ``_delta_log``, of ``_staged_commits`` and of ``_sidecars``."""
+
+    log: Sequence[ObjectStatus]
+    staged: Sequence[ObjectStatus]
+    sidecars: Sequence[ObjectStatus]
+
+    @property
+    def names(self) -> list[str]:
+        return [status.name for status in self.log]
+
+
+def plan_clean_log(table: Table) -> CleanLogPlan:
+    """Find what of the log has outlived ``delta.logRetentionDuration``: the dry run of :func:`clean_log`.
+
+    Raises:
+        UnsupportedFeatureError: the table needs a writer feature that this client does not have.
+        StorageError: the log could not be listed or read.
+    """
+    snapshot = table.snapshot()
+    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    now_ms = table.services.now_ms()
+    listing = _list(table)
+    ratified = table.ratified()
+    # The catalog may still name a staged file of a published version, and then readers read that file (CM-R4).
+    served = {commit.file_name for commit in ratified.commits}
+    limit = cut_off_timestamp(now_ms, snapshot.properties.log_retention_ms)
+    expired = _newest_expired(table, listing.names, ratified.published_version, limit)
+    unusable: frozenset[str] = frozenset()
+    while True:
+        plan = log_cleanup_plan(
+            listing.names,
+            staged_names=[status.name for status in listing.staged if status.name not in served],
+            commit_timestamps=expired,
+            published_version=ratified.published_version,
+            now_ms=now_ms,
+            retention_ms=snapshot.properties.log_retention_ms,
+            unusable_checkpoints=unusable,
+        )
+        if plan.cut_off_version is None:
+            return CleanLogPlan(oldest_version=None)
+        if _is_readable(table, plan.cut_off_version, plan.cut_off_checkpoint):
+            return _with_sidecars(table, listing, plan, now_ms=now_ms)
+        unusable |= set(plan.cut_off_checkpoint)
+
+
+def clean_log(table: Table) -> CleanLogResult:
+    """Delete commits, checkpoints, checksums, compactions, staged commits and sidecars that have outlived the
+    retention.
+
+    Every version from that of the newest expired checkpoint on stays readable (CLEAN-10). Without such a checkpoint
+    nothing is deleted. Errors as in :func:`plan_clean_log`, and:
+
+    Raises:
+        MaintenanceNotPermittedError: the catalog's policy does not allow METADATA_CLEANUP; nothing was deleted.
+        MaintenanceInProgressError: another maintenance run holds the table.
+        CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
+    """
+    require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    table.refuse_if_behind()
+    with maintenance_claim(table, MaintenanceKind.METADATA_CLEANUP) as claim:
+        plan = plan_clean_log(table)
+        _delete(table, log_files.log_directory(table.location), plan.log_names, claim)
+        _delete(table, log_files.staged_commits_directory(table.location), plan.staged_names, claim)
+        # Checkpoints may have been written since the plan was made; what they need stays (CLEAN-9).
+        needed = _referenced(table.store, table.location, _checkpoint_names(table)) if plan.sidecar_names else None
+        sidecars = [name for name in plan.sidecar_names if needed is not None and name not in needed]
+        _delete(table, log_files.sidecars_directory(table.location), sidecars, claim)
+    return CleanLogResult(
+        oldest_version=plan.oldest_version,
+        num_log_files=len(plan.log_names),
+        num_staged_commits=len(plan.staged_names),
+        num_sidecars=len(sidecars),
+        num_bytes=plan.num_bytes,
+    )
+
+
+def _list(table: Table) -> _Listing:
+    # Sidecars first: one that a checkpoint of the later listing refers to was there before it.
+    sidecars = table.store.list_from(log_files.sidecars_directory(table.location))
+    staged = table.store.list_from(log_files.staged_commits_directory(table.location))
+    log = table.store.list_from(log_files.log_directory(table.location))
+    return _Listing(log=log, staged=staged, sidecars=sidecars)
+
+
+def _newest_expired(table: Table, names: Iterable[str], published_version: int, limit_ms: int) -> dict[int, int]:
+    """The newest published version whose commit time is at most ``limit_ms``, with that time; empty if there is none.
+
+    In-commit timestamps grow with the version (ICT-5), so a few first lines are read instead of all.
+    """
+    files = [file for name in names if isinstance(file := parse_log_file(name), CommitFile)]
+    versions = sorted(file.version for file in files if file.version <= published_version)
+    found: dict[int, int] = {}
+    low, high = 0, len(versions) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        timestamp = _commit_timestamp(table, versions[middle])
+        if timestamp <= limit_ms:
+            found = {versions[middle]: timestamp}
+            low = middle + 1
+        else:
+            high = middle - 1
+    return found
+
+
+def _commit_timestamp(table: Table, version: int) -> int:
+    (source,) = table.reader.with_digests([published_source(table.location, version)])
+    info = commit_json.decode_commit_info(table.reader.read(source))
+    if info is None or info.in_commit_timestamp is None:
+        raise CorruptLogError(
+            f"Version {version} of {table.identifier} has no inCommitTimestamp in its first action, so its age is "
+            "unknown. The commit is corrupt; nothing was deleted."
+        )
+    return info.in_commit_timestamp
+
+
+def _is_readable(table: Table, version: int, names: Sequence[str]) -> bool:
+    """Whether the checkpoint holds a whole state that its checksum does not contradict: older files are needed if not."""
+    directory = log_files.log_directory(table.location)
+    try:
+        proven_checkpoint(table.reader, version=version, locations=[f"{directory}/{name}" for name in names])
+    except (CorruptLogError, ObjectNotFoundError):
+        return False
+    return True
+
+
+def _sidecar_names(contents: Iterable[CheckpointContent]) -> list[str]:
+    return [sidecar.path.rpartition("/")[2] for content in contents for sidecar in content.sidecars]
+
+
+def _with_sidecars(table: Table, listing: _Listing, plan: LogCleanupPlan, *, now_ms: int) -> CleanLogPlan:
+    sidecars = sidecar_cleanup_plan(
+        [(status.name, status.modification_time) for status in listing.sidecars],
+        referenced=_referenced(table.store, table.location, plan.kept_checkpoints),
+        now_ms=now_ms,
+    )
+    statuses = (*listing.log, *listing.staged, *listing.sidecars)
+    sizes = {status.location: status.size for status in statuses}
+    total = 0
+    for directory, names in (
+        (log_files.log_directory(table.location), plan.log_names),
+        (log_files.staged_commits_directory(table.location), plan.staged_names),
+        (log_files.sidecars_directory(table.location), sidecars),
+    ):
+        total += sum(sizes.get(f"{directory}/{name}", 0) for name in names)
+    return CleanLogPlan(
+        oldest_version=plan.cut_off_version,
+        log_names=plan.log_names,
+        staged_names=plan.staged_names,
+        sidecar_names=sidecars,
+        num_bytes=total,
+    )
+
+
+def _checkpoint_names(table: Table) -> list[str]:
+    kinds = ClassicCheckpointFile | MultiPartCheckpointFile | V2CheckpointFile
+    statuses = table.store.list_from(log_files.log_directory(table.location))
+    return [status.name for status in statuses if isinstance(parse_log_file(status.name), kinds)]
+
+
+def _referenced(store: Store, location: str, names: Iterable[str]) -> frozenset[str] | None:
+    """Names of the sidecars that these checkpoints refer to; None if one of them cannot be read (CLEAN-11)."""
+    found: set[str] = set()
+    for name in names:
+        try:
+            data = store.read(f"{log_files.log_directory(location)}/{name}")
+            if name.endswith(".json"):
+                found.update(_sidecar_names([checkpoints.read_checkpoint_json(data)]))
+                continue
+            rows = decode_parquet(data, ["sidecar"])
+        except (CorruptLogError, ObjectNotFoundError):
+            return None
+        if "sidecar" in rows.column_names:
+            values = rows["sidecar"].to_pylist()
+            found.update(value["path"].rpartition("/")[2] for value in values if value and value.get("path"))
+    return frozenset(found)
+
+
+def _delete(table: Table, directory: str, names: Sequence[str], claim: MaintenanceClaim) -> None:
+    # One after the other: the order is what leaves a readable tail when the run is interrupted.
+    for number, name in enumerate(names):
+        if number % _CHECK_EVERY == 0:
+            claim.check()
+        table.store.delete(f"{directory}/{name}")

@@ -1,0 +1,288 @@
+"""VACUUM: delete data files that no version within the retention needs (headings "VACUUM", "VACUUM protocol check").
+
+Room: operations. What may go is decided in ``protocol.retention``; here the table is listed, the plan is made against a
+snapshot taken after the listing, and the files are deleted. The log, staged commits among it, is never touched.
+"""
+
+import logging
+import typing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import RatifiedCommits
+from cm_delta_dagster.client.post_commit.checkpoint_writer import refuse_contradiction
+from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import RetentionTooShortError
+from cm_delta_dagster.operations.arguments import check_milliseconds
+from cm_delta_dagster.operations.maintenance.authorization import (
+    MaintenanceClaim,
+    maintenance_claim,
+    require_permission,
+)
+from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
+from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
+from cm_delta_dagster.protocol.features.deletion_vectors import dv_location
+from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.log import cleanup, log_files
+from cm_delta_dagster.storage.store import Store
+
+_log = logging.getLogger(__name__)
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_COMMITS_AT_ONCE = 64
+_DELETES_AT_ONCE = 1000
+_DELETE_THREADS = 16
+
+
+class RetentionCheck(StrEnum):
+    """Whether a retention shorter than the table's own is refused."""
+
+    ENFORCED = "enforced"
+    OFF = "off"
+    """Dangerous: with a short retention, files of running readers and writers are deleted under their feet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumPlan:
+    """What :func:`vacuum` would delete now; making it deletes nothing.
+
+    Attributes:
+        version: the version whose files and tombstones were kept.
+        retention_ms: younger files, and files removed within that time, are kept.
+        paths: decoded paths relative to the table root, in order.
+        num_bytes: bytes of those files.
+    """
+
+    version: int
+    retention_ms: int
+    paths: tuple[str, ...]
+    num_bytes: int
+
+    @property
+    def num_files(self) -> int:
+        return len(self.paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumResult:
+    """What was deleted. ``num_bytes`` are those of the plan; files that came back to life meanwhile were kept."""
+
+    version: int
+    retention_ms: int
+    num_files: int
+    num_bytes: int
+
+
+def plan_vacuum(
+    table: Table,
+    *,
+    retention_ms: int | None = None,
+    retention_check: RetentionCheck = RetentionCheck.ENFORCED,
+) -> VacuumPlan:
+    """List the files that no version within the retention needs: the dry run of :func:`vacuum`, which needs no
+    permission.
+
+    Args:
+        retention_ms: milliseconds that files are kept; by default the table's ``delta.deletedFileRetentionDuration``.
+        retention_check: whether less than the table's own retention is refused (VAC-5).
+
+    Raises:
+        RetentionTooShortError: less than the table's own retention, and the check is on.
+        InvalidArgumentError: a retention that is negative, or not a whole number.
+        UnsupportedFeatureError: the table needs a writer feature that this client does not have (VPC-2).
+        CorruptLogError: the state of the table contradicts the checksum of its version.
+    """
+    # Before the listing and again after it: listing takes long, and the protocol may change meanwhile.
+    before = _checked_snapshot(table)
+    kept_ms = _retention(before, retention_ms, retention_check)
+    if kept_ms == 0:
+        _log.warning(
+            "VACUUM of %s keeps removed files for no time at all: it deletes files that running readers and time travel still "
+            "need, and files that running writers have not committed yet. Run it only while nobody uses the table, or set "
+            "delta.deletedFileRetentionDuration to longer than the longest query and write, e.g. 'interval 7 days'.",
+            table.identifier,
+        )
+    now_ms = table.services.now_ms()
+    files = _listed(table, older_than_ms=now_ms - kept_ms)
+    # Whatever was committed during the listing is seen by this snapshot and protected.
+    snapshot = _checked_snapshot(table)
+    refuse_contradiction(table.store, snapshot)
+    _retention(snapshot, kept_ms, retention_check)
+    removes = _removes_to_honour(table, snapshot, now_ms=now_ms, retention_ms=kept_ms)
+    unexpired = cleanup.unexpired_tombstones(removes, now_ms=now_ms, retention_ms=kept_ms)
+    plan = cleanup.vacuum_plan(
+        files,
+        location=table.location,
+        adds=snapshot.files,
+        removes=removes,
+        deletion_vector_files=vector_files(table.location, snapshot.files)
+        | vector_files(table.location, unexpired)
+        | files_set_aside(table),
+        partition_columns=snapshot.partition_columns,
+        now_ms=now_ms,
+        retention_ms=kept_ms,
+    )
+    return VacuumPlan(version=snapshot.version, retention_ms=kept_ms, paths=plan.paths, num_bytes=plan.size_bytes)
+
+
+def vacuum(
+    table: Table,
+    *,
+    retention_ms: int | None = None,
+    retention_check: RetentionCheck = RetentionCheck.ENFORCED,
+) -> VacuumResult:
+    """Delete the files that no version within the retention needs. Arguments and errors as in :func:`plan_vacuum`, and:
+
+    Raises:
+        MaintenanceNotPermittedError: the catalog's policy does not allow DATA_CLEANUP; nothing was deleted.
+        MaintenanceInProgressError: another maintenance run holds the table.
+        CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
+        StorageError: a file could not be deleted; run it again, what is gone is no obstacle.
+    """
+    require_permission(table, MaintenanceKind.DATA_CLEANUP)
+    table.refuse_if_behind()
+    with maintenance_claim(table, MaintenanceKind.DATA_CLEANUP) as claim:
+        plan = plan_vacuum(table, retention_ms=retention_ms, retention_check=retention_check)
+        deleted = _delete(table, plan, claim)
+    return VacuumResult(
+        version=plan.version, retention_ms=plan.retention_ms, num_files=deleted, num_bytes=plan.num_bytes
+    )
+
+
+def _checked_snapshot(table: Table) -> Snapshot:
+    snapshot = table.snapshot()
+    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    return snapshot
+
+
+def _retention(snapshot: Snapshot, wanted_ms: int | None, check: RetentionCheck) -> int:
+    own = snapshot.properties.deleted_file_retention_ms
+    if wanted_ms is None:
+        return own
+    check_milliseconds(wanted_ms, name="retention_ms")
+    if wanted_ms < own and check is RetentionCheck.ENFORCED:
+        raise RetentionTooShortError(
+            f"VACUUM of {snapshot.identifier} with a retention of {wanted_ms / _DAY_MS:g} days was refused: the table "
+            f"keeps removed files for {own / _DAY_MS:g} days (delta.deletedFileRetentionDuration), and less may break "
+            "running readers and writers and time travel. Nothing was deleted. Ask for at least that, change the table "
+            "property, or pass retention_check=RetentionCheck.OFF if nobody uses the table."
+        )
+    return wanted_ms
+
+
+def _listed(table: Table, *, older_than_ms: int) -> pa.Table:
+    """Files below the table root that are old enough, without those of the log, as ``retention.FILES_SCHEMA``."""
+    root = table.location.rstrip("/") + "/"
+    log = log_files.log_directory(table.location).rstrip("/") + "/"
+    paths, sizes, times = [], [], []
+    for status in table.store.list_recursive(table.location):
+        if status.modification_time >= older_than_ms or not status.location.startswith(root):
+            continue
+        if not status.location.startswith(log):
+            paths.append(status.location[len(root) :])
+            sizes.append(status.size)
+            times.append(status.modification_time)
+    return pa.table([paths, sizes, times], schema=cleanup.FILES_SCHEMA)
+
+
+def _removes_to_honour(table: Table, snapshot: Snapshot, *, now_ms: int, retention_ms: int) -> pa.Table:
+    """Tombstones of the snapshot and of every commit within the retention.
+
+    A checkpoint drops tombstones by the retention that the table had when it was written. Where that was shorter than
+    the one asked for now, only the commits still tell which files the versions within the retention had.
+    """
+    tables = [snapshot.tombstones]
+    for commit in _recent_commits(table, snapshot, since_ms=now_ms - retention_ms):
+        if commit.removes.num_rows:
+            # As if removed now: by the time of its commit the file belongs to a version that is still to be readable.
+            position = commit.removes.schema.get_field_index("deletionTimestamp")
+            field = commit.removes.schema.field(position)
+            times = pa.repeat(pa.scalar(now_ms, pa.int64()), commit.removes.num_rows)
+            tables.append(commit.removes.set_column(position, field, times))
+    return pa.concat_tables(tables)
+
+
+def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Iterator[CommitActions]:
+    """Commits of the snapshot's history made at or after ``since_ms``, newest first, as far as the log reaches back."""
+    ratified: RatifiedCommits = table.ratified()
+    first = table.commit_log().first
+    end = snapshot.version
+    while end >= first:
+        start = max(first, end - _COMMITS_AT_ONCE + 1)
+        sources = commit_sources(table.location, start=start, end=end, ratified=ratified.commits)
+        for commit in reversed(table.reader.decode_all(sources)):
+            info = commit.commit_info
+            # A commit without a time is taken for recent; keeping too much is the harmless mistake.
+            if info is not None and info.in_commit_timestamp is not None and info.in_commit_timestamp < since_ms:
+                return
+            yield commit
+        end = start - 1
+
+
+def vector_files(location: str, files: pa.Table) -> set[str]:
+    """Locations of the deletion vectors of ``files``, inline ones left out."""
+    vectors = files["deletionVector"].combine_chunks()
+    names = pa.table(
+        {
+            "storageType": pc.struct_field(vectors, "storageType"),
+            "pathOrInlineDv": pc.struct_field(vectors, "pathOrInlineDv"),
+        }
+    ).filter(pc.is_valid(vectors))
+    # One file holds many vectors: each is looked up once.
+    unique = names.group_by(["storageType", "pathOrInlineDv"]).aggregate([])
+    found = set()
+    for row in unique.to_pylist():
+        descriptor = DeletionVectorDescriptor(
+            storage_type=row["storageType"],
+            path_or_inline_dv=row["pathOrInlineDv"],
+            size_in_bytes=0,
+            cardinality=0,
+        )
+        vector = dv_location(location, descriptor)
+        if vector is not None:
+            found.add(vector)
+    return found
+
+
+def _delete(table: Table, plan: VacuumPlan, claim: MaintenanceClaim) -> int:
+    root = table.location.rstrip("/")
+    remaining = plan.paths
+    checked = plan.version
+    deleted = 0
+    with ThreadPoolExecutor(max_workers=_DELETE_THREADS, thread_name_prefix="cm-delta-vacuum") as pool:
+        while remaining:
+            claim.check()
+            snapshot = table.snapshot()
+            if snapshot.version != checked:
+                # A commit may have brought an old file back, as RESTORE does.
+                remaining = _not_live(remaining, snapshot)
+                checked = snapshot.version
+            batch, remaining = remaining[:_DELETES_AT_ONCE], remaining[_DELETES_AT_ONCE:]
+            for _ in pool.map(lambda path: _delete_one(table.store, f"{root}/{path}"), batch):
+                deleted += 1
+    return deleted
+
+
+def _delete_one(store: Store, location: str) -> None:
+    store.delete(location)
+    if location.startswith("file:"):
+        # Hadoop's local file system keeps a hidden checksum beside each file, which no listing of data files shows.
+        parent, _, name = location.rpartition("/")
+        store.delete(f"{parent}/.{name}.crc")
+
+
+def _not_live(paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
+    live: set[typing.Any] = set(file_keys(snapshot.location, snapshot.files["path"]).to_pylist())
+    live |= {normalise_location(file) for file in vector_files(snapshot.location, snapshot.files)}
+    root = normalise_location(snapshot.location)
+    return tuple(path for path in paths if f"{root}/{path}" not in live)

@@ -1,0 +1,249 @@
+"""What both readers of a change feed share: which versions, which files (heading "Change Data Feed"). Room: operations.
+
+No rows are read here, except that the row count of a data file comes from its footer where its statistics have none.
+Importing this module needs no Spark.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
+from cm_delta_dagster.operations.arguments import as_predicate
+from cm_delta_dagster.protocol.actions.paths import resolve_path
+from cm_delta_dagster.protocol.changes.change_data_feed import (
+    CHANGE_COLUMNS,
+    ChangePart,
+    VectorChange,
+    change_schema,
+    plan_changes,
+    resolve_vector_changes,
+    without_empty,
+)
+from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID
+from cm_delta_dagster.protocol.predicates.predicates import (
+    Opaque,
+    Predicate,
+    column_path,
+    columns_of,
+    conjunction,
+    conjuncts,
+    leaves,
+)
+from cm_delta_dagster.protocol.schema.types import StructField, StructType
+from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
+from cm_delta_dagster.protocol.statistics.statistics import num_records
+from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors
+from cm_delta_dagster.storage.parquet import count_rows
+from cm_delta_dagster.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRange:
+    """Versions whose changes are wanted, both ends included; each end by its version or by a time, or by neither.
+
+    Attributes:
+        start_version, start_timestamp_ms: the first version, or the first one made at or after that time.
+        end_version, end_timestamp_ms: the last version, or the last one made at or before that time; the latest for None.
+        Times are epoch milliseconds.
+    """
+
+    start_version: int | None = None
+    start_timestamp_ms: int | None = None
+    end_version: int | None = None
+    end_timestamp_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("start_version", self.start_version), ("end_version", self.end_version)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise InvalidArgumentError(f"{name} is {value!r}; give a whole number.")
+        if (self.start_version is None) == (self.start_timestamp_ms is None):
+            raise InvalidArgumentError(
+                "Say where the changes begin: give start_version or start_timestamp_ms, not both."
+            )
+        if self.end_version is not None and self.end_timestamp_ms is not None:
+            raise InvalidArgumentError("Give end_version or end_timestamp_ms, not both.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChanges:
+    """Files that hold the changes, and the definition of the table by which they are read; oldest version first."""
+
+    definition: TableDefinition
+    parts: tuple[ChangePart, ...]
+
+
+def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
+    """The files that hold the changes of the wanted versions (CDF-5 to CDF-8).
+
+    Raises:
+        VersionNotFoundError: the first version or time is beyond the latest version, or its commit is gone.
+        InvalidArgumentError: the range ends before it begins, or change data feed was not active in all of it.
+        SchemaMismatchError: the schema changed within the range in a way that no one schema can read.
+        CorruptLogError, ObjectNotFoundError: a commit or a deletion vector is damaged or missing.
+    """
+    latest = table.snapshot()
+    resolved = _resolve(table, wanted, latest)
+    if resolved is None:
+        return TableChanges(definition=_definition(latest), parts=())
+    start, end = resolved
+    first = latest if start == latest.version else table.snapshot(version=start)
+    plan = plan_changes(
+        table.commits(start, end),
+        start=_definition(first),
+        latest=_definition(latest),
+        location=table.location,
+        table=str(table.identifier),
+    )
+    parts: list[ChangePart] = []
+    for part in plan.parts:
+        parts += (part,) if isinstance(part, ChangePart) else _resolved(table, part)
+    return TableChanges(definition=plan.definition, parts=without_empty(parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeQuery:
+    """What is wanted of the rows.
+
+    Attributes:
+        schema: all columns of the change feed.
+        output: those to return, in order.
+        stored: columns of the table that have to be read; at least one.
+        on_rows: the part of the condition that looks at columns of the table only.
+        on_changes: the rest of it.
+    """
+
+    schema: StructType
+    output: StructType
+    stored: tuple[str, ...]
+    on_rows: Predicate | None
+    on_changes: Predicate | None
+    definition: TableDefinition
+
+    def files(self, part: ChangePart) -> pa.Table:
+        """The files of ``part`` that may hold a wanted row (SKIP-1)."""
+        if self.on_rows is None:
+            return part.files
+        mask = keep_mask(
+            part.files,
+            self.on_rows,
+            schema=self.definition.schema,
+            partition_columns=self.definition.metadata.partition_columns,
+            mapping=self.definition.mapping,
+        )
+        return part.files.filter(mask)
+
+
+def change_query(changes: TableChanges, columns: Sequence[str] | None, where: Predicate | str | None) -> ChangeQuery:
+    """``columns`` and ``where`` of a change feed. Raises InvalidArgumentError for unknown columns and no condition."""
+    definition = changes.definition
+    schema = change_schema(definition.schema)
+    output = _output(schema, columns)
+    predicate = as_predicate(where, schema)
+    parts = conjuncts(predicate) if predicate is not None else ()
+    on_rows = [part for part in parts if not _looks_at_changes(part)]
+    on_changes = [part for part in parts if _looks_at_changes(part)]
+    needed = [item.name for item in output.fields]
+    for column in sorted(columns_of(conjunction(on_changes))):
+        item = schema.field(column_path(column)[0])
+        needed += [] if item is None or item.name in needed else [item.name]
+    stored = [name for name in needed if name not in CHANGE_COLUMNS]
+    return ChangeQuery(
+        schema=schema,
+        output=output,
+        # Rows are counted by some column even if none of the table's is wanted.
+        stored=tuple(stored or definition.schema.names[:1]),
+        on_rows=conjunction(on_rows) if on_rows else None,
+        on_changes=conjunction(on_changes) if on_changes else None,
+        definition=definition,
+    )
+
+
+def _output(schema: StructType, columns: Sequence[str] | None) -> StructType:
+    if columns is None:
+        return schema
+    if isinstance(columns, str) or not columns:
+        raise InvalidArgumentError(
+            f"columns is {columns!r}; give a list of at least one name, or None for all columns."
+        )
+    found: dict[str, StructField] = {}
+    for name in columns:
+        item = schema.field(name)
+        if item is None:
+            hint = "; row ids cannot be read of changes" if name in (ROW_ID, ROW_COMMIT_VERSION) else ""
+            raise InvalidArgumentError(
+                f"The change feed has no column {name!r}{hint}. Its columns are {', '.join(schema.names)}."
+            )
+        if item.name in found:
+            raise InvalidArgumentError(f"Column {item.name!r} is asked for twice; name every column once.")
+        found[item.name] = item
+    return StructType(tuple(found.values()))
+
+
+def _looks_at_changes(predicate: Predicate) -> bool:
+    named = any(column_path(column)[0].lower() in CHANGE_COLUMNS for column in columns_of(predicate))
+    return named or _has_unknown(predicate)
+
+
+def _has_unknown(predicate: Predicate) -> bool:
+    return any(isinstance(leaf, Opaque) and leaf.columns is None for leaf in leaves(predicate))
+
+
+def _definition(snapshot: Snapshot) -> TableDefinition:
+    return TableDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)
+
+
+def _resolve(table: ReadableTable, wanted: ChangeRange, latest: Snapshot) -> tuple[int, int] | None:
+    """First and last version; None if no version lies between the two times."""
+    start = wanted.start_version
+    if start is None:
+        assert wanted.start_timestamp_ms is not None
+        start = table.version_at_or_after(wanted.start_timestamp_ms)
+    if not 0 <= start <= latest.version:
+        raise VersionNotFoundError(
+            f"{table.identifier} has no changes from version {start} on: its versions are 0 to {latest.version}."
+        )
+    end = latest.version if wanted.end_version is None else wanted.end_version
+    if wanted.end_timestamp_ms is not None:
+        end = table.version_at_or_before(wanted.end_timestamp_ms)
+        if (
+            wanted.start_timestamp_ms is not None
+            and wanted.start_timestamp_ms <= wanted.end_timestamp_ms
+            and end < start
+        ):
+            return None
+    if end < start:
+        raise InvalidArgumentError(
+            f"The changes wanted of {table.identifier} end at version {end}, before they begin at version {start}. "
+            "Swap the two, or leave the end out for the latest version."
+        )
+    return start, min(end, latest.version)
+
+
+def _resolved(table: ReadableTable, change: VectorChange) -> tuple[ChangePart, ...]:
+    return resolve_vector_changes(
+        change,
+        before=_bitmaps(table.store, table.location, change.before),
+        after=_bitmaps(table.store, table.location, change.after),
+        num_rows=_row_counts(table.store, table.location, change.after),
+    )
+
+
+def _bitmaps(store: Store, location: str, files: pa.Table) -> list[BitMap64]:
+    has_vector = pc.is_valid(files["deletionVector"])
+    read = iter(read_deletion_vectors(store, location=location, files=files.filter(has_vector)))
+    return [next(read) if marked else BitMap64() for marked in has_vector.to_pylist()]
+
+
+def _row_counts(store: Store, location: str, files: pa.Table) -> Sequence[int]:
+    counts = num_records(files["stats"]).to_pylist()
+    return [
+        count_rows(store, resolve_path(location, path)) if count is None else count
+        for count, path in zip(counts, files["path"].to_pylist(), strict=True)
+    ]

@@ -1,0 +1,22 @@
+"""DESCRIBE HISTORY: the commits of a table, newest first (heading "History and audit"). Room: operations."""
+
+from itertools import islice
+
+from cm_delta_dagster.client.snapshots.history import HistoryEntry, find_transaction, iterate_history
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.errors import InvalidArgumentError
+
+__all__ = ["HistoryEntry", "find_transaction", "history"]
+
+
+def history(table: ReadableTable, *, limit: int | None = None) -> tuple[HistoryEntry, ...]:
+    """Commits from the latest version down, at most ``limit`` of them (HIST-1).
+
+    Ratified but unpublished commits are included (HIST-3); commits removed by log cleanup are not.
+
+    Raises:
+        InvalidArgumentError: ``limit`` is negative.
+    """
+    if limit is not None and limit < 0:
+        raise InvalidArgumentError(f"limit is {limit}; give the number of newest commits wanted, or None for all.")
+    return tuple(islice(iterate_history(table), limit))

@@ -1,0 +1,43 @@
+"""Counting rows, least and greatest values without reading rows (heading "Per-file Statistics"). Room: operations.
+
+Only what the log tells exactly is answered; the rest is for the caller to read. Importing this module needs no Spark.
+"""
+
+from collections.abc import Sequence
+
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.operations.arguments import as_predicate, names_table
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates, metadata_aggregates
+
+
+@names_table
+def aggregate(
+    table: ReadableTable,
+    *,
+    columns: Sequence[str] = (),
+    where: Predicate | str | None = None,
+    version: int | None = None,
+    timestamp_ms: int | None = None,
+) -> MetadataAggregates:
+    """The row count of the table, and the least and greatest value of ``columns``, as far as the log tells them (SKIP-6).
+
+    Args:
+        columns: top-level columns.
+        where: condition on partition columns, SQL text or a predicate value; with any other, nothing is known.
+        version, timestamp_ms: the table at that version, or as of that time in epoch milliseconds.
+
+    Raises:
+        VersionNotFoundError: no such version or time.
+        InvalidArgumentError: an unknown column, or ``where`` is no condition.
+    """
+    snapshot = table.snapshot(version=version, timestamp_ms=timestamp_ms)
+    return metadata_aggregates(
+        snapshot.files,
+        columns,
+        schema=snapshot.schema,
+        partition_columns=snapshot.partition_columns,
+        mapping=snapshot.column_mapping,
+        where=as_predicate(where, snapshot.schema),
+        index=snapshot.state.files.index,
+    )

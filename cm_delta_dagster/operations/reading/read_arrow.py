@@ -1,0 +1,120 @@
+"""Reading a table as Arrow, without a JVM (headings "Snapshot", "Data skipping"). Room: operations.
+
+For sensors, checks, previews and notebooks: the answers of ``read``. One snapshot serves the
+whole query (LOG-19); files, and row groups in them, that cannot hold a wanted row are not read. Nothing here needs Spark.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from cm_delta_dagster.arrow.scan import scan_batches
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import as_predicate, names_table, names_version
+from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, row_id_columns
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.storage.store import Store
+
+
+@names_table
+def read_arrow(
+    table: ReadableTable,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+    version: int | None = None,
+    timestamp_ms: int | None = None,
+    zone: dt.tzinfo = dt.UTC,
+) -> pa.Table:
+    """The rows of the table in memory: at its latest version, at ``version``, or as of ``timestamp_ms`` (TT-1, TT-2).
+
+    Types, nullability, comments and metadata are the table's. Moments are in UTC. A variant is a struct of its two parts;
+    ``arrow.variant`` turns it into JSON.
+
+    Args:
+        columns: columns to return, in this order, found ignoring case; all of the table for None. A table with row tracking
+            also has ``_row_id`` and ``_row_commit_version``, which must be named to be returned.
+        where: condition on the rows, SQL text or a predicate value; also decides what is read at all.
+        timestamp_ms: epoch milliseconds.
+        zone: where partition values that are moments without a zone were written (PART-5); all others tell theirs.
+
+    Raises:
+        VersionNotFoundError: no such version or time.
+        InvalidArgumentError: an unknown column, the same column twice, or a condition that only Spark can evaluate.
+        ObjectNotFoundError: a data file is missing.
+        CorruptLogError: the log, a data file or a deletion vector is damaged.
+        UnsupportedFeatureError: the table needs something that this client does not have.
+    """
+    snapshot = table.snapshot(version=_checked(version), timestamp_ms=timestamp_ms)
+    return read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where, zone=zone).read_all()
+
+
+@names_table
+def read_batches(
+    table: ReadableTable,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+    version: int | None = None,
+    timestamp_ms: int | None = None,
+    zone: dt.tzinfo = dt.UTC,
+) -> pa.RecordBatchReader:
+    """:func:`read_arrow` as a stream of record batches, of which only a few are in memory at a time.
+
+    Files are read while the stream is; errors in them come from the stream. Close it, or drop it, to stop early.
+    """
+    snapshot = table.snapshot(version=_checked(version), timestamp_ms=timestamp_ms)
+    return read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where, zone=zone)
+
+
+def read_snapshot_batches(
+    snapshot: Snapshot,
+    *,
+    store: Store,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+    zone: dt.tzinfo = dt.UTC,
+) -> pa.RecordBatchReader:
+    """:func:`read_batches` for a snapshot in hand, whatever the table has become since."""
+    with names_version(snapshot):
+        batches = _scan(snapshot, store, columns, where, zone)
+    return pa.RecordBatchReader.from_batches(batches.schema, _named(batches, snapshot))
+
+
+def _scan(
+    snapshot: Snapshot, store: Store, columns: Sequence[str] | None, where: Predicate | str | None, zone: dt.tzinfo
+) -> pa.RecordBatchReader:
+    schema = snapshot.schema
+    if isinstance(columns, str):
+        raise InvalidArgumentError(f"columns is the text {columns!r}; give a list of names, e.g. [{columns!r}].")
+    asked = {name.lower() for name in columns or () if schema.field(name) is None}
+    wants_row_ids = bool(asked & {ROW_ID, ROW_COMMIT_VERSION})
+    predicate = as_predicate(where, schema)
+    return scan_batches(
+        store=store,
+        location=snapshot.location,
+        schema=schema,
+        partition_columns=snapshot.partition_columns,
+        files=snapshot.matching_files(predicate),
+        mapping=snapshot.column_mapping,
+        columns=columns,
+        predicate=predicate,
+        row_tracking=row_id_columns(snapshot.protocol, snapshot.metadata, snapshot.identifier)
+        if wants_row_ids
+        else None,
+        zone=zone,
+    )
+
+
+def _named(batches: pa.RecordBatchReader, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+    with names_version(snapshot):
+        yield from batches
+
+
+def _checked(version: int | None) -> int | None:
+    if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+        raise InvalidArgumentError(f"version is {version!r}; give a whole number.")
+    return version

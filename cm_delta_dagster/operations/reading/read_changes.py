@@ -1,0 +1,215 @@
+"""Reading the row changes of some versions as a DataFrame (heading "Change Data Feed"). Room: operations.
+
+Which files hold the changes is found out at once; Spark reads them when the rows are computed.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.reading.change_query import (
+    ChangeQuery,
+    ChangeRange,
+    TableChanges,
+    change_query,
+    find_changes,
+)
+from cm_delta_dagster.protocol.actions.paths import resolve_path
+from cm_delta_dagster.protocol.changes.change_data_feed import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    ChangePart,
+    ChangeType,
+    change_file_schema,
+)
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
+from cm_delta_dagster.spark.errors import Violation, spark_errors, violation_text
+from cm_delta_dagster.spark.predicates import to_column
+from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_path
+from cm_delta_dagster.spark.schema import quoted, to_spark
+
+_MAX_SCANS = 16
+"""More parts than this are read in few scans, whose files tell by a join which part they are of."""
+
+_KEY = "__cm_delta_change_file"
+
+
+@names_table
+def read_changes(
+    table: ReadableTable,
+    *,
+    spark: SparkSession,
+    start_version: int | None = None,
+    start_timestamp_ms: int | None = None,
+    end_version: int | None = None,
+    end_timestamp_ms: int | None = None,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+) -> DataFrame:
+    """The row changes of the versions from the start to the end, both included.
+
+    Rows have the columns of the table, and ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
+    ``update_postimage``), ``_commit_version`` and ``_commit_timestamp`` (CDF-7).
+
+    Args:
+        start_version, start_timestamp_ms: the first version, or the first one made at or after that time.
+        end_version, end_timestamp_ms: the last version, or the last one made at or before that time; the latest for None.
+            Times are epoch milliseconds.
+        columns: columns to return, in this order, found ignoring case; all for None.
+        where: condition on the rows, SQL text or a predicate value.
+
+    Raises:
+        VersionNotFoundError: the first version or time is beyond the latest version, or its commit is gone.
+        InvalidArgumentError: the range is empty or not said, change data feed was not active in all of it, an unknown column,
+            or ``where`` is no condition.
+        SchemaMismatchError: the schema changed within the range in a way that no one schema can read.
+        CorruptLogError, ObjectNotFoundError: something is damaged or missing; also when the rows are computed.
+    """
+    wanted = ChangeRange(
+        start_version=start_version,
+        start_timestamp_ms=start_timestamp_ms,
+        end_version=end_version,
+        end_timestamp_ms=end_timestamp_ms,
+    )
+    changes = find_changes(table, wanted)
+    query = change_query(changes, columns, where)
+    with spark_errors(f"reading changes of {table.identifier}"):
+        # What is first in a union gives it names and metadata; no column of it promises more than this.
+        empty = spark.createDataFrame([], to_spark(query.schema))
+        frame = reduce(DataFrame.union, _frames(spark, table, changes, query), empty)
+        predicate = conjunction(part for part in (query.on_rows, query.on_changes) if part is not None)
+        if where is not None:
+            frame = frame.where(to_column(predicate, query.schema))
+        return frame.select(*[F.col(quoted(item.name)) for item in query.output.fields])
+
+
+def _frames(
+    spark: SparkSession, table: ReadableTable, changes: TableChanges, query: ChangeQuery
+) -> Iterator[DataFrame]:
+    parts = [(part, query.files(part)) for part in changes.parts]
+    parts = [(part, files) for part, files in parts if files.num_rows]
+    if len(parts) <= _MAX_SCANS:
+        for part, files in parts:
+            frame = _scan(spark, table, changes, query, files, has_own_type=part.change_type is None)
+            own = None if part.change_type is None else F.lit(part.change_type.value)
+            yield _finished(frame, query, own, F.lit(part.version).cast("long"), F.lit(part.timestamp_ms).cast("long"))
+        return
+    for has_own_type in (False, True):
+        alike = [(part, files) for part, files in parts if (part.change_type is None) == has_own_type]
+        for files, told in _rounds(alike, table.location):
+            yield _joined(spark, table, changes, query, files, told, has_own_type=has_own_type)
+
+
+def _scan(
+    spark: SparkSession,
+    table: ReadableTable,
+    changes: TableChanges,
+    query: ChangeQuery,
+    files: pa.Table,
+    *,
+    has_own_type: bool,
+) -> DataFrame:
+    definition = changes.definition
+    return scan(
+        spark,
+        store=table.store,
+        location=table.location,
+        schema=change_file_schema(definition.schema) if has_own_type else definition.schema,
+        partition_columns=definition.metadata.partition_columns,
+        files=files,
+        mapping=definition.mapping,
+        predicate=query.on_rows,
+    )
+
+
+def _rounds(parts: Sequence[tuple[ChangePart, pa.Table]], location: str) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """The files of the parts in groups in which each file is once, and beside them what is to be told of their rows."""
+    if not parts:
+        return
+    files = pa.concat_tables([files for _, files in parts])
+    lengths = [files.num_rows for _, files in parts]
+    locations = [resolve_path(location, path) for path in files["path"].to_pylist()]
+    told = pa.table(
+        {
+            _KEY: pa.array([spark_file_path(name) for name in locations], pa.string()),
+            CHANGE_TYPE: pa.array(
+                np.repeat([part.change_type or "" for part, _ in parts], lengths).tolist(), pa.string()
+            ),
+            COMMIT_VERSION: pa.array(np.repeat([part.version for part, _ in parts], lengths), pa.int64()),
+            COMMIT_TIMESTAMP: pa.array(np.repeat([part.timestamp_ms for part, _ in parts], lengths), pa.int64()),
+        }
+    )
+    seen: dict[str, int] = {}
+    rounds = np.empty(len(locations), dtype=np.int64)
+    for position, name in enumerate(locations):
+        rounds[position] = seen.get(name, 0)
+        seen[name] = seen.get(name, 0) + 1
+    for number in range(int(rounds.max()) + 1):
+        mask = pa.array(rounds == number)
+        yield files.filter(mask), told.filter(mask)
+
+
+def _joined(
+    spark: SparkSession,
+    table: ReadableTable,
+    changes: TableChanges,
+    query: ChangeQuery,
+    files: pa.Table,
+    told: pa.Table,
+    *,
+    has_own_type: bool,
+) -> DataFrame:
+    definition = changes.definition
+    frame = scan_with_files(
+        spark,
+        store=table.store,
+        location=table.location,
+        schema=change_file_schema(definition.schema) if has_own_type else definition.schema,
+        partition_columns=definition.metadata.partition_columns,
+        files=files,
+        mapping=definition.mapping,
+    )
+    names = {CHANGE_TYPE: "__cm_delta_kind", COMMIT_VERSION: "__cm_delta_version", COMMIT_TIMESTAMP: "__cm_delta_time"}
+    small = spark.createDataFrame(told.rename_columns([names.get(name, name) for name in told.column_names]))
+    joined = frame.join(F.broadcast(small), F.col(FILE_COLUMN) == F.col(_KEY), "left")
+    missed = F.raise_error(F.lit(violation_text(Violation.ENGINE, _UNMATCHED)))
+    version = F.coalesce(F.col(names[COMMIT_VERSION]), missed.cast("long"))
+    kind = None if has_own_type else F.col(names[CHANGE_TYPE])
+    return _finished(joined, query, kind, version, F.col(names[COMMIT_TIMESTAMP]))
+
+
+_UNMATCHED = (
+    "Spark spells the location of a data file in an unexpected way, so the version of its changes was not found. Nothing was "
+    "read. Rename the table's directory to plain letters, or report this."
+)
+
+
+def _finished(
+    frame: DataFrame, query: ChangeQuery, change_type: Column | None, version: Column, timestamp_ms: Column
+) -> DataFrame:
+    """All columns of the change feed; ``change_type`` None for files that hold it."""
+    if change_type is None:
+        held = F.col(CHANGE_TYPE)
+        text = F.concat(F.lit(_WRONG_TYPE[0]), F.coalesce(held, F.lit("NULL")), F.lit(_WRONG_TYPE[1]))
+        change_type = F.when(held.isin([kind.value for kind in ChangeType]), held).otherwise(F.raise_error(text))
+    stored = [item.name for item in query.schema.fields[: -len((CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))]]
+    return frame.select(
+        *[F.col(quoted(name)) for name in stored],
+        change_type.alias(CHANGE_TYPE),
+        version.alias(COMMIT_VERSION),
+        F.timestamp_millis(timestamp_ms).alias(COMMIT_TIMESTAMP),
+    )
+
+
+_WRONG_TYPE = violation_text(
+    Violation.ENGINE,
+    "A change data file says that the kind of a change is \0; it is one of "
+    f"{', '.join(ChangeType)}. The file is damaged; read the changes of other versions.",
+).split("\0")

@@ -1,0 +1,281 @@
+"""What all readers of a stream share: where it begins, and what its next batch is (section STREAM). Room: operations.
+
+No rows are read here. Importing this module needs no Spark.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
+from cm_delta_dagster.protocol.changes.stream_planning import (
+    UNBOUNDED,
+    ChangeHandling,
+    Room,
+    StreamPlan,
+    StreamRules,
+    initial_files,
+    plan_batch,
+)
+from cm_delta_dagster.protocol.schema.types import StructType
+
+LATEST = "latest"
+"""Starting version of a stream that begins after the latest version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """What was asked of a stream; the names are those of delta-spark's options.
+
+    Attributes:
+        starting_version: the first version whose new rows are emitted, or ``LATEST``; without it and a timestamp the stream begins
+            with all rows of the latest version.
+        starting_timestamp_ms: begin with the first version made at or after that time, epoch milliseconds.
+        max_files, max_bytes: bounds of one batch, the latter soft; None for none.
+        fail_on_data_loss: False goes on with the oldest commit there is where those that come next were cleaned up.
+    """
+
+    starting_version: int | str | None = None
+    starting_timestamp_ms: int | None = None
+    max_files: int | None = None
+    max_bytes: int | None = None
+    changes: ChangeHandling = ChangeHandling.FAIL
+    fail_on_data_loss: bool = True
+
+    def __post_init__(self) -> None:
+        if self.starting_version is not None and self.starting_timestamp_ms is not None:
+            raise InvalidArgumentError("Give a starting version or a starting timestamp, not both.")
+        version = self.starting_version
+        if version not in (None, LATEST) and (not isinstance(version, int) or isinstance(version, bool) or version < 0):
+            raise InvalidArgumentError(f"starting_version is {version!r}; give a version from 0 on, or {LATEST!r}.")
+        for name, bound in (("max_files", self.max_files), ("max_bytes", self.max_bytes)):
+            if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 1):
+                raise InvalidArgumentError(f"{name} is {bound!r}; give a number from 1 on, or None.")
+        if not isinstance(self.changes, ChangeHandling):
+            known = ", ".join(repr(kind.value) for kind in ChangeHandling)
+            raise InvalidArgumentError(f"changes is {self.changes!r}; there are {known}.")
+
+    @property
+    def room(self) -> Room:
+        return Room(max_files=self.max_files, max_bytes=self.max_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamState:
+    """Where a stream is, and what it knows there.
+
+    Attributes:
+        reading: the definition by which rows are read.
+        current: the definition that holds at ``offset``.
+        initial: files of the initial snapshot in their order, once they were needed.
+    """
+
+    offset: StreamOffset
+    reading: TableDefinition
+    current: TableDefinition
+    initial: pa.Table | None = None
+
+
+def change_handling(changes: ChangeHandling | str) -> ChangeHandling:
+    """The handling of that name. Raises InvalidArgumentError."""
+    try:
+        return ChangeHandling(changes)
+    except ValueError as error:
+        known = ", ".join(repr(kind.value) for kind in ChangeHandling)
+        raise InvalidArgumentError(f"changes is {changes!r}; there are {known}.") from error
+
+
+def stream_columns(schema: StructType, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """``columns`` as the table spells them; None for all. Raises InvalidArgumentError."""
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not columns:
+        raise InvalidArgumentError(f"columns is {columns!r}; give a list of at least one name, or None for all.")
+    names = []
+    for name in columns:
+        item = schema.field(name)
+        if item is None or item.name in names:
+            what = f"there is no column {name!r}" if item is None else f"column {name!r} is asked for twice"
+            raise InvalidArgumentError(f"The stream cannot be read: {what}. The columns are {', '.join(schema.names)}.")
+        names.append(item.name)
+    return tuple(names)
+
+
+def open_stream(
+    table: ReadableTable,
+    options: StreamOptions,
+    offset: StreamOffset | None = None,
+    *,
+    reading: TableDefinition | None = None,
+) -> StreamState:
+    """A stream at ``offset`` or, without one, where ``options`` say that it begins.
+
+    Args:
+        reading: the definition to read rows by; that of the latest version for None.
+
+    Raises:
+        VersionNotFoundError: the starting version or time does not exist, or the log does not reach back to the offset.
+        InvalidArgumentError: the offset is one of another table.
+    """
+    latest = table.snapshot()
+    if offset is None:
+        offset = _first_offset(table, options, latest)
+    elif not isinstance(offset, StreamOffset):
+        raise InvalidArgumentError(
+            f"The offset is {offset!r}; give the offset of a batch, or its JSON text. A version to begin at is starting_version."
+        )
+    elif offset.table_id != latest.metadata.id:
+        raise InvalidArgumentError(
+            f"The offset is one of the table with id {offset.table_id}, and {table.identifier} has the id "
+            f"{latest.metadata.id}: it is another table, or was replaced. Start a new stream."
+        )
+    _check_not_ahead(table, offset, latest.version)
+    initial = None
+    try:
+        if offset.is_initial:
+            at = latest if offset.version >= latest.version else table.snapshot(version=offset.version)
+            current, initial = _definition(at), initial_files(at.files)
+        else:
+            current = _definition(latest) if offset.version >= latest.version else _definition_at(table, offset.version)
+    except VersionNotFoundError as error:
+        current = _after_loss(table, options, offset, error)
+        offset = replace(offset, version=current.version, index=BEFORE_FIRST)
+    return StreamState(offset=offset, reading=reading or _definition(latest), current=current, initial=initial)
+
+
+def next_batch(
+    table: ReadableTable,
+    state: StreamState,
+    options: StreamOptions,
+    *,
+    room: Room = UNBOUNDED,
+    bound: int | None = None,
+    until: StreamOffset | None = None,
+) -> tuple[StreamPlan, StreamState]:
+    """The next batch and the state after it; a batch that ends where it starts means that nothing more is there.
+
+    Args:
+        bound: the last version to look at; the latest for None.
+        until: where the batch ends, if that was decided before.
+
+    Raises:
+        As ``plan_batch``; and VersionNotFoundError where commits that come next were
+        cleaned up, CorruptLogError where the log is damaged.
+    """
+    latest = table.latest_version() if bound is None else bound
+    _check_not_ahead(table, state.offset, latest)
+    try:
+        plan = _plan(table, state, options, room=room, latest=latest, until=until)
+    except VersionNotFoundError as error:
+        current = _after_loss(table, options, state.offset, error)
+        offset = replace(state.offset, version=current.version, index=BEFORE_FIRST)
+        state = replace(state, offset=offset, current=current, initial=None)
+        plan = _plan(table, state, options, room=room, latest=latest, until=until)
+    return plan, StreamState(
+        offset=plan.end,
+        reading=plan.reading,
+        current=plan.current,
+        initial=state.initial if plan.end.is_initial else None,
+    )
+
+
+def _plan(
+    table: ReadableTable,
+    state: StreamState,
+    options: StreamOptions,
+    *,
+    room: Room,
+    latest: int,
+    until: StreamOffset | None,
+) -> StreamPlan:
+    start = state.offset
+    first = start.version + 1 if start.is_initial else start.version
+    commits: Iterable[CommitActions] = table.commit_actions(first, latest) if first <= latest else ()
+    return plan_batch(
+        commits,
+        start=start,
+        reading=state.reading,
+        current=state.current,
+        rules=StreamRules(table=str(table.identifier), changes=options.changes),
+        initial=state.initial,
+        room=room,
+        until=until,
+    )
+
+
+def _first_offset(table: ReadableTable, options: StreamOptions, latest: Snapshot) -> StreamOffset:
+    start = StreamOffset(table_id=latest.metadata.id, version=latest.version, is_initial=True)
+    version = options.starting_version
+    if options.starting_timestamp_ms is not None:
+        version = table.version_at_or_after(options.starting_timestamp_ms)
+    if version is None:
+        return start
+    if isinstance(version, str):
+        return replace(start, version=latest.version + 1, is_initial=False)
+    if version > latest.version:
+        raise VersionNotFoundError(
+            f"{table.identifier} cannot be streamed from version {version} on: its latest version is {latest.version}. Give "
+            f"{LATEST!r} to begin after it."
+        )
+    return replace(start, version=version, is_initial=False)
+
+
+def _check_not_ahead(table: ReadableTable, offset: StreamOffset, latest: int) -> None:
+    if offset.version > latest + 1 or (offset.version == latest + 1 and offset.index != BEFORE_FIRST):
+        raise VersionNotFoundError(
+            f"The stream is at version {offset.version} of {table.identifier}, whose latest version is {latest}: the table was "
+            "rolled back or replaced since the offset was made. Start a new stream."
+        )
+
+
+def _after_loss(
+    table: ReadableTable, options: StreamOptions, offset: StreamOffset, error: VersionNotFoundError
+) -> TableDefinition:
+    """What holds where a stream goes on whose next commits are gone, if it may."""
+    current = _oldest_definition(table)
+    oldest = current.version
+    if options.fail_on_data_loss or offset.is_initial or oldest <= offset.version:
+        what = "initial snapshot" if offset.is_initial else "next commit"
+        raise VersionNotFoundError(
+            f"The stream of {table.identifier} needs version {offset.version} for its {what}, and metadata cleanup removed it: "
+            f"{error} Rows that were added and are not read yet may be lost. Start a new stream, or let this one go on at version "
+            f"{oldest} with fail_on_data_loss=False."
+        ) from error
+    return current
+
+
+def _oldest_definition(table: ReadableTable) -> TableDefinition:
+    """What holds at the oldest commit from which on a stream can go on."""
+    log = table.commit_log()
+    try:
+        return _definition_at(table, log.first)
+    except VersionNotFoundError:
+        return _definition_at(table, max(log.first, log.earliest_readable))
+
+
+def _definition_at(table: ReadableTable, version: int) -> TableDefinition:
+    """What holds at ``version``, also where only its commit is left. Raises VersionNotFoundError."""
+    try:
+        return _definition(table.snapshot(version=version))
+    except VersionNotFoundError:
+        # Clean-up by other writers takes commits up to any version, so that the next ones stay whose table cannot be rebuilt.
+        log = table.commit_log()
+        rebuilt = log.earliest_readable
+        if not log.first <= version < rebuilt or _is_redefined(table, version + 1, rebuilt):
+            raise
+        return replace(_definition(table.snapshot(version=rebuilt)), version=version)
+
+
+def _is_redefined(table: ReadableTable, first: int, last: int) -> bool:
+    commits = table.commit_actions(first, last)
+    return any(commit.metadata is not None or commit.protocol is not None for commit in commits)
+
+
+def _definition(snapshot: Snapshot) -> TableDefinition:
+    return TableDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)

@@ -1,0 +1,244 @@
+"""Compares the history of one table in the catalog with the one in its log, for recovery. Nothing is changed here."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
+from cm_delta_dagster.catalog.tables import TableEntry
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, ratified_source
+from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
+from cm_delta_dagster.errors import CorruptLogError, ProtocolError, StorageError
+from cm_delta_dagster.operations.recovery.cleaned_history import CleanedStart, is_cleaned_above, start_after_cleanup
+from cm_delta_dagster.operations.recovery.log_contents import (
+    LogListing,
+    above,
+    list_log,
+    missing_files,
+    overtaken_commits,
+    staged_candidates,
+    without_files,
+)
+from cm_delta_dagster.operations.recovery.plan import FoundCommit, KeptHistory, RejectedCommit, TablePlan
+from cm_delta_dagster.operations.recovery.published_chain import Chain, CommitFileContent, RefusedError, found_commit
+from cm_delta_dagster.operations.recovery.set_aside import txn_ids_set_aside
+from cm_delta_dagster.protocol.actions import commit_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    """A plan, and what it takes to carry it out.
+
+    Attributes:
+        chain: the commits that the catalog would take in; None if the table could not be examined.
+        own: commits of the catalog that storage has others for.
+        is_cleaned: the chain begins with a checkpoint, since log cleanup removed what leads to it from the catalog's history.
+    """
+
+    plan: TablePlan
+    reader: CommitReader
+    ratified: RatifiedCommits
+    listing: LogListing
+    chain: Chain | None = None
+    own: tuple[RatifiedCommit, ...] = ()
+    is_cleaned: bool = False
+
+
+class _UnexaminableError(Exception):
+    """The table is damaged in a way that recovery does not judge; the text says how."""
+
+
+def examine_table(
+    client: DeltaClient, entry: TableEntry, *, keep: KeptHistory | None, take_staged: Collection[str]
+) -> Examined:
+    """Find out what recovery would do to a table. Raises StorageError, CatalogError."""
+    store = client.stores.store_for(entry.location)
+    records = CatalogRecords(client.catalog, entry.table_id)
+    reader = CommitReader(store, entry.location, records=records, threads=client.settings.read_threads)
+    ratified = client.catalog.get_ratified_commits(entry.table_id)
+    listing = list_log(store, entry.location)
+    plan = TablePlan(
+        identifier=entry.identifier,
+        table_id=entry.table_id,
+        location=entry.location,
+        catalog_version=ratified.latest_version,
+        common_version=ratified.latest_version,
+        keep=keep,
+    )
+    examined = Examined(plan=plan, reader=reader, ratified=ratified, listing=listing)
+    metadata_id = None if entry.definition is None else entry.definition.metadata.id
+    try:
+        return _Examination(examined, records, metadata_id).run(keep, take_staged)
+    except _UnexaminableError as error:
+        return replace(examined, plan=replace(plan, problem=str(error)))
+
+
+class _Examination:
+    def __init__(self, examined: Examined, records: CatalogRecords, metadata_id: str | None) -> None:
+        self._examined = examined
+        self._metadata_id = metadata_id
+        self._plan, self._reader, self._listing = examined.plan, examined.reader, examined.listing
+        self._ratified = examined.ratified
+        self._records = {record.version: record for record in records.records(0, examined.ratified.latest_version)}
+
+    def run(self, keep: KeptHistory | None, take_staged: Collection[str]) -> Examined:
+        if not self._listing.published:
+            raise _UnexaminableError(
+                f"there is no published commit at {self._plan.location}, and the catalog knows published versions up to "
+                f"{self._ratified.published_version}. Is the storage mounted? If the warehouse moved, use `cm-delta relocate`."
+            )
+        fork = self._first_difference()
+        common = self._ratified.latest_version if fork is None else fork - 1
+        start = self._start_after_cleanup(common)
+        if start is not None:
+            common, fork = start.common_version, start.fork
+            if keep is KeptHistory.CATALOG:
+                raise _UnexaminableError(
+                    f"the history of the catalog cannot be kept: its version {common} cannot be rebuilt, because log cleanup has "
+                    "removed commits that it needs. Keep the history of storage (--keep storage)."
+                )
+        chain = self._chain_after(common) if start is None else start.chain
+        rejected = self._extend(chain)
+        missing = missing_files(self._reader, chain)
+        stray = None if start is not None else without_files(chain, missing)
+        if stray is not None:
+            chain = self._chain_after(common)
+            rejected = self._extend(chain, without_files=stray.found)
+            missing = missing_files(self._reader, chain)
+        forked = fork is not None and bool(chain.links)
+        own = tuple(self._records[version] for version in above(self._records, common)) if forked else ()
+        plan = replace(
+            self._plan,
+            common_version=common,
+            removed=range(0)
+            if start is None
+            else range(common + 1, chain.links[0].proposal.version if chain.links else 0),
+            in_storage=tuple(link.found for link in chain.links),
+            in_catalog=self._described(own),
+            is_forked=forked,
+            rejected=rejected,
+            overtaken=overtaken_commits(
+                self._reader, self._listing, self._records, up_to=common, known=self._known_txn_ids()
+            ),
+            missing_files=missing,
+        )
+        takes_storage = keep is not KeptHistory.CATALOG and (fork is None or (forked and keep is KeptHistory.STORAGE))
+        if takes_storage:
+            staged, lost = staged_candidates(
+                self._reader, chain, self._listing, chosen=take_staged, known=self._known_txn_ids()
+            )
+            plan = replace(plan, staged=staged, lost=lost)
+        return replace(self._examined, plan=plan, chain=chain, own=own, is_cleaned=start is not None)
+
+    def _start_after_cleanup(self, common: int) -> CleanedStart | None:
+        """Where the chain begins if log cleanup has removed what version ``common`` is made of; None if it is still there."""
+        if not is_cleaned_above(self._listing, common):
+            return None
+        try:
+            load_state(self._reader, version=common, ratified=self._ratified.commits)
+        except CorruptLogError as error:
+            found = start_after_cleanup(
+                self._reader,
+                self._listing,
+                self._records,
+                table_id=self._plan.table_id,
+                metadata_id=self._metadata_id,
+            )
+            if isinstance(found, str):
+                raise _UnexaminableError(
+                    f"log cleanup has removed commits that version {common} needs, and no later checkpoint can take their "
+                    f"place: {found} ({error})"
+                ) from error
+            return found
+        except StorageError as error:
+            raise _UnexaminableError(f"version {common} cannot be read: {error}") from error
+        return None
+
+    def _known_txn_ids(self) -> frozenset[str]:
+        """Of commits that the catalog has or had: their staged files need no decision any more."""
+        decided = txn_ids_set_aside(self._reader.store, self._plan.location)
+        return decided | {record.txn_id for record in self._records.values()}
+
+    def _first_difference(self) -> int | None:
+        """The oldest unpublished version of which ``_delta_log`` holds another commit than the catalog."""
+        for version in range(max(0, self._ratified.published_version), self._ratified.latest_version + 1):
+            record, status = self._records.get(version), self._listing.published.get(version)
+            if record is None or status is None:
+                continue
+            data = self._reader.store.read(status.location)
+            if is_ratified(record, data):
+                continue
+            if version <= self._ratified.published_version or _txn_id(data) == record.txn_id:
+                raise _UnexaminableError(
+                    f"{status.location} is not what the catalog ratified as version {version}: it was altered or damaged. Run "
+                    f"`cm-delta doctor {self._plan.identifier}` first."
+                )
+            return version
+        return None
+
+    def _chain_after(self, common: int) -> Chain:
+        loaded = self._state(common)
+        time = loaded.in_commit_timestamp
+        record = self._records.get(common)
+        if time is None and record is not None:
+            time = record.in_commit_timestamp
+        if time is None:
+            raise _UnexaminableError(f"the time of version {common} is not known: its commit is missing.")
+        return Chain(
+            self._reader.store,
+            self._plan.location,
+            table_id=self._plan.table_id,
+            state=loaded.state,
+            timestamp_ms=time,
+            known_txn_ids=(record.txn_id for version, record in self._records.items() if version <= common),
+        )
+
+    def _state(self, version: int) -> LoadedState:
+        try:
+            return load_state(self._reader, version=version, ratified=self._ratified.commits)
+        except (ProtocolError, StorageError) as error:
+            raise _UnexaminableError(f"version {version} cannot be read: {error}") from error
+
+    def _extend(self, chain: Chain, *, without_files: FoundCommit | None = None) -> tuple[RejectedCommit, ...]:
+        """Add the published commits that follow, except one of which no file is there; give those that do not follow."""
+        rejected: list[RejectedCommit] = []
+        for version in above(self._listing.published, chain.version):
+            status = self._listing.published[version]
+            data = self._reader.store.read(status.location)
+            file = CommitFileContent(
+                version=version, name=status.name, data=data, modification_time=status.modification_time
+            )
+            try:
+                if without_files is not None and without_files.version == version:
+                    raise RefusedError(
+                        f"of the {without_files.num_added_files} data files that it adds none is there: it was copied from another "
+                        "table, or its files were deleted. If they were, bring them back from a backup of the storage first."
+                    )
+                chain.add(file)
+            except RefusedError as error:
+                rejected.append(RejectedCommit(version=version, name=status.name, reason=str(error)))
+        return tuple(rejected)
+
+    def _described(self, own: Sequence[RatifiedCommit]) -> tuple[FoundCommit, ...]:
+        return tuple(found_commit(own_file(self._reader, record)) for record in own)
+
+
+def own_file(reader: CommitReader, record: RatifiedCommit) -> CommitFileContent:
+    """The ratified bytes of an unpublished commit of the catalog, under the name of its staged file.
+
+    Raises:
+        CorruptLogError, ObjectNotFoundError: no intact copy is left.
+    """
+    data = reader.read(ratified_source(reader.location, record))
+    return CommitFileContent(
+        version=record.version, name=record.file_name, data=data, modification_time=record.file_modification_time
+    )
+
+
+def _txn_id(data: bytes) -> str | None:
+    try:
+        info = commit_json.decode_commit_info(data)
+    except CorruptLogError:
+        return None
+    return None if info is None else info.txn_id

@@ -1,0 +1,216 @@
+"""What lies in a log above the history that is known: published files, staged files, and traces of lost versions."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.log_reader import read_checksum, read_hint
+from cm_delta_dagster.operations.recovery.plan import LostCommit, OvertakenCommit, StagedCandidate
+from cm_delta_dagster.operations.recovery.published_chain import (
+    Chain,
+    CommitFileContent,
+    Link,
+    RefusedError,
+    found_commit,
+)
+from cm_delta_dagster.protocol.actions.paths import resolve_path
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.log_files import (
+    ChecksumFile,
+    CommitFile,
+    CompactionFile,
+    LastCheckpointFile,
+    StagedCommitFile,
+    parse_log_file,
+)
+from cm_delta_dagster.storage.store import ObjectStatus, Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogListing:
+    """One listing of ``_delta_log`` and one of ``_staged_commits``.
+
+    Attributes:
+        published: commits by version.
+        derived: name and version of checksums, checkpoints and compactions; the last version of a compaction.
+    """
+
+    published: Mapping[int, ObjectStatus]
+    derived: Mapping[str, int]
+    staged: tuple[ObjectStatus, ...]
+
+
+def list_log(store: Store, location: str) -> LogListing:
+    """The files of a table's log. Raises StorageError."""
+    published: dict[int, ObjectStatus] = {}
+    derived: dict[str, int] = {}
+    for status in store.list_from(log_files.log_directory(location)):
+        match parse_log_file(status.name):
+            case CommitFile(version=version):
+                published[version] = status
+            case CompactionFile(end=end):
+                derived[status.name] = end
+            case None | LastCheckpointFile() | StagedCommitFile():
+                continue
+            case file:
+                derived[status.name] = file.version
+    staged = tuple(store.list_from(log_files.staged_commits_directory(location)))
+    return LogListing(published=published, derived=derived, staged=staged)
+
+
+def above(versions: Iterable[int], version: int) -> list[int]:
+    """Those greater than ``version``, ascending."""
+    return sorted(other for other in versions if other > version)
+
+
+def staged_candidates(
+    reader: CommitReader, chain: Chain, listing: LogListing, *, chosen: Collection[str], known: Collection[str]
+) -> tuple[tuple[StagedCandidate, ...], tuple[LostCommit, ...]]:
+    """Staged files above the chain, and versions above it of which no copy is left.
+
+    Those that are ``chosen`` and follow the chain are appended to it.
+
+    Args:
+        known: ``txnId`` of commits that the catalog has: their staged files are copies, or lost races of theirs.
+    """
+    end = chain.version
+    settled = {*known, *(link.proposal.summary.txn_id for link in chain.links)}
+    witnesses = _witnesses(reader, listing, end)
+    found: list[StagedCandidate] = []
+    for status in sorted(listing.staged, key=lambda status: (status.name not in chosen, status.name)):
+        file = parse_log_file(status.name)
+        if not isinstance(file, StagedCommitFile) or file.version <= end:
+            continue
+        content = CommitFileContent(
+            version=file.version,
+            name=status.name,
+            data=reader.store.read(status.location),
+            modification_time=status.modification_time,
+        )
+        candidate = _candidate(chain, content, take=status.name in chosen, witnesses=witnesses)
+        if candidate.commit is None or candidate.commit.txn_id not in settled:
+            found.append(candidate)
+    copied = {(one.version, one.commit.txn_id) for one in found if one.commit is not None}
+    lost = tuple(
+        witness
+        for version, witness in sorted(witnesses.items())
+        if (version, witness.txn_id) not in copied
+        and (witness.txn_id is not None or version not in {v for v, _ in copied})
+    )
+    return tuple(sorted(found, key=lambda one: one.name)), lost
+
+
+def overtaken_commits(
+    reader: CommitReader,
+    listing: LogListing,
+    records: Mapping[int, RatifiedCommit],
+    *,
+    up_to: int,
+    known: Collection[str],
+) -> tuple[OvertakenCommit, ...]:
+    """Staged commits up to version ``up_to`` that the catalog does not have, although their version checksum names them.
+
+    Args:
+        known: ``txnId`` of commits that the catalog has, or that were set aside.
+    """
+    found: list[OvertakenCommit] = []
+    for status in listing.staged:
+        file = parse_log_file(status.name)
+        if not isinstance(file, StagedCommitFile) or file.version > up_to:
+            continue
+        record, checksum_name = records.get(file.version), log_files.checksum_file_name(file.version)
+        if record is None or record.file_name == status.name or checksum_name not in listing.derived:
+            continue
+        stored = read_checksum(reader.store, reader.location, file.version)
+        if stored is None or stored.txn_id is None or stored.txn_id in known:
+            continue
+        content = CommitFileContent(
+            version=file.version,
+            name=status.name,
+            data=reader.store.read(status.location),
+            modification_time=status.modification_time,
+        )
+        try:
+            commit = found_commit(content)
+        except RefusedError:
+            continue  # A writer that was interrupted.
+        if commit.txn_id == stored.txn_id:
+            found.append(OvertakenCommit(name=status.name, known_from=checksum_name, commit=commit))
+    return tuple(found)
+
+
+def _candidate(
+    chain: Chain, content: CommitFileContent, *, take: bool, witnesses: Mapping[int, LostCommit]
+) -> StagedCandidate:
+    problem = None
+    taken = False
+    try:
+        commit = found_commit(content)
+    except RefusedError as error:
+        return StagedCandidate(name=content.name, version=content.version, commit=None, problem=str(error))
+    try:
+        if take:
+            chain.add(content)
+            taken = True
+        else:
+            chain.check(content)
+    except RefusedError as error:
+        problem = str(error)
+    witness = witnesses.get(content.version)
+    evidence = ""
+    if witness is not None and witness.txn_id == commit.txn_id:
+        evidence = f"{witness.known_from} was written after this commit had been ratified."
+    return StagedCandidate(
+        name=content.name,
+        version=content.version,
+        commit=commit,
+        evidence=evidence,
+        problem=problem,
+        is_taken=taken,
+    )
+
+
+def _witnesses(reader: CommitReader, listing: LogListing, end: int) -> dict[int, LostCommit]:
+    """Files that exist only because a version above ``end`` was committed, by that version; checksums before others."""
+    found: dict[int, LostCommit] = {}
+    for name, version in listing.derived.items():
+        if version <= end:
+            continue
+        txn_id = None
+        if isinstance(parse_log_file(name), ChecksumFile):
+            stored = read_checksum(reader.store, reader.location, version)
+            txn_id = None if stored is None else stored.txn_id
+        if version not in found or txn_id is not None:
+            found[version] = LostCommit(version=version, known_from=name, txn_id=txn_id)
+    hint = read_hint(reader.store, log_files.log_directory(reader.location))
+    if hint is not None and hint.version > end and hint.version not in found:
+        name = log_files.LAST_CHECKPOINT_FILE_NAME
+        found[hint.version] = LostCommit(version=hint.version, known_from=name)
+    return found
+
+
+def missing_files(reader: CommitReader, chain: Chain) -> tuple[str, ...]:
+    """Data files of the chain's commits that the newest version needs and that are not there, ascending."""
+    if not chain.links or chain.state is None:
+        return ()
+    there = {status.location for status in reader.store.list_recursive(reader.location)}
+    live = chain.state.files.adds["path"].to_pylist()
+    return tuple(sorted(path for path in live if _is_missing(reader.location, path, there)))
+
+
+def without_files(chain: Chain, missing: Collection[str]) -> Link | None:
+    """The oldest commit of the chain that adds files of which none is there, although the newest version needs all of them.
+
+    Files that a later commit removes may have been vacuumed, and say nothing.
+
+    Args:
+        missing: as of :func:`missing_files`.
+    """
+    gone = set(missing)
+    return next((link for link in chain.links if len(link.added) and gone.issuperset(link.added.to_pylist())), None)
+
+
+def _is_missing(location: str, path: str, there: Collection[str]) -> bool:
+    file = resolve_path(location, path)
+    return file.startswith(f"{location}/") and file not in there

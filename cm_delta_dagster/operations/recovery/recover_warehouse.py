@@ -1,0 +1,348 @@
+"""RECOVER WAREHOUSE: a new catalog adopts the tables of one that was lost, from what their logs and markers say.
+
+The log gives id, definition and commits of a table; its marker the name and whether it was dropped. Policies, feed, and commits
+that were only in the lost catalog are gone. The plan is the dry run; carrying it out makes the warehouse this catalog's.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory
+from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.post_commit.publisher import publish_commits
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.log_reader import load_state
+from cm_delta_dagster.client.warehouse import (
+    absolute_location,
+    read_table_marker,
+    read_warehouse_marker,
+    write_table_marker,
+    write_warehouse_marker,
+)
+from cm_delta_dagster.errors import InvalidArgumentError, ProtocolError, RecoveryError, StorageError
+from cm_delta_dagster.operations.recovery.log_contents import (
+    LogListing,
+    above,
+    list_log,
+    missing_files,
+    staged_candidates,
+)
+from cm_delta_dagster.operations.recovery.plan import RejectedCommit
+from cm_delta_dagster.operations.recovery.published_chain import Chain, CommitFileContent, Link, RefusedError, parsed
+from cm_delta_dagster.operations.recovery.warehouse_plan import AdoptionPlan, AdoptionResult, SkippedLog, WarehousePlan
+from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
+from cm_delta_dagster.protocol.log.markers import MarkedState, TableMarker
+from cm_delta_dagster.storage.store import Store
+
+_LOG_PART = "/_delta_log/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    plan: AdoptionPlan
+    chain: Chain
+    links: tuple[Link, ...]
+
+
+class _NotATableError(Exception):
+    """The log cannot be adopted; the text says why."""
+
+
+def plan_warehouse_recovery(
+    client: DeltaClient, *, warehouse: str, names: Mapping[str, str] | None = None, take_staged: Collection[str] = ()
+) -> WarehousePlan:
+    """Find the tables of the warehouse that the catalog of ``client`` does not know; changes nothing.
+
+    Args:
+        warehouse: directory or URI.
+        names: ``catalog.schema.table`` by location, absolute or relative to the warehouse, where the plan is to decide
+            otherwise than markers and directories do.
+        take_staged: names of staged files that are taken in.
+
+    Raises:
+        InvalidArgumentError: a location of ``names`` holds no table, or a name or a staged file is not usable.
+        WarehouseMismatchError: the marker of the warehouse cannot be understood.
+    """
+    plan, _ = _examine(client, warehouse, dict(names or {}), tuple(take_staged))
+    return plan
+
+
+def recover_warehouse(client: DeltaClient, plan: WarehousePlan) -> AdoptionResult:
+    """Adopt the tables of ``plan`` and give the warehouse to this catalog. An interrupted run is continued by a new plan.
+
+    Make sure that nobody uses the former catalog any more: two catalogs would ratify different commits of one table.
+
+    Raises:
+        RecoveryError: a conflict is open, or the warehouse is not as it was when the plan was made. Nothing was changed.
+        TableAlreadyExistsError: a name was taken meanwhile; tables before it are adopted.
+    """
+    if plan.conflicts:
+        raise RecoveryError(
+            "Nothing was adopted: " + " ".join(f"{table.location}: {table.conflict}" for table in plan.conflicts)
+        )
+    again, found = _examine(client, plan.warehouse, dict(plan.names), plan.take_staged)
+    if again != plan:
+        raise RecoveryError(
+            f"The warehouse {plan.warehouse} is not as it was when the plan was made: somebody writes to it. Nothing was "
+            "changed. Stop the writers and make another plan."
+        )
+    identity = client.catalog.identity()
+    write_warehouse_marker(client.stores.store_for(plan.warehouse), plan.warehouse, identity)
+    for one in found:
+        _adopt(client, one, catalog_id=identity.catalog_id)
+    return AdoptionResult(tables=plan.tables)
+
+
+def _examine(
+    client: DeltaClient, warehouse: str, names: Mapping[str, str], take_staged: tuple[str, ...]
+) -> tuple[WarehousePlan, tuple[_Found, ...]]:
+    root = absolute_location(warehouse)
+    store = client.stores.store_for(root)
+    marker = read_warehouse_marker(store, root)
+    given = {_below(root, location): TableIdentifier.parse(name) for location, name in names.items()}
+    found: list[_Found] = []
+    skipped: list[SkippedLog] = []
+    known = _known_tables(client)
+    for location in _locations(store, root):
+        try:
+            one = _examine_log(client, store, root, location, given.get(location), take_staged)
+        except _NotATableError as error:
+            skipped.append(SkippedLog(location=location, reason=str(error)))
+            continue
+        if one.plan.table_id in known or location in known:
+            skipped.append(SkippedLog(location=location, reason="this catalog knows the table already."))
+            continue
+        found.append(one)
+    strange = sorted(set(given).difference(one.plan.location for one in found))
+    if strange:
+        raise InvalidArgumentError(
+            f"A name was given for {strange[0]}, where no table was found that could be adopted."
+        )
+    _check_staged(found, take_staged)
+    found = _with_conflicts(client, found)
+    plan = WarehousePlan(
+        warehouse=root,
+        former_catalog_id=None if marker is None else marker.catalog_id,
+        catalog_id=client.catalog.identity().catalog_id,
+        tables=tuple(one.plan for one in found),
+        skipped=tuple(skipped),
+        names=tuple(sorted(names.items())),
+        take_staged=take_staged,
+    )
+    return plan, tuple(found)
+
+
+def _below(root: str, location: str) -> str:
+    inside = location.startswith(("/", f"{root}/")) or "://" in location
+    return absolute_location(location) if inside else f"{root}/{location.strip('/')}"
+
+
+def _known_tables(client: DeltaClient) -> frozenset[str]:
+    """Ids and locations of everything that the catalog knows."""
+    entries = [client.catalog.load_table(name) for name in client.catalog.list_tables()]
+    known = {text for entry in entries for text in (entry.table_id, entry.location)}
+    known |= {text for table in client.catalog.inactive_tables() for text in (table.table_id, table.location)}
+    return frozenset(known)
+
+
+def _locations(store: Store, root: str) -> tuple[str, ...]:
+    """Directories below the warehouse that have a log, ascending."""
+    found = {
+        status.location.partition(_LOG_PART)[0] for status in store.list_recursive(root) if _LOG_PART in status.location
+    }
+    return tuple(sorted(found))
+
+
+def _examine_log(
+    client: DeltaClient,
+    store: Store,
+    root: str,
+    location: str,
+    given: TableIdentifier | None,
+    take_staged: tuple[str, ...],
+) -> _Found:
+    reader = CommitReader(store, location, threads=client.settings.read_threads)
+    listing = list_log(store, location)
+    chain, rejected = _chain(reader, listing)
+    links = tuple(chain.links)
+    assert chain.state is not None
+    table_id = TableProperties(chain.state.metadata.configuration).table_id
+    assert table_id is not None
+    staged, lost = staged_candidates(reader, chain, listing, chosen=take_staged, known=())
+    marker = read_table_marker(store, location)
+    if marker is not None and marker.table_id != table_id:
+        marker = None
+    identifier, name_from = _name(root, location, marker, given)
+    dropped = marker is not None and marker.state is MarkedState.DROPPED
+    plan = AdoptionPlan(
+        location=location,
+        table_id=table_id,
+        identifier=identifier,
+        name_from=name_from,
+        state=AdoptedState.DROPPED if dropped else AdoptedState.ACTIVE,
+        first_version=links[0].proposal.version,
+        latest_version=chain.version,
+        rejected=rejected,
+        staged=staged,
+        lost=lost,
+        missing_files=missing_files(reader, chain),
+    )
+    return _Found(plan=plan, chain=chain, links=tuple(chain.links))
+
+
+def _chain(reader: CommitReader, listing: LogListing) -> tuple[Chain, tuple[RejectedCommit, ...]]:
+    """The history that ends with the newest commits that some state leads to."""
+    base, first = _start(reader, listing)
+    if base is None:
+        table_id = _table_id(_file(reader, listing, first))
+        chain = Chain(reader.store, reader.location, table_id=table_id, state=None, timestamp_ms=-1)
+    else:
+        table_id = _managed_id(base)
+        known = None if first in listing.published else base
+        chain = Chain(reader.store, reader.location, table_id=table_id, state=known, timestamp_ms=-1)
+    rejected = []
+    for version in above(listing.published, first - 1):
+        file = _file(reader, listing, version)
+        try:
+            if version == first and base is not None:
+                chain.begin(file, base)
+            else:
+                chain.add(file)
+        except RefusedError as error:
+            rejected.append(RejectedCommit(version=version, name=file.name, reason=str(error)))
+    if not chain.links:
+        raise _NotATableError(f"its commits cannot be used: {rejected[0].reason if rejected else 'there are none.'}")
+    return chain, tuple(rejected)
+
+
+def _start(reader: CommitReader, listing: LogListing) -> tuple[TableState | None, int]:
+    """A state and its version from which the newest commits follow without a gap; None and 0 for the very beginning."""
+    versions = sorted(listing.published)
+    starts = [version for version in versions if version - 1 not in listing.published]
+    for start in reversed(starts):
+        if start == 0:
+            return None, 0
+        end = next(version for version in above(versions, start - 1) if version + 1 not in listing.published)
+        for version in sorted(version for version in _checkpoints(listing) if start - 1 <= version <= end):
+            try:
+                return load_state(reader, version=version).state, version
+            except (ProtocolError, StorageError):
+                continue
+    raise _NotATableError("its _delta_log holds no commits that begin with version 0 or follow a readable checkpoint.")
+
+
+def _checkpoints(listing: LogListing) -> frozenset[int]:
+    return frozenset(version for name, version in listing.derived.items() if ".checkpoint." in name)
+
+
+def _file(reader: CommitReader, listing: LogListing, version: int) -> CommitFileContent:
+    status = listing.published[version]
+    return CommitFileContent(
+        version=version,
+        name=status.name,
+        data=reader.store.read(status.location),
+        modification_time=status.modification_time,
+    )
+
+
+def _table_id(first: CommitFileContent) -> str:
+    try:
+        return _managed_id(replay(None, (parsed(first)[0],), location=""))
+    except (RefusedError, ProtocolError) as error:
+        raise _NotATableError(f"{first.name} cannot be used: {error}") from error
+
+
+def _managed_id(state: TableState) -> str:
+    if not is_catalog_managed(state.protocol):
+        raise _NotATableError("no catalog manages the table.")
+    table_id = TableProperties(state.metadata.configuration).table_id
+    if table_id is None:
+        raise _NotATableError("its metadata names no table id.")
+    return table_id
+
+
+def _name(
+    root: str, location: str, marker: TableMarker | None, given: TableIdentifier | None
+) -> tuple[TableIdentifier | None, str]:
+    if given is not None:
+        return given, "--name"
+    if marker is not None:
+        try:
+            return TableIdentifier.parse(marker.name), "marker"
+        except InvalidArgumentError:
+            pass
+    parts = location.removeprefix(f"{root}/").split("/")
+    table, dash, _ = parts[-1].rpartition("-")
+    if len(parts) != LEVELS_BELOW_WAREHOUSE or not dash:
+        return None, "nothing"
+    try:
+        return TableIdentifier.parse(".".join([*parts[:-1], table])), "directory"
+    except InvalidArgumentError:
+        return None, "nothing"
+
+
+def _check_staged(found: Collection[_Found], take_staged: Collection[str]) -> None:
+    offered = {staged.name: staged for one in found for staged in one.plan.staged}
+    for name in take_staged:
+        if name not in offered or not offered[name].is_taken:
+            why = "no table offers it" if name not in offered else offered[name].problem
+            raise InvalidArgumentError(f"The staged file {name!r} cannot be taken in: {why}.")
+
+
+def _with_conflicts(client: DeltaClient, found: Collection[_Found]) -> list[_Found]:
+    """What has no name, or one that another active table has too, needs a decision."""
+    taken = dict.fromkeys(client.catalog.list_tables(), "a table that this catalog has already")
+    active = [one.plan for one in found if one.plan.state is AdoptedState.ACTIVE]
+    ids = [one.plan.table_id for one in found]
+    decided = []
+    for one in found:
+        plan = one.plan
+        rivals = [other.location for other in active if other is not plan and other.identifier == plan.identifier]
+        conflict = None
+        if ids.count(plan.table_id) > 1:
+            conflict = (
+                f"several directories hold table {plan.table_id}: one is a copy. Move the copy out of the warehouse."
+            )
+        elif plan.identifier is None:
+            conflict = f"nothing tells its name. Give one: --name {plan.location}=catalog.schema.table."
+        elif plan.state is AdoptedState.ACTIVE and (rivals or plan.identifier in taken):
+            whose = rivals[0] if rivals else taken[plan.identifier]
+            conflict = f"the name {plan.identifier} is claimed by {whose} too. Decide: --name {plan.location}=catalog.schema.table."
+        decided.append(replace(one, plan=replace(plan, conflict=conflict)))
+    return decided
+
+
+def _adopt(client: DeltaClient, one: _Found, *, catalog_id: str) -> None:
+    plan, links = one.plan, one.links
+    assert plan.identifier is not None
+    proposals = tuple(link.proposal for link in links)
+    published = [p.version for p in proposals if p.file_name == log_files.commit_file_name(p.version)]
+    history = CommitHistory(proposals=proposals, published_version=published[-1], definition=one.chain.definition())
+    client.catalog.adopt_table(
+        AdoptedTable(
+            table_id=plan.table_id,
+            identifier=plan.identifier,
+            location=plan.location,
+            state=plan.state,
+            history=history,
+        )
+    )
+    store = client.stores.store_for(plan.location)
+    if plan.state is AdoptedState.ACTIVE:
+        publish_commits(
+            CommitReader(store, plan.location),
+            commits=client.catalog.get_ratified_commits(plan.table_id).unpublished,
+            reached=lambda version: client.catalog.set_published_version(plan.table_id, version),
+        )
+    write_table_marker(
+        store,
+        plan.location,
+        table_id=plan.table_id,
+        identifier=plan.identifier,
+        catalog_id=catalog_id,
+        state=MarkedState(plan.state.value),
+    )

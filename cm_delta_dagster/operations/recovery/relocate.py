@@ -1,0 +1,220 @@
+"""RELOCATE: the warehouse moved, and the catalog is told where the files of its tables are now. No file is touched.
+
+The plan is the dry run: for each table whose location lies below the old place it looks for the log below the new one, and for
+the newest commit that the catalog knows as published in it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.catalog.tables import InactiveState, TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, published_source
+from cm_delta_dagster.client.snapshots.log_reader import load_state
+from cm_delta_dagster.client.warehouse import absolute_location
+from cm_delta_dagster.errors import (
+    InvalidArgumentError,
+    ObjectNotFoundError,
+    ProtocolError,
+    RecoveryError,
+    StorageError,
+)
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.storage.store import Store
+
+
+class MoveState(StrEnum):
+    """What was found at the new location of a table.
+
+    FOUND: the log of this table. MISSING: no log. OTHER: a log that is not this table's, or an older copy of it. EMPTY: nothing,
+    and the table is a creation that was never finished.
+    """
+
+    FOUND = "found"
+    MISSING = "missing"
+    OTHER = "other"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMove:
+    """One table of a plan.
+
+    Attributes:
+        detail: what is wrong at the new location; empty if nothing is.
+        is_still_there: whether the old location holds a log too, so that it was copied and not moved.
+    """
+
+    identifier: TableIdentifier
+    table_id: str
+    moved_from: str
+    moved_to: str
+    state: MoveState
+    detail: str = ""
+    is_still_there: bool = False
+
+    @property
+    def can_be_made(self) -> bool:
+        return self.state in (MoveState.FOUND, MoveState.EMPTY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelocationPlan:
+    """Tables whose location lies below ``moved_from``, by name."""
+
+    moved_from: str
+    moved_to: str
+    moves: tuple[TableMove, ...]
+
+    @property
+    def refused(self) -> tuple[TableMove, ...]:
+        return tuple(move for move in self.moves if not move.can_be_made)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A table as the catalog has it. ``newest`` is its newest published commit, None if the catalog tells none."""
+
+    identifier: TableIdentifier
+    table_id: str
+    location: str
+    is_creation: bool
+    newest: RatifiedCommit | None
+
+
+def plan_relocation(client: DeltaClient, *, moved_from: str, moved_to: str, scope: str = "") -> RelocationPlan:
+    """Find the tables that lie below ``moved_from`` and look for them below ``moved_to``; changes nothing.
+
+    Args:
+        moved_from, moved_to: directories or URIs.
+        scope: ``catalog``, ``catalog.schema``, or every table; dropped ones are included.
+
+    Raises:
+        InvalidArgumentError: the places are the same or one lies inside the other, or a malformed scope.
+        WarehouseMismatchError: the marker at ``moved_to`` names another catalog.
+    """
+    old, new = absolute_location(moved_from).rstrip("/"), absolute_location(moved_to).rstrip("/")
+    if f"{old}/".startswith(f"{new}/") or f"{new}/".startswith(f"{old}/"):
+        raise InvalidArgumentError(
+            f"Tables cannot be relocated from {old} to {new}: give two places of which none lies inside the other."
+        )
+    client.warehouse.check(new)
+    store, old_store = client.stores.store_for(new), client.stores.store_for(old)
+    moves = []
+    for known in _known_tables(client, scope):
+        if known.location.startswith(f"{old}/"):
+            target = new + known.location.removeprefix(old)
+            state, detail = _look(store, target, known)
+            moves.append(
+                TableMove(
+                    identifier=known.identifier,
+                    table_id=known.table_id,
+                    moved_from=known.location,
+                    moved_to=target,
+                    state=state,
+                    detail=detail,
+                    is_still_there=_has_log(old_store, known.location),
+                )
+            )
+    ordered = sorted(moves, key=lambda move: (move.identifier, move.table_id))
+    return RelocationPlan(moved_from=old, moved_to=new, moves=tuple(ordered))
+
+
+def relocate(client: DeltaClient, plan: RelocationPlan) -> tuple[TableMove, ...]:
+    """Change the locations in the catalog, all or none of what the plan names. Repeating it is harmless.
+
+    Processes that have opened a table go on using its old location: stop them before, and make them connect with the new
+    warehouse afterwards.
+
+    Raises:
+        RecoveryError: a table was not found at its new location, or not any more; nothing was changed. Or another table has
+            that location; tables before it are relocated.
+    """
+    again = plan_relocation(client, moved_from=plan.moved_from, moved_to=plan.moved_to)
+    now = {move.table_id: move for move in again.moves}
+    # A table that an interrupted run has relocated already does not lie at the old place any more.
+    refused = plan.refused or tuple(
+        now[move.table_id] for move in plan.moves if move.table_id in now and not now[move.table_id].can_be_made
+    )
+    if refused:
+        raise RecoveryError(
+            "Nothing was relocated: "
+            + " ".join(
+                f"{move.identifier} from {move.moved_from} to {move.moved_to}: {move.detail}" for move in refused
+            )
+            + " Bring the files there, or relocate a scope without these tables."
+        )
+    for move in plan.moves:
+        client.catalog.relocate_table(move.table_id, location=move.moved_to, moved_from=move.moved_from)
+        client.forget(move.table_id)
+    return plan.moves
+
+
+def _known_tables(client: DeltaClient, scope: str) -> list[_Known]:
+    catalog = client.catalog
+    found = []
+    for name in catalog.list_tables(scope):
+        entry = catalog.load_table(name)
+        published = entry.ratified.published_version
+        records = catalog.accepted_commits(entry.table_id, start=published, end=published)
+        found.append(
+            _Known(
+                identifier=entry.identifier,
+                table_id=entry.table_id,
+                location=entry.location,
+                is_creation=False,
+                newest=records[0] if records else None,
+            )
+        )
+    found += [
+        _Known(
+            identifier=table.identifier,
+            table_id=table.table_id,
+            location=table.location,
+            is_creation=table.state is not InactiveState.DROPPED,
+            newest=None,
+        )
+        for table in catalog.inactive_tables(scope)
+    ]
+    return found
+
+
+def _look(store: Store, location: str, known: _Known) -> tuple[MoveState, str]:
+    if not _has_log(store, location):
+        if known.is_creation:
+            return MoveState.EMPTY, ""
+        return MoveState.MISSING, f"there is no log at {location}."
+    if known.newest is None:
+        return (MoveState.FOUND, "") if known.is_creation else _compare_ids(store, location, known.table_id)
+    version = known.newest.version
+    try:
+        data = store.read(published_source(location, version).location)
+    except ObjectNotFoundError:
+        return MoveState.OTHER, f"the log at {location} has no version {version}, which the catalog knows as published."
+    if not is_ratified(known.newest, data):
+        return MoveState.OTHER, f"version {version} at {location} is not the commit that the catalog ratified."
+    return MoveState.FOUND, ""
+
+
+def _compare_ids(store: Store, location: str, table_id: str) -> tuple[MoveState, str]:
+    """A dropped table is recognised by the id in its metadata: the catalog tells no commits of it."""
+    names = [status.name for status in store.list_from(log_files.log_directory(location))]
+    versions = [
+        file.version for name in names if isinstance(file := log_files.parse_log_file(name), log_files.CommitFile)
+    ]
+    try:
+        state = load_state(CommitReader(store, location), version=max(versions, default=0)).state
+    except (ProtocolError, StorageError) as error:
+        return MoveState.OTHER, f"the log at {location} cannot be read: {error}"
+    found = TableProperties(state.metadata.configuration).table_id
+    if found != table_id:
+        return MoveState.OTHER, f"the log at {location} is the one of table {found}."
+    return MoveState.FOUND, ""
+
+
+def _has_log(store: Store, location: str) -> bool:
+    names = (status.name for status in store.list_from(log_files.log_directory(location)))
+    return any(log_files.parse_log_file(name) is not None for name in names)

@@ -1,0 +1,1 @@
+"""Operations on tables as a whole: create, drop, rename, purge, commit mode."""

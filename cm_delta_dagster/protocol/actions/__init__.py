@@ -1,0 +1,1 @@
+"""Actions of a commit and their JSON, paths, partition values, columnar file actions."""

@@ -1,0 +1,251 @@
+"""The fields of each action, as an object of JSON has them and as Python has them (protocol "Actions"). Room: protocol.
+
+File actions are read in columns (:mod:`~cm_delta_dagster.protocol.actions.commit_json`) and written one by one, as the others are.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cm_delta_dagster.protocol.actions.actions import (
+    Action,
+    AddCdcFile,
+    AddFile,
+    CommitInfo,
+    DeletionVectorDescriptor,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+from cm_delta_dagster.protocol.actions.json_fields import (
+    long,
+    nullable_texts,
+    optional_list,
+    optional_long,
+    optional_text,
+    optional_texts,
+    text,
+)
+
+
+def to_fields(action: Action) -> tuple[str, dict[str, Any]]:
+    """The name of the action and its fields; those that it does not have are left out."""
+    match action:
+        case AddFile():
+            return "add", _add_fields(action)
+        case RemoveFile():
+            return "remove", _remove_fields(action)
+        case CommitInfo():
+            return "commitInfo", _commit_info_fields(action)
+        case Protocol():
+            return "protocol", _without_nulls(
+                {
+                    "minReaderVersion": action.min_reader_version,
+                    "minWriterVersion": action.min_writer_version,
+                    "readerFeatures": None if action.reader_features is None else list(action.reader_features),
+                    "writerFeatures": None if action.writer_features is None else list(action.writer_features),
+                }
+            )
+        case Metadata():
+            return "metaData", _metadata_fields(action)
+        case SetTransaction():
+            fields = {"appId": action.app_id, "version": action.version, "lastUpdated": action.last_updated}
+            return "txn", _without_nulls(fields)
+        case DomainMetadata():
+            return "domainMetadata", {
+                "domain": action.domain,
+                "configuration": action.configuration,
+                "removed": action.removed,
+            }
+        case AddCdcFile():
+            fields = {
+                "path": action.path,
+                "partitionValues": dict(action.partition_values),
+                "size": action.size,
+                "dataChange": False,
+                "tags": _copy(action.tags),
+            }
+            return "cdc", _without_nulls(fields)
+
+
+def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _copy(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if values is None else dict(values)
+
+
+def _add_fields(add: AddFile) -> dict[str, Any]:
+    return _without_nulls(
+        {
+            "path": add.path,
+            "partitionValues": dict(add.partition_values),
+            "size": add.size,
+            "modificationTime": add.modification_time,
+            "dataChange": add.data_change,
+            "stats": add.stats,
+            "tags": _copy(add.tags),
+            "deletionVector": _dv_fields(add.deletion_vector),
+            "baseRowId": add.base_row_id,
+            "defaultRowCommitVersion": add.default_row_commit_version,
+            "clusteringProvider": add.clustering_provider,
+        }
+    )
+
+
+def _remove_fields(remove: RemoveFile) -> dict[str, Any]:
+    return _without_nulls(
+        {
+            "path": remove.path,
+            "deletionTimestamp": remove.deletion_timestamp,
+            "dataChange": remove.data_change,
+            "extendedFileMetadata": remove.extended_file_metadata,
+            "partitionValues": _copy(remove.partition_values),
+            "size": remove.size,
+            "stats": remove.stats,
+            "tags": _copy(remove.tags),
+            "deletionVector": _dv_fields(remove.deletion_vector),
+            "baseRowId": remove.base_row_id,
+            "defaultRowCommitVersion": remove.default_row_commit_version,
+        }
+    )
+
+
+def _dv_fields(vector: DeletionVectorDescriptor | None) -> dict[str, Any] | None:
+    if vector is None:
+        return None
+    return _without_nulls(
+        {
+            "storageType": vector.storage_type,
+            "pathOrInlineDv": vector.path_or_inline_dv,
+            "offset": vector.offset,
+            "sizeInBytes": vector.size_in_bytes,
+            "cardinality": vector.cardinality,
+        }
+    )
+
+
+def _metadata_fields(metadata: Metadata) -> dict[str, Any]:
+    fields = {
+        "id": metadata.id,
+        "name": metadata.name,
+        "description": metadata.description,
+        "format": {"provider": metadata.format_provider, "options": dict(metadata.format_options)},
+        "schemaString": metadata.schema_string,
+        "partitionColumns": list(metadata.partition_columns),
+        "configuration": dict(metadata.configuration),
+        "createdTime": metadata.created_time,
+    }
+    return _without_nulls(fields)
+
+
+_INFO_FIELDS = {
+    "inCommitTimestamp": "in_commit_timestamp",
+    "timestamp": "timestamp",
+    "userId": "user_id",
+    "userName": "user_name",
+    "operation": "operation",
+    "operationParameters": "operation_parameters",
+    "readVersion": "read_version",
+    "isolationLevel": "isolation_level",
+    "isBlindAppend": "is_blind_append",
+    "operationMetrics": "operation_metrics",
+    "userMetadata": "user_metadata",
+    "tags": "tags",
+    "engineInfo": "engine_info",
+    "txnId": "txn_id",
+}
+
+_INFO_TYPES: Mapping[str, type] = {
+    "inCommitTimestamp": int,
+    "timestamp": int,
+    "operationParameters": dict,
+    "readVersion": int,
+    "isBlindAppend": bool,
+    "operationMetrics": dict,
+    "tags": dict,
+}
+"""All other fields of ``_INFO_FIELDS`` are strings."""
+
+
+def _commit_info_fields(info: CommitInfo) -> dict[str, Any]:
+    known = {name: getattr(info, attribute) for name, attribute in _INFO_FIELDS.items()}
+    plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in known.items()}
+    return {**_without_nulls(plain), **info.extra}
+
+
+def transaction_of(row: Mapping[str, Any]) -> SetTransaction:
+    """From the fields of a ``txn``. Raises KeyError, TypeError or ValueError for what is none."""
+    return SetTransaction(
+        app_id=text(row, "appId"), version=long(row, "version"), last_updated=optional_long(row, "lastUpdated")
+    )
+
+
+def domain_of(row: Mapping[str, Any]) -> DomainMetadata:
+    """From the fields of a ``domainMetadata``. Raises KeyError, TypeError or ValueError for what is none."""
+    removed = row.get("removed")
+    if removed is not None and not isinstance(removed, bool):
+        raise ValueError(f"removed is {removed!r}, not true or false")
+    return DomainMetadata(
+        domain=text(row, "domain"),
+        configuration="" if row.get("configuration") is None else text(row, "configuration"),
+        removed=bool(removed),
+    )
+
+
+def cdc_of(row: Mapping[str, Any]) -> AddCdcFile:
+    """From the fields of a ``cdc``. Raises KeyError, TypeError or ValueError for what is none."""
+    values = row.get("partitionValues")
+    return AddCdcFile(
+        path=text(row, "path"),
+        partition_values={} if values is None else nullable_texts(values, "partitionValues"),
+        size=long(row, "size"),
+        tags=None if row.get("tags") is None else nullable_texts(row["tags"], "tags"),
+    )
+
+
+def protocol_of(row: Mapping[str, Any]) -> Protocol:
+    """From the fields of a ``protocol``. Raises KeyError, TypeError or ValueError for what is none."""
+    return Protocol(
+        min_reader_version=long(row, "minReaderVersion"),
+        min_writer_version=long(row, "minWriterVersion"),
+        reader_features=optional_list(row, "readerFeatures"),
+        writer_features=optional_list(row, "writerFeatures"),
+    )
+
+
+def metadata_of(row: Mapping[str, Any]) -> Metadata:
+    """From the fields of a ``metaData``. Raises KeyError, TypeError or ValueError for what is none."""
+    file_format = row.get("format") or {}
+    provider = file_format.get("provider")
+    return Metadata(
+        id=text(row, "id"),
+        schema_string=text(row, "schemaString"),
+        partition_columns=optional_list(row, "partitionColumns") or (),
+        configuration=optional_texts(row, "configuration") or {},
+        name=optional_text(row, "name"),
+        description=optional_text(row, "description"),
+        format_provider="parquet" if provider is None else text(file_format, "provider"),
+        format_options=optional_texts(file_format, "options") or {},
+        created_time=optional_long(row, "createdTime"),
+    )
+
+
+def commit_info_of(row: Mapping[str, Any]) -> CommitInfo:
+    """Any object is a legal commitInfo (CINFO-1): a known name with a value of another type stays in ``extra``."""
+    known: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for name, value in row.items():
+        if name not in _INFO_FIELDS or (value is not None and type(value) is not _INFO_TYPES.get(name, str)):
+            extra[name] = value
+        elif value is not None:
+            known[_INFO_FIELDS[name]] = _texts(value) if type(value) is dict else value
+    return CommitInfo(**known, extra=extra)
+
+
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    """Values as text: foreign writers put numbers, booleans and objects where the protocol has strings."""
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}

@@ -1,0 +1,163 @@
+"""Actions (protocol heading "Actions"): the small, frozen values of a commit.
+
+File actions in bulk never live here: the state of a table is columnar (:mod:`~cm_delta_dagster.protocol.actions.file_columns`).
+``AddFile`` and ``RemoveFile`` are what a single transaction proposes. JSON names are the business of
+:mod:`~cm_delta_dagster.protocol.actions.commit_json`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """What a client must support to read and to write the table.
+
+    Invariants: ``reader_features`` is not None exactly at reader version 3, ``writer_features`` exactly at writer version 7
+    (PROT-1). Feature names are kept in the order of the log.
+    """
+
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: tuple[str, ...] | None = None
+    writer_features: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """The table's schema (as the log's JSON text), partition columns (logical names) and configuration."""
+
+    id: str
+    schema_string: str
+    partition_columns: tuple[str, ...] = ()
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
+    description: str | None = None
+    format_provider: str = "parquet"
+    format_options: Mapping[str, str] = field(default_factory=dict)
+    created_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTransaction:
+    """``txn``: the latest ``version`` of the application ``app_id``; ``last_updated`` in epoch milliseconds."""
+
+    app_id: str
+    version: int
+    last_updated: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainMetadata:
+    """Named configuration owned by a feature (``delta.*``) or a user; ``removed`` marks a tombstone."""
+
+    domain: str
+    configuration: str
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionVectorDescriptor:
+    """Where the deletion vector of a file is: ``storage_type`` ``u``, ``p`` or ``i`` (protocol "Deletion Vectors")."""
+
+    storage_type: str
+    path_or_inline_dv: str
+    size_in_bytes: int
+    cardinality: int
+    offset: int | None = None
+
+    @property
+    def unique_id(self) -> str:
+        """The ``dvId`` of REC-5, derived as DV-13 says."""
+        base = f"{self.storage_type}{self.path_or_inline_dv}"
+        return base if self.offset is None else f"{base}@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddFile:
+    """One data file becoming part of the table. ``path`` is percent-encoded as in the log; ``stats`` is JSON text."""
+
+    path: str
+    partition_values: Mapping[str, str | None]
+    size: int
+    modification_time: int
+    data_change: bool = True
+    stats: str | None = None
+    tags: Mapping[str, str | None] | None = None
+    deletion_vector: DeletionVectorDescriptor | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    clustering_provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFile:
+    """One data file leaving the table; ``deletion_timestamp`` in epoch milliseconds."""
+
+    path: str
+    data_change: bool = True
+    deletion_timestamp: int | None = None
+    extended_file_metadata: bool | None = None
+    partition_values: Mapping[str, str | None] | None = None
+    size: int | None = None
+    stats: str | None = None
+    tags: Mapping[str, str | None] | None = None
+    deletion_vector: DeletionVectorDescriptor | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddCdcFile:
+    """``cdc``: one change data file; ``dataChange`` is always false (CDCA-2)."""
+
+    path: str
+    partition_values: Mapping[str, str | None]
+    size: int
+    tags: Mapping[str, str | None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInfo:
+    """Provenance of a commit. ``extra`` keeps every field of the JSON that has no name here (CINFO-1)."""
+
+    in_commit_timestamp: int | None = None
+    timestamp: int | None = None
+    txn_id: str | None = None
+    operation: str | None = None
+    operation_parameters: Mapping[str, str] = field(default_factory=dict)
+    operation_metrics: Mapping[str, str] | None = None
+    read_version: int | None = None
+    isolation_level: str | None = None
+    is_blind_append: bool | None = None
+    engine_info: str | None = None
+    user_id: str | None = None
+    user_name: str | None = None
+    user_metadata: str | None = None
+    tags: Mapping[str, str] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointMetadata:
+    """First action of a V2 checkpoint."""
+
+    version: int
+    tags: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarFile:
+    """Reference of a V2 checkpoint to one file of ``_delta_log/_sidecars``."""
+
+    path: str
+    size_in_bytes: int
+    modification_time: int
+    tags: Mapping[str, str] | None = None
+
+
+Action: TypeAlias = (
+    CommitInfo | Protocol | Metadata | SetTransaction | DomainMetadata | AddFile | RemoveFile | AddCdcFile
+)
+"""What a commit file may hold; checkpoints hold :class:`CheckpointMetadata` and :class:`SidecarFile` besides."""

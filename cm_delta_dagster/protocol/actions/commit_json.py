@@ -1,0 +1,325 @@
+"""Actions as JSON lines (protocol "Actions", "Delta log entries"). Room: protocol.
+
+A commit of a few files is parsed line by line; a large one goes through ``pyarrow.json``, so that its file actions
+become columns without a Python object each. Both give the same :class:`CommitActions` (a property test holds them
+together).
+"""
+
+import json
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError
+from cm_delta_dagster.protocol.actions.action_fields import (
+    cdc_of,
+    commit_info_of,
+    domain_of,
+    metadata_of,
+    protocol_of,
+    to_fields,
+    transaction_of,
+)
+from cm_delta_dagster.protocol.actions.actions import (
+    Action,
+    AddCdcFile,
+    CheckpointMetadata,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    SetTransaction,
+    SidecarFile,
+)
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, dv_ids, refuse_incomplete
+from cm_delta_dagster.protocol.actions.json_columns import parse_file_actions
+from cm_delta_dagster.protocol.actions.json_fields import long, optional_texts, text
+
+LARGE_COMMIT_BYTES = 256 * 1024
+"""From this size on a commit is parsed by ``pyarrow.json``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitActions:
+    """One commit, parsed. ``adds`` and ``removes`` have the columns of ``ADD_SCHEMA`` and ``REMOVE_SCHEMA``."""
+
+    version: int
+    commit_info: CommitInfo | None
+    protocol: Protocol | None
+    metadata: Metadata | None
+    transactions: tuple[SetTransaction, ...]
+    domains: tuple[DomainMetadata, ...]
+    adds: pa.Table
+    removes: pa.Table
+    cdc: tuple[AddCdcFile, ...]
+    checkpoint_metadata: CheckpointMetadata | None = None
+    sidecars: tuple[SidecarFile, ...] = ()
+
+    @property
+    def has_data_change(self) -> bool:
+        """Whether some file action says that it changes data."""
+        return any(_changes_data(files.column("dataChange")) for files in (self.adds, self.removes) if files.num_rows)
+
+
+_FEW = 32
+
+
+def _changes_data(flags: pa.ChunkedArray) -> bool:
+    """Whether one of them is true, or missing."""
+    if len(flags) <= _FEW:
+        return any(flag is not False for flag in flags.to_pylist())
+    return bool(pc.any(pc.fill_null(flags, True)).as_py())
+
+
+# Writing
+
+
+def encode_commit(actions: Sequence[Action]) -> bytes:
+    """A commit's content: one action a line, UTF-8, a newline after each (LOG-3)."""
+    return "".join(f"{encode_action(action)}\n" for action in actions).encode()
+
+
+def encode_action(action: Action) -> str:
+    """One line: the action wrapped in an object whose only key is its name.
+
+    Raises:
+        IllegalCommitError: a value has no form in JSON and UTF-8, such as NaN or a lone surrogate.
+    """
+    name, fields = to_fields(action)
+    try:
+        line = json.dumps({name: fields}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        line.encode()
+    except (TypeError, ValueError) as error:
+        raise IllegalCommitError(
+            f"The action {name} cannot be written as JSON ({error}). Nothing was written."
+        ) from error
+    return line
+
+
+# Reading
+
+
+def decode_commit(data: bytes, *, version: int) -> CommitActions:
+    """Parse a commit.
+
+    Raises:
+        CorruptLogError: a line is not an action or lacks a required field; the message names version and line.
+    """
+    if len(data) < LARGE_COMMIT_BYTES:
+        return _decode_lines(data.splitlines(), version=version)
+    return _decode_large(data, version=version)
+
+
+def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions, ...]:
+    """Parse small commits, pairs of version and content, each below ``LARGE_COMMIT_BYTES``, as :func:`decode_commit` does.
+
+    Their file actions are made columns together, which costs about what it costs for one of them.
+    """
+    if len(contents) < 2:
+        return tuple(decode_commit(data, version=version) for version, data in contents)
+    found = [_parse_lines(data.splitlines(), version=version) for version, data in contents]
+    rows = [[row for actions in found for row in actions.get(name, ())] for name in ("add", "remove")]
+    try:
+        adds, removes = (_file_table(all_rows, schema) for all_rows, schema in zip(rows, _SCHEMAS, strict=True))
+    except _MALFORMED:
+        return tuple(decode_commit(data, version=version) for version, data in contents)  # One by one: which is it?
+    commits = []
+    first_add = first_remove = 0
+    for (version, _), actions in zip(contents, found, strict=True):
+        added, removed = len(actions.get("add", ())), len(actions.get("remove", ()))
+        files = (
+            adds.slice(first_add, added) if added else _NO_FILES[True],
+            removes.slice(first_remove, removed) if removed else _NO_FILES[False],
+        )
+        commits.append(_assemble(actions, version, files))
+        first_add, first_remove = first_add + added, first_remove + removed
+    return tuple(commits)
+
+
+def decode_commit_info(data: bytes) -> CommitInfo | None:
+    """The ``commitInfo`` of the first line, without looking at the rest (ICT-12); None if that is another action."""
+    end = data.find(b"\n")
+    try:
+        first = json.loads((data if end < 0 else data[:end]).decode())
+    except (ValueError, RecursionError):
+        return None
+    fields = first.get("commitInfo") if isinstance(first, dict) else None
+    return commit_info_of(fields) if isinstance(fields, dict) else None
+
+
+def find_commit_info(data: bytes) -> CommitInfo | None:
+    """The ``commitInfo`` of a commit wherever it stands, without looking at the other actions; None if it has none.
+
+    Only in-commit timestamps want it in the first line; writers without them have put it anywhere.
+    """
+    for line in data.splitlines():
+        if b'"commitInfo"' in line and (info := decode_commit_info(line)) is not None:
+            return info
+    return None
+
+
+def _decode_large(data: bytes, *, version: int) -> CommitActions:
+    files = parse_file_actions(data)
+    if files is None:
+        return _decode_lines(data.split(b"\n"), version=version)
+    rest = _decode_lines(files.others, version=version)
+    try:
+        adds = _one_vector_a_path(pa.concat_tables([files.adds, rest.adds]))
+        removes = pa.concat_tables([files.removes, rest.removes])
+        refuse_incomplete(adds)
+        refuse_incomplete(removes)
+    except ValueError as error:
+        raise CorruptLogError(f"Version {version} holds a malformed action: {error}.") from error
+    return CommitActions(
+        version=version,
+        commit_info=rest.commit_info,
+        protocol=rest.protocol,
+        metadata=rest.metadata,
+        transactions=rest.transactions,
+        domains=rest.domains,
+        adds=adds,
+        removes=removes,
+        cdc=rest.cdc,
+        checkpoint_metadata=rest.checkpoint_metadata,
+        sidecars=rest.sidecars,
+    )
+
+
+def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:
+    return _assemble(_parse_lines(lines, version=version), version)
+
+
+_Found = Mapping[str, Sequence[dict[str, Any]]]
+"""The fields of the actions of one commit, by the name of the action."""
+
+
+def _parse_lines(lines: Iterable[bytes], *, version: int) -> _Found:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            action = json.loads(line.decode())
+        except (ValueError, RecursionError) as error:
+            raise CorruptLogError(
+                f"Line {number} of version {version} is not JSON: {error}. The commit is damaged."
+            ) from None
+        if not isinstance(action, dict):
+            raise CorruptLogError(f"Line {number} of version {version} is no action but {type(action).__name__}.")
+        for name, fields in action.items():
+            if fields is not None and name in _KNOWN_ACTIONS:
+                if not isinstance(fields, dict):
+                    raise CorruptLogError(f"Line {number} of version {version}: {name} is not an object.")
+                found.setdefault(name, []).append(fields)
+    return found
+
+
+_KNOWN_ACTIONS = frozenset(
+    {
+        "add",
+        "remove",
+        "metaData",
+        "protocol",
+        "txn",
+        "cdc",
+        "commitInfo",
+        "domainMetadata",
+        "checkpointMetadata",
+        "sidecar",
+    }
+)
+
+
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, pa.ArrowException)
+
+
+def _assemble(found: _Found, version: int, files: tuple[pa.Table, pa.Table] | None = None) -> CommitActions:
+    """
+    Args:
+        files: adds and removes, if they are columns already.
+    """
+    try:
+        adds, removes = files or (
+            _file_table(found.get("add", ()), ADD_SCHEMA),
+            _file_table(found.get("remove", ()), REMOVE_SCHEMA),
+        )
+        return _assembled(found, version, _one_vector_a_path(adds), removes)
+    except _MALFORMED as error:
+        what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise CorruptLogError(f"Version {version} holds a malformed action: {what}.") from error
+
+
+def _assembled(found: _Found, version: int, adds: pa.Table, removes: pa.Table) -> CommitActions:
+    infos = found.get("commitInfo", ())
+    return CommitActions(
+        version=version,
+        commit_info=commit_info_of(infos[0]) if infos else None,
+        protocol=_only("protocol", [protocol_of(row) for row in found.get("protocol", ())]),
+        metadata=_only("metaData", [metadata_of(row) for row in found.get("metaData", ())]),
+        transactions=tuple(transaction_of(row) for row in found.get("txn", ())),
+        domains=tuple(domain_of(row) for row in found.get("domainMetadata", ())),
+        adds=adds,
+        removes=removes,
+        cdc=tuple(cdc_of(row) for row in found.get("cdc", ())),
+        checkpoint_metadata=_only(
+            "checkpointMetadata",
+            [
+                CheckpointMetadata(version=long(row, "version"), tags=optional_texts(row, "tags"))
+                for row in found.get("checkpointMetadata", ())
+            ],
+        ),
+        sidecars=tuple(
+            SidecarFile(
+                path=text(row, "path"),
+                size_in_bytes=long(row, "sizeInBytes"),
+                modification_time=long(row, "modificationTime"),
+                tags=optional_texts(row, "tags"),
+            )
+            for row in found.get("sidecar", ())
+        ),
+    )
+
+
+_T = typing.TypeVar("_T")
+
+
+def _only(name: str, values: Sequence[_T]) -> _T | None:
+    """Of several in one commit none is the newest: their order means nothing (REC-6, LOG-8)."""
+    if len(values) > 1:
+        raise ValueError(f"it holds {len(values)} {name} actions and may hold one")
+    return values[0] if values else None
+
+
+def _file_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    if not rows:
+        return _NO_FILES[schema is ADD_SCHEMA]
+    maps, struct = _MAPS_AND_STRUCT[schema is ADD_SCHEMA]
+    for row in rows:
+        text(row, "path")
+    values = [{**row, **{name: list(row[name].items()) for name in maps if row.get(name) is not None}} for row in rows]
+    # One conversion of all rows: commits have few, and then an array for each column is what takes the time.
+    batch = pa.RecordBatch.from_struct_array(pa.array(values, type=struct))
+    files = pa.Table.from_batches([batch], schema=schema)
+    refuse_incomplete(files)
+    return files
+
+
+_SCHEMAS = (ADD_SCHEMA, REMOVE_SCHEMA)
+_NO_FILES = (REMOVE_SCHEMA.empty_table(), ADD_SCHEMA.empty_table())
+_MAPS_AND_STRUCT = tuple(
+    ([field.name for field in schema if pa.types.is_map(field.type)], pa.struct(list(schema)))
+    for schema in (REMOVE_SCHEMA, ADD_SCHEMA)
+)
+
+
+def _one_vector_a_path(adds: pa.Table) -> pa.Table:
+    """Refuse two adds of one file with different deletion vectors: which rows it has would be a guess (LOG-8, REC-7)."""
+    if adds["deletionVector"].null_count < adds.num_rows and pc.count_distinct(adds["path"]).as_py() < adds.num_rows:
+        files = pa.table({"path": adds["path"], "vector": dv_ids(adds)})
+        if files.group_by(["path", "vector"]).aggregate([]).num_rows > pc.count_distinct(files["path"]).as_py():
+            raise ValueError("it adds a file twice, with different deletion vectors")
+    return adds

@@ -1,0 +1,256 @@
+"""File actions as columns (protocol "Add File and Remove File"). Room: protocol.
+
+Tables of file actions have exactly the fields of a checkpoint's ``add`` and ``remove`` (CKPT-7), so that a state goes
+to and from a checkpoint without a Python object for each file. Only what a single transaction proposes is turned into
+values.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+
+STRING_MAP = pa.map_(pa.string(), pa.string())
+
+DELETION_VECTOR_TYPE = pa.struct(
+    {
+        "storageType": pa.string(),
+        "pathOrInlineDv": pa.string(),
+        "offset": pa.int32(),
+        "sizeInBytes": pa.int32(),
+        "cardinality": pa.int64(),
+    }
+)
+
+ADD_SCHEMA = pa.schema(
+    {
+        "path": pa.string(),
+        "partitionValues": STRING_MAP,
+        "size": pa.int64(),
+        "modificationTime": pa.int64(),
+        "dataChange": pa.bool_(),
+        "stats": pa.string(),
+        "tags": STRING_MAP,
+        "deletionVector": DELETION_VECTOR_TYPE,
+        "baseRowId": pa.int64(),
+        "defaultRowCommitVersion": pa.int64(),
+        "clusteringProvider": pa.string(),
+    }
+)
+
+REMOVE_SCHEMA = pa.schema(
+    {
+        "path": pa.string(),
+        "deletionTimestamp": pa.int64(),
+        "dataChange": pa.bool_(),
+        "extendedFileMetadata": pa.bool_(),
+        "partitionValues": STRING_MAP,
+        "size": pa.int64(),
+        "stats": pa.string(),
+        "tags": STRING_MAP,
+        "deletionVector": DELETION_VECTOR_TYPE,
+        "baseRowId": pa.int64(),
+        "defaultRowCommitVersion": pa.int64(),
+    }
+)
+
+
+def adds_to_table(files: Iterable[AddFile]) -> pa.Table:
+    """Columns of ``ADD_SCHEMA``."""
+    rows = list(files)
+    return pa.table(
+        {
+            "path": [file.path for file in rows],
+            "partitionValues": [list(file.partition_values.items()) for file in rows],
+            "size": [file.size for file in rows],
+            "modificationTime": [file.modification_time for file in rows],
+            "dataChange": [file.data_change for file in rows],
+            "stats": [file.stats for file in rows],
+            "tags": [_items(file.tags) for file in rows],
+            "deletionVector": [_dv_to_dict(file.deletion_vector) for file in rows],
+            "baseRowId": [file.base_row_id for file in rows],
+            "defaultRowCommitVersion": [file.default_row_commit_version for file in rows],
+            "clusteringProvider": [file.clustering_provider for file in rows],
+        },
+        schema=ADD_SCHEMA,
+    )
+
+
+def removes_to_table(files: Iterable[RemoveFile]) -> pa.Table:
+    """Columns of ``REMOVE_SCHEMA``."""
+    rows = list(files)
+    return pa.table(
+        {
+            "path": [file.path for file in rows],
+            "deletionTimestamp": [file.deletion_timestamp for file in rows],
+            "dataChange": [file.data_change for file in rows],
+            "extendedFileMetadata": [file.extended_file_metadata for file in rows],
+            "partitionValues": [_items(file.partition_values) for file in rows],
+            "size": [file.size for file in rows],
+            "stats": [file.stats for file in rows],
+            "tags": [_items(file.tags) for file in rows],
+            "deletionVector": [_dv_to_dict(file.deletion_vector) for file in rows],
+            "baseRowId": [file.base_row_id for file in rows],
+            "defaultRowCommitVersion": [file.default_row_commit_version for file in rows],
+        },
+        schema=REMOVE_SCHEMA,
+    )
+
+
+def table_to_adds(files: pa.Table) -> list[AddFile]:
+    """One value a row; for the few files that a transaction touches."""
+    return [
+        AddFile(
+            path=row["path"],
+            partition_values=dict(row["partitionValues"] or ()),
+            size=row["size"],
+            modification_time=row["modificationTime"],
+            data_change=row["dataChange"],
+            stats=row["stats"],
+            tags=_mapping(row["tags"]),
+            deletion_vector=_dv_from_dict(row["deletionVector"]),
+            base_row_id=row["baseRowId"],
+            default_row_commit_version=row["defaultRowCommitVersion"],
+            clustering_provider=row["clusteringProvider"],
+        )
+        for row in files.to_pylist()
+    ]
+
+
+def table_to_removes(files: pa.Table) -> list[RemoveFile]:
+    """One value a row; for the few files that a transaction touches."""
+    return [
+        RemoveFile(
+            path=row["path"],
+            deletion_timestamp=row["deletionTimestamp"],
+            data_change=row["dataChange"],
+            extended_file_metadata=row["extendedFileMetadata"],
+            partition_values=_mapping(row["partitionValues"]),
+            size=row["size"],
+            stats=row["stats"],
+            tags=_mapping(row["tags"]),
+            deletion_vector=_dv_from_dict(row["deletionVector"]),
+            base_row_id=row["baseRowId"],
+            default_row_commit_version=row["defaultRowCommitVersion"],
+        )
+        for row in files.to_pylist()
+    ]
+
+
+def remove_of(file: AddFile, *, deletion_timestamp: int, data_change: bool) -> RemoveFile:
+    """The ``remove`` of a live file, with everything that FILE-8 and FILE-9 want of it.
+
+    Args:
+        deletion_timestamp: epoch milliseconds.
+    """
+    return RemoveFile(
+        path=file.path,
+        data_change=data_change,
+        deletion_timestamp=deletion_timestamp,
+        extended_file_metadata=True,
+        partition_values=file.partition_values,
+        size=file.size,
+        tags=file.tags,
+        deletion_vector=file.deletion_vector,
+        base_row_id=file.base_row_id,
+        default_row_commit_version=file.default_row_commit_version,
+    )
+
+
+def removes_of(adds: pa.Table, *, deletion_timestamp: int, data_change: bool) -> tuple[RemoveFile, ...]:
+    """``remove_of`` for each row of ``adds``."""
+    files = table_to_adds(adds)
+    return tuple(remove_of(file, deletion_timestamp=deletion_timestamp, data_change=data_change) for file in files)
+
+
+def partition_column(files: pa.Table, physical_name: str) -> pa.Array:
+    """The text of one partition column for each file; null for null and for the empty string (PART-1)."""
+    return partition_texts(files.column("partitionValues"), physical_name)
+
+
+def partition_texts(maps: pa.ChunkedArray, physical_name: str) -> pa.Array:
+    """:func:`partition_column` of a column of ``partitionValues``."""
+    chunks = [_looked_up(chunk, physical_name) for chunk in maps.chunks]
+    values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], pa.string())
+    is_empty = pc.equal(values, "")
+    return pc.if_else(is_empty, pa.scalar(None, pa.string()), values) if pc.any(is_empty).as_py() else values
+
+
+def _looked_up(maps: pa.MapArray, name: str) -> pa.Array:
+    """The value under ``name`` in each map. Where all maps have the same keys in the same order, it is every k-th item."""
+    offsets = maps.offsets.to_numpy()
+    width = int(offsets[1] - offsets[0]) if len(maps) else 0
+    if maps.null_count == 0 and width and np.array_equal(offsets, offsets[0] + width * np.arange(len(offsets))):
+        start, count = int(offsets[0]), width * len(maps)
+        keys = maps.keys.slice(start, count)
+        for position in range(width):
+            if keys[position].as_py() != name:
+                continue
+            places = pa.array(np.arange(position, count, width))
+            same = keys if width == 1 else keys.take(places)
+            if pc.all(pc.equal(same, name)).as_py():
+                items = maps.items.slice(start, count)
+                return items if width == 1 else items.take(places)
+            break
+    return pc.map_lookup(maps, pa.scalar(name, pa.string()), "first").cast(pa.string())
+
+
+def dv_ids(files: pa.Table) -> pa.Array:
+    """The ``dvId`` of each file, null without a deletion vector (DV-13)."""
+    column = files.column("deletionVector").combine_chunks()
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.string())
+    base = pc.binary_join_element_wise(
+        pc.struct_field(column, "storageType"), pc.struct_field(column, "pathOrInlineDv"), ""
+    )
+    offset = pc.struct_field(column, "offset").cast(pa.string())
+    with_offset = pc.binary_join_element_wise(base, offset, "@")
+    ids = pc.if_else(pc.is_null(offset), base, with_offset)
+    return pc.if_else(pc.is_valid(column), ids, pa.scalar(None, pa.string()))
+
+
+def refuse_incomplete(files: pa.Table) -> None:
+    """Raise ValueError if a deletion vector lacks a field: taken for none, it would bring deleted rows back (DV-10)."""
+    column = files.column("deletionVector")
+    if column.null_count == len(column):
+        return
+    vectors = column.drop_null()
+    for name in ("storageType", "pathOrInlineDv", "sizeInBytes", "cardinality"):
+        if pc.struct_field(vectors, name).null_count:
+            raise ValueError(f"a deletion vector without {name}")
+
+
+def _items(values: Mapping[str, str | None] | None) -> list[tuple[str, str | None]] | None:
+    return None if values is None else list(values.items())
+
+
+def _mapping(values: Any) -> dict[str, str | None] | None:
+    return None if values is None else dict(values)
+
+
+def _dv_to_dict(vector: DeletionVectorDescriptor | None) -> dict[str, Any] | None:
+    if vector is None:
+        return None
+    return {
+        "storageType": vector.storage_type,
+        "pathOrInlineDv": vector.path_or_inline_dv,
+        "offset": vector.offset,
+        "sizeInBytes": vector.size_in_bytes,
+        "cardinality": vector.cardinality,
+    }
+
+
+def _dv_from_dict(value: Mapping[str, Any] | None) -> DeletionVectorDescriptor | None:
+    if value is None:
+        return None
+    return DeletionVectorDescriptor(
+        storage_type=value["storageType"],
+        path_or_inline_dv=value["pathOrInlineDv"],
+        size_in_bytes=value["sizeInBytes"],
+        cardinality=value["cardinality"],
+        offset=value["offset"],
+    )

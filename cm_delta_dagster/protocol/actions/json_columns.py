@@ -1,0 +1,305 @@
+"""Many file actions at once: JSON lines into columns through ``pyarrow.json``. Room: protocol.
+
+``pyarrow.json`` has no map type, takes ISO dates in undeclared fields for timestamps and infers types block by block.
+So every known field is declared; the keys of ``partitionValues`` and ``tags`` are found by a first look and declared
+as strings, too.
+"""
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pa_json
+
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, STRING_MAP
+from cm_delta_dagster.protocol.actions.json_fast_path import MIN_ROWS, parse_uniform
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+_BLOCK_LINES = 16 * 1024
+_FEW_LINES = 256
+_LAYOUTS = 2
+"""In one block. Looking for rarer ones takes longer than parsing their lines."""
+_SAMPLES = 64
+_MAPS = ("partitionValues", "tags")
+_ADD, _REMOVE = b'{"add"', b'{"remove"'
+_NEWLINE = 10
+_MAX_BRACKETS = 5000
+"""In one line. No file action has as many outside of its texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLines:
+    """The file actions of a commit, and its other lines as they are."""
+
+    adds: pa.Table
+    removes: pa.Table
+    others: list[bytes]
+
+
+def parse_file_actions(data: bytes) -> ParsedLines | None:
+    """Adds and removes of the lines that begin with one, or None where a careful line-by-line reading is needed."""
+    lines = _Lines.of(data)
+    others = lines.others()
+    adds, other_adds = _uniform(lines, lines.is_add, "add", ADD_SCHEMA)
+    removes, other_removes = _uniform(lines, lines.is_remove, "remove", REMOVE_SCHEMA)
+    general = _general(replace(lines, is_add=other_adds, is_remove=other_removes))
+    if general is None:
+        return None
+    return ParsedLines(pa.concat_tables([adds, general[0]]), pa.concat_tables([removes, general[1]]), others)
+
+
+def _uniform(lines: "_Lines", chosen: np.ndarray, action: str, schema: pa.Schema) -> tuple[pa.Table, np.ndarray]:
+    """Those of the chosen lines that are of the commonest layouts, and which lines the others are."""
+    numbers = np.flatnonzero(chosen)
+    if len(numbers) < MIN_ROWS:
+        return schema.empty_table(), chosen
+    batches: list[pa.RecordBatch] = []
+    left = []
+    # In blocks that stay in a processor's cache.
+    for block in np.array_split(numbers, max(1, len(numbers) // _BLOCK_LINES)):
+        found, rest = _common_layouts(lines, block, action, schema)
+        batches += found
+        left.append(rest)
+    others = np.zeros(len(chosen), dtype=bool)
+    others[np.concatenate(left)] = True
+    return pa.Table.from_batches(batches, schema=schema), others
+
+
+def _common_layouts(
+    lines: "_Lines", block: np.ndarray, action: str, schema: pa.Schema
+) -> tuple[list[pa.RecordBatch], np.ndarray]:
+    """The lines number ``block`` that have a common layout, and the numbers of the others."""
+    batches, aside, rest = [], [], block
+    for _ in range(_LAYOUTS):
+        if len(rest) < _FEW_LINES:
+            break
+        found = parse_uniform(lines.data, lines.bounds[rest], lines.ends(rest), action=action, schema=schema)
+        if found is None:
+            aside.append(rest[:1])
+            rest = rest[1:]
+        else:
+            batches.append(_batch(found.rows, schema, lines.nulls))
+            rest = rest[~found.taken]
+    return batches, np.concatenate([*aside, rest])
+
+
+def _general(lines: "_Lines") -> tuple[pa.Table, pa.Table] | None:
+    """Lines of any layout, through ``pyarrow.json``."""
+    if not lines.num_files:
+        return ADD_SCHEMA.empty_table(), REMOVE_SCHEMA.empty_table()
+    keys = None if lines.may_nest_deeply() else _first_keys(lines)
+    if keys is None:
+        return None
+    files = lines.files()
+    try:
+        for _ in range(3):
+            table = _read(files, keys, longest_line=lines.longest)
+            if table.num_rows != lines.num_files or table.column_names != list(keys):
+                return None
+            more = _undeclared_keys(table, keys)
+            if not more:
+                nulls = lines.nulls
+                return _extract(table, "add", ADD_SCHEMA, nulls), _extract(table, "remove", REMOVE_SCHEMA, nulls)
+            for action, maps in more.items():
+                for name, names in maps.items():
+                    keys[action][name] |= names
+    except (pa.ArrowException, KeyError, ValueError):
+        return None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Where the lines of ``data`` begin, where the last one ends, and which of them begin with an add or a remove."""
+
+    data: bytes
+    bounds: np.ndarray
+    is_add: np.ndarray
+    is_remove: np.ndarray
+    nulls: "_Nulls"
+
+    @classmethod
+    def of(cls, data: bytes) -> "_Lines":
+        letters = np.frombuffer(data, np.uint8)
+        blocks = range(0, len(letters), _BLOCK_BYTES)
+        ends = [np.flatnonzero(letters[start : start + _BLOCK_BYTES] == _NEWLINE) + start + 1 for start in blocks]
+        bounds = np.concatenate([[0], *ends])
+        if bounds[-1] < len(letters):
+            bounds = np.append(bounds, len(letters))
+        return cls(data, bounds, _begin(letters, bounds[:-1], _ADD), _begin(letters, bounds[:-1], _REMOVE), _Nulls())
+
+    @property
+    def num_files(self) -> int:
+        return int(self.is_add.sum() + self.is_remove.sum())
+
+    @property
+    def longest(self) -> int:
+        return int(np.diff(self.bounds).max())
+
+    def may_nest_deeply(self) -> bool:
+        """Whether a line has so many brackets that ``pyarrow.json``, which recurses, might exhaust the stack and crash."""
+        suspects = np.flatnonzero(np.diff(self.bounds) > _MAX_BRACKETS).tolist()
+        return any(line.count(b"[") + line.count(b"{") > _MAX_BRACKETS for line in map(self.line, suspects))
+
+    def ends(self, numbers: np.ndarray) -> np.ndarray:
+        """Where the lines end, without their newlines."""
+        ends = self.bounds[numbers + 1]
+        bare: np.ndarray = ends - (np.frombuffer(self.data, np.uint8)[ends - 1] == _NEWLINE)
+        return bare
+
+    def line(self, number: int) -> bytes:
+        return self.data[self.bounds[number] : self.bounds[number + 1]]
+
+    def files(self) -> pa.Buffer:
+        """The lines that begin with a file action. They nearly always lie side by side, and are then not copied."""
+        is_file = (self.is_add | self.is_remove).astype(np.int8)
+        edges = self.bounds[np.flatnonzero(np.diff(is_file, prepend=0, append=0))].tolist()
+        runs = list(zip(edges[::2], edges[1::2], strict=True))
+        if len(runs) == 1:
+            return pa.py_buffer(self.data).slice(runs[0][0], runs[0][1] - runs[0][0])
+        return pa.py_buffer(b"".join(self.data[start:end] for start, end in runs))
+
+    def others(self) -> list[bytes]:
+        """All other lines."""
+        return [self.line(number) for number in np.flatnonzero(~(self.is_add | self.is_remove)).tolist()]
+
+    def samples(self, chosen: np.ndarray) -> list[bytes]:
+        """Some of the chosen lines, the first and the last among them."""
+        numbers = np.flatnonzero(chosen)
+        places = np.unique(np.linspace(0, len(numbers) - 1, min(_SAMPLES, len(numbers))).astype(np.int64))
+        return [self.line(number) for number in numbers[places].tolist()]
+
+
+def _begin(letters: np.ndarray, starts: np.ndarray, prefix: bytes) -> np.ndarray:
+    """Whether the texts from ``starts`` on begin with ``prefix``."""
+    begins = starts <= len(letters) - len(prefix)
+    for place, letter in enumerate(prefix):
+        begins &= letters.take(starts + place, mode="clip") == letter
+    return begins
+
+
+_Keys = dict[str, dict[str, set[str]]]
+
+
+def _first_keys(lines: _Lines) -> _Keys | None:
+    """Keys of the maps in some lines of each kind that there is; nearly always those of all lines."""
+    keys: _Keys = {}
+    for action, chosen in (("add", lines.is_add), ("remove", lines.is_remove)):
+        for line in lines.samples(chosen):
+            maps = keys.setdefault(action, {name: set() for name in _MAPS})
+            try:
+                fields = json.loads(line)[action]
+                for name in _MAPS:
+                    values = fields.get(name)
+                    if values is not None and not isinstance(values, dict):
+                        return None
+                    maps[name] |= set(values or ())
+            except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+                return None
+    return keys
+
+
+def _read(files: pa.Buffer, keys: _Keys, *, longest_line: int) -> pa.Table:
+    schemas = {"add": ADD_SCHEMA, "remove": REMOVE_SCHEMA}
+    # What is declared costs time for every line, whether it is there or not.
+    schema = pa.schema(
+        [
+            pa.field(action, pa.struct([_declared(field, maps) for field in schemas[action]]))
+            for action, maps in keys.items()
+        ]
+    )
+    return pa_json.read_json(
+        pa.BufferReader(files),
+        read_options=pa_json.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * longest_line)),
+        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer"),
+    )
+
+
+def _declared(field: pa.Field, maps: dict[str, set[str]]) -> pa.Field:
+    if field.name in _MAPS:
+        return pa.field(field.name, pa.struct([pa.field(name, pa.string()) for name in sorted(maps[field.name])]))
+    return field
+
+
+def _undeclared_keys(table: pa.Table, keys: _Keys) -> _Keys:
+    more: _Keys = {}
+    for action, maps in keys.items():
+        kind = table.schema.field(action).type
+        for name, known in maps.items():
+            found = {field.name for field in kind.field(name).type} - known
+            if found:
+                more.setdefault(action, {})[name] = found
+    return more
+
+
+def _extract(table: pa.Table, action: str, schema: pa.Schema, nulls: "_Nulls") -> pa.Table:
+    """The rows of one action, chunk by chunk: where a chunk holds nothing else, its columns are taken over uncopied."""
+    batches = []
+    for chunk in table.column(action).chunks if action in table.column_names else ():
+        rows = chunk.filter(chunk.is_valid()) if chunk.null_count else chunk
+        if len(rows):
+            batches.append(_batch(rows, schema, nulls))
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+class _Nulls:
+    """Columns without a value, which are in memory once for all batches of a commit."""
+
+    def __init__(self) -> None:
+        self._known: dict[pa.DataType, pa.Array] = {}
+
+    def of(self, count: int, kind: pa.DataType) -> pa.Array:
+        known = self._known.get(kind)
+        if known is None or len(known) < count:
+            known = self._known[kind] = pa.nulls(max(count, 2 * _BLOCK_LINES), kind)
+        return known.slice(0, count)
+
+
+def _batch(rows: pa.StructArray, schema: pa.Schema, nulls: _Nulls) -> pa.RecordBatch:
+    columns = []
+    for field in schema:
+        if rows.type.get_field_index(field.name) < 0:
+            columns.append(nulls.of(len(rows), field.type))
+            continue
+        values = pc.struct_field(rows, field.name)
+        if field.name in _MAPS:
+            values = struct_to_map(values, drop_null_entries=field.name == "tags")
+        elif values.type != field.type:
+            values = values.cast(field.type)
+        columns.append(values)
+    if columns[0].null_count:
+        raise ValueError("a file action without path")
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def struct_to_map(values: pa.StructArray, *, drop_null_entries: bool) -> pa.MapArray:
+    """A struct of strings as ``map<string, string>``; null stays null."""
+    names = [field.name for field in values.type]
+    count, width = len(values), len(names)
+    if values.null_count == count:
+        return pa.nulls(count, STRING_MAP)
+    valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    if not names:
+        offsets = pa.array(np.zeros(count + 1, dtype=np.int32))
+        return _map(offsets, pa.array([], pa.string()), pa.array([], pa.string()), valid)
+    columns = pa.concat_arrays([pc.struct_field(values, name).cast(pa.string()) for name in names])
+    items = columns if width == 1 else columns.take(pa.array(np.arange(count * width).reshape(width, count).T.ravel()))
+    keep = np.repeat(valid, width)
+    if drop_null_entries:
+        keep &= pc.is_valid(items).to_numpy(zero_copy_only=False)
+    keys = pa.DictionaryArray.from_arrays(np.tile(np.arange(width, dtype=np.int32), count), pa.array(names)).cast(
+        pa.string()
+    )
+    offsets = np.concatenate([[0], np.cumsum(keep.reshape(count, width).sum(axis=1))]).astype(np.int32)
+    if not keep.all():
+        mask = pa.array(keep)
+        keys, items = keys.filter(mask), items.filter(mask)
+    return _map(pa.array(offsets), keys, items, valid)
+
+
+def _map(offsets: pa.Array, keys: pa.Array, items: pa.Array, valid: np.ndarray) -> pa.MapArray:
+    return pa.MapArray.from_arrays(offsets, keys, items, mask=None if valid.all() else pa.array(~valid)).cast(
+        STRING_MAP
+    )

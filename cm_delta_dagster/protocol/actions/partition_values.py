@@ -1,0 +1,347 @@
+"""Partition values (protocol heading "Partition Value Serialization"): text of the log to value and back.
+
+The empty string and null both mean NULL, for every type (PART-1). Directory names are not read: only the log's values
+count.
+"""
+
+import datetime as dt
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.errors import CorruptLogError, InvalidDataError
+from cm_delta_dagster.protocol.schema.interval_types import (
+    DAY_TIME_NAMES,
+    YEAR_MONTH_NAMES,
+    interval_text,
+    parse_interval,
+)
+from cm_delta_dagster.protocol.schema.types import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    VOID,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    data_type_text,
+    to_arrow_type,
+)
+
+_INTEGER_BITS: Mapping[DataType, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
+_INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
+_FLOAT_TEXT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_DATE_TEXT = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIMESTAMP_TEXT = re.compile(
+    r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}:\d{2})(?:\.(\d{1,6})0*)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII
+)
+_FLOAT_NAMES: Mapping[str, float] = {
+    "nan": math.nan,
+    "infinity": math.inf,
+    "+infinity": math.inf,
+    "inf": math.inf,
+    "-infinity": -math.inf,
+    "-inf": -math.inf,
+}
+_UTC = dt.UTC
+_MICROSECOND = dt.timedelta(microseconds=1)
+_YEAR_MONTH, _DAY_TIME = "interval year to month", "interval day to second"
+
+Zone = dt.tzinfo
+
+
+def is_partition_type(data_type: DataType) -> bool:
+    """Whether a column of the type may be a partition column: every primitive but ``void`` and ``variant``, and
+    decimals."""
+    return isinstance(data_type, DecimalType) or data_type in _SERIALIZERS
+
+
+# --- value -> text ----------------------------------------------------------------------------------------------------
+
+
+def serialize_partition_value(value: Any, type: DataType) -> str | None:
+    """Text of ``value`` in the log; None for NULL and for the empty string, which a partition column cannot hold
+    (PART-2).
+
+    Args:
+        value: None or a Python value of the column: str, int, bool, float, Decimal, date, bytes; an aware datetime for
+            ``timestamp`` and a naive one for ``timestamp_ntz``; for intervals a timedelta, or a ``pa.MonthDayNano`` of months.
+        type: type of the column.
+
+    Raises:
+        InvalidDataError: the value is not of the type, out of its range, or the type cannot be partitioned by.
+    """
+    if value is None or value in ("", b""):
+        return None
+    if isinstance(type, DecimalType):
+        return _serialize_decimal(value, type)
+    serializer = _SERIALIZERS.get(type)
+    if serializer is None:
+        raise InvalidDataError(f"A table cannot be partitioned by a column of type {data_type_text(type)}.")
+    text = serializer(value)
+    if text is None or not _in_range(value, type):
+        raise _not_of_type(value, type)
+    return text
+
+
+def _not_of_type(value: Any, data_type: DataType) -> InvalidDataError:
+    return InvalidDataError(
+        f"The partition value {value!r} is not a value of type {data_type_text(data_type)}; cast the column before "
+        "writing."
+    )
+
+
+def _in_range(value: Any, data_type: DataType) -> bool:
+    bits = _INTEGER_BITS.get(data_type)
+    return bits is None or -(1 << (bits - 1)) <= value < 1 << (bits - 1)
+
+
+def _serialize_decimal(value: Any, data_type: DecimalType) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise _not_of_type(value, data_type)
+    number = Decimal(value)
+    if not number.is_finite():
+        raise _not_of_type(value, data_type)
+    # Exact integer arithmetic: Decimal.quantize would round and depends on the context's precision.
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)  # finite
+    unscaled = int("".join(map(str, digits)) or "0")
+    shift = exponent + data_type.scale
+    if shift >= 0:
+        unscaled *= 10 ** min(shift, 80)
+    elif unscaled % 10 ** min(-shift, 80):
+        raise _not_of_type(value, data_type)
+    else:
+        unscaled //= 10 ** min(-shift, 80)
+    if unscaled >= 10**data_type.precision:
+        raise _not_of_type(value, data_type)
+    text = str(unscaled).rjust(data_type.scale + 1, "0")
+    whole, fraction = (text[: -data_type.scale], text[-data_type.scale :]) if data_type.scale else (text, "")
+    return ("-" if sign and unscaled else "") + whole + ("." + fraction if fraction else "")
+
+
+def _serialize_string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _serialize_integer(value: Any) -> str | None:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _serialize_boolean(value: Any) -> str | None:
+    return ("true" if value else "false") if isinstance(value, bool) else None
+
+
+def _serialize_float(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, float | int):
+        return None
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(float(value))
+
+
+def _serialize_single(value: Any) -> str | None:
+    text = _serialize_float(value)
+    if text is None or not math.isfinite(value):
+        return text
+    single = pa.scalar(float(value), pa.float32())
+    # The shortest text of the single precision value (1.1, not 1.100000023841858), as other writers have it.
+    return single.cast(pa.string()).as_py() if math.isfinite(single.as_py()) else None
+
+
+def _serialize_date(value: Any) -> str | None:
+    return value.isoformat() if isinstance(value, dt.date) and not isinstance(value, dt.datetime) else None
+
+
+def _serialize_timestamp(value: Any) -> str | None:
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        return None
+    return value.astimezone(_UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def _serialize_timestamp_ntz(value: Any) -> str | None:
+    if not isinstance(value, dt.datetime) or value.tzinfo is not None:
+        return None
+    return value.isoformat(sep=" ", timespec="microseconds" if value.microsecond else "seconds")
+
+
+def _serialize_day_time(value: Any) -> str | None:
+    return interval_text(value // _MICROSECOND, _DAY_TIME) if isinstance(value, dt.timedelta) else None
+
+
+def _serialize_year_month(value: Any) -> str | None:
+    only_months = isinstance(value, pa.MonthDayNano) and not value.days and not value.nanoseconds
+    return interval_text(value.months, _YEAR_MONTH) if only_months else None
+
+
+def _serialize_binary(value: Any) -> str | None:
+    return bytes(value).decode("latin-1") if isinstance(value, bytes | bytearray | memoryview) else None
+
+
+_SERIALIZERS: Mapping[DataType, Callable[[Any], str | None]] = {
+    STRING: _serialize_string,
+    BYTE: _serialize_integer,
+    SHORT: _serialize_integer,
+    INTEGER: _serialize_integer,
+    LONG: _serialize_integer,
+    BOOLEAN: _serialize_boolean,
+    FLOAT: _serialize_single,
+    DOUBLE: _serialize_float,
+    DATE: _serialize_date,
+    TIMESTAMP: _serialize_timestamp,
+    TIMESTAMP_NTZ: _serialize_timestamp_ntz,
+    BINARY: _serialize_binary,
+    **{PrimitiveType(name): _serialize_day_time for name in DAY_TIME_NAMES},
+    **{PrimitiveType(name): _serialize_year_month for name in YEAR_MONTH_NAMES},
+}
+
+
+# --- text -> value ----------------------------------------------------------------------------------------------------
+
+
+def parse_partition_value(text: str | None, type: DataType, *, zone: Zone = _UTC) -> Any:
+    """Value of a text of the log; None for NULL and the empty string (PART-1).
+
+    Args:
+        text: as in ``partitionValues``.
+        type: type of the column.
+        zone: where a ``timestamp`` without a zone was written (PART-5).
+
+    Raises:
+        CorruptLogError: the text is no value of the type.
+    """
+    if text is None or text == "" or type == VOID:
+        return None
+    try:
+        value = _parse(text, type, zone)
+    except (ValueError, OverflowError, InvalidOperation, InvalidDataError) as error:
+        raise _no_value(text, type) from error
+    if value is None:
+        raise _no_value(text, type)
+    return value
+
+
+def partition_value_array(texts: pa.Array | pa.ChunkedArray, type: DataType, *, zone: Zone = _UTC) -> pa.Array:
+    """The same for many texts, as an Arrow array of the column's type; each distinct text is parsed once.
+
+    Raises:
+        CorruptLogError: a text is no value of the type.
+    """
+    array = pa.concat_arrays(texts.chunks) if isinstance(texts, pa.ChunkedArray) and texts.num_chunks else texts
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.array([], type=pa.string())
+    if type == STRING:
+        return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
+    encoded = pc.dictionary_encode(array)
+    values = [parse_partition_value(text, type, zone=zone) for text in encoded.dictionary.to_pylist()]
+    return pa.array(values, type=to_arrow_type(type)).take(encoded.indices)
+
+
+def physical_values(values: pa.Array) -> pa.Array:
+    """Partition values as Parquet stores them: intervals as plain numbers of months or microseconds."""
+    if pa.types.is_duration(values.type):
+        return values.view(pa.int64())
+    if pa.types.is_interval(values.type):
+        return pa.array([None if value is None else value.months for value in values.to_pylist()], pa.int32())
+    return values
+
+
+def _no_value(text: str, data_type: DataType) -> CorruptLogError:
+    return CorruptLogError(
+        f"The partition value {text!r} in the log is no value of type {data_type_text(data_type)}; the entry is "
+        "damaged, or the column changed its type."
+    )
+
+
+def _parse(text: str, data_type: DataType, zone: Zone) -> Any:
+    if isinstance(data_type, DecimalType):
+        return Decimal(_serialize_decimal(Decimal(text), data_type))
+    if data_type in _INTEGER_BITS:
+        number = int(text) if _INTEGER_TEXT.fullmatch(text) else None
+        return number if number is not None and _in_range(number, data_type) else None
+    if data_type == TIMESTAMP:
+        moment = _parse_moment(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(_UTC)
+    if isinstance(data_type, PrimitiveType) and data_type.name in DAY_TIME_NAMES | YEAR_MONTH_NAMES:
+        return _parse_interval(text, data_type.name)
+    parser = _PARSERS.get(data_type)
+    return None if parser is None else parser(text)
+
+
+def _parse_interval(text: str, name: str) -> Any:
+    value = parse_interval(text, name)
+    if value is None:
+        return None
+    return pa.MonthDayNano((value, 0, 0)) if name in YEAR_MONTH_NAMES else value * _MICROSECOND
+
+
+def _parse_string(text: str) -> str:
+    return text
+
+
+def _parse_boolean(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.lower())
+
+
+def _parse_float(text: str) -> float | None:
+    if text.lower() in _FLOAT_NAMES:
+        return _FLOAT_NAMES[text.lower()]
+    # float() alone would take underscores, spaces and other spellings of infinity.
+    return float(text) if _FLOAT_TEXT.fullmatch(text) else None
+
+
+def _parse_single(text: str) -> float | None:
+    value = _parse_float(text)
+    # Rounded to single precision, so that a value compares equal to the one it was written from.
+    return None if value is None else float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def _parse_date(text: str) -> dt.date | None:
+    return dt.date.fromisoformat(text) if _DATE_TEXT.fullmatch(text) else None
+
+
+def _parse_timestamp_ntz(text: str) -> dt.datetime | None:
+    moment = _parse_moment(text)
+    return moment if moment.tzinfo is None else None
+
+
+def _parse_moment(text: str) -> dt.datetime:
+    match = _TIMESTAMP_TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    date, time, fraction, offset = match.groups()
+    moment = f"{date}T{time or '00:00:00'}.{(fraction or '0').ljust(6, '0')}"
+    return dt.datetime.fromisoformat(moment + ("+00:00" if offset == "Z" else offset or ""))
+
+
+def _parse_binary(text: str) -> bytes:
+    # PART-7: one character per byte; other writers decode the bytes as UTF-8, which shows in characters beyond U+00FF.
+    return text.encode("utf-8" if any(character > "\xff" for character in text) else "latin-1")
+
+
+_PARSERS: Mapping[DataType, Callable[[str], Any]] = {
+    STRING: _parse_string,
+    BOOLEAN: _parse_boolean,
+    FLOAT: _parse_single,
+    DOUBLE: _parse_float,
+    DATE: _parse_date,
+    TIMESTAMP_NTZ: _parse_timestamp_ntz,
+    BINARY: _parse_binary,
+}

@@ -1,0 +1,1 @@
+"""Change data feed and the planning of streams."""

@@ -1,0 +1,333 @@
+"""Change data feed (protocol headings "Change Data Files", "Reader Requirements for Change Data Feed"): which files hold
+the row changes of some versions.
+
+Room: protocol. A pure plan over parsed commits. Rows are read by the scans; a file whose deletion vector changed becomes
+the same file with a vector that leaves only the changed rows (:func:`resolve_vector_changes`), so that scans need to know
+nothing of changes. Change files are not written here.
+"""
+
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.protocol.actions.actions import AddCdcFile, CommitInfo, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE
+from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition, incompatibility
+from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME, ColumnMappingMode
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
+from cm_delta_dagster.protocol.features.table_features import check_readable, is_active
+from cm_delta_dagster.protocol.schema.types import LONG, STRING, TIMESTAMP, StructField, StructType
+
+FEATURE = "changeDataFeed"
+
+CHANGE_TYPE = "_change_type"
+COMMIT_VERSION = "_commit_version"
+COMMIT_TIMESTAMP = "_commit_timestamp"
+CHANGE_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+"""Columns of a change feed after those of the table (CDF-7)."""
+
+
+class ChangeType(StrEnum):
+    """Values of ``_change_type`` (CDF-4)."""
+
+    INSERT = "insert"
+    DELETE = "delete"
+    UPDATE_PREIMAGE = "update_preimage"
+    UPDATE_POSTIMAGE = "update_postimage"
+
+
+class Commit(typing.Protocol):
+    """One version: its actions and its time (in-commit timestamp where enabled, else file time), epoch milliseconds."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def actions(self) -> CommitActions: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePart:
+    """Files of one version whose rows are changes of one kind.
+
+    Attributes:
+        change_type: None where the files are change data files, which hold it in a column ``_change_type``.
+        files: columns of ``ADD_SCHEMA``; deletion vectors say which rows are no change.
+    """
+
+    version: int
+    timestamp_ms: int
+    change_type: ChangeType | None
+    files: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorChange:
+    """Files that one commit removed and added again with another deletion vector.
+
+    ``before`` and ``after`` have the columns of ``ADD_SCHEMA`` and the same files in the same order.
+    """
+
+    version: int
+    timestamp_ms: int
+    before: pa.Table
+    after: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePlan:
+    """What to read for the changes of a range of versions, oldest first, and under which definition."""
+
+    definition: TableDefinition
+    parts: tuple[ChangePart | VectorChange, ...]
+
+
+def plan_changes(
+    commits: Iterable[Commit], *, start: TableDefinition, latest: TableDefinition, location: str, table: str
+) -> ChangePlan:
+    """The changes of ``commits``, which are successive versions from ``start.version`` on (CDF-5, CDF-6).
+
+    They are read by the schema of the latest version or, where column mapping is or comes into use, by that of the last
+    commit, as delta-spark does; a range in which the schema changed otherwise than by new columns is refused.
+
+    Args:
+        start: definition at the first of the versions, after its own actions.
+        latest: definition at the table's latest version.
+        location: absolute URI of the table root.
+        table: what messages call the table.
+
+    Raises:
+        InvalidArgumentError: change data feed was not active at one of the versions (CDF-8).
+        SchemaMismatchError: the schema of some version cannot be read by the one that is used.
+        UnsupportedFeatureError: one of the versions needs a reader feature that is not supported.
+        CorruptLogError: a commit says of one file what cannot be true together.
+    """
+    parts: list[ChangePart | VectorChange] = []
+    definitions = [start]
+    for commit in commits:
+        current = start if commit.version == start.version else definitions[-1].after(commit.actions)
+        if current is start or commit.actions.metadata is not None or commit.actions.protocol is not None:
+            _check_recorded(current, table)
+            check_readable(current.protocol, f"{table} at version {current.version}", metadata=current.metadata)
+            definitions += [] if current is start else [current]
+        parts += _changes_of(commit, current, location, table)
+    definition = _read_definition(definitions, latest)
+    _check_reserved_names(definition, table)
+    for older in definitions:
+        _check_compatible(older, definition, table)
+    return ChangePlan(definition=definition, parts=tuple(parts))
+
+
+def change_schema(schema: StructType) -> StructType:
+    """The columns of a change feed: those of the table and :data:`CHANGE_COLUMNS`."""
+    extra = (
+        StructField(CHANGE_TYPE, STRING),
+        StructField(COMMIT_VERSION, LONG),
+        StructField(COMMIT_TIMESTAMP, TIMESTAMP),
+    )
+    return StructType((*schema.fields, *extra))
+
+
+def change_file_schema(schema: StructType) -> StructType:
+    """The columns of change data files; ``_change_type`` has the same name there whatever the column mapping."""
+    return StructType((*schema.fields, StructField(CHANGE_TYPE, STRING, metadata={PHYSICAL_NAME: CHANGE_TYPE})))
+
+
+def is_change_type(item: StructField) -> bool:
+    """Whether ``item`` is the column of :func:`change_file_schema`, which has no id, and not one of a mapped table."""
+    return item.name == CHANGE_TYPE and COLUMN_ID not in item.metadata
+
+
+def _read_definition(definitions: Sequence[TableDefinition], latest: TableDefinition) -> TableDefinition:
+    first, last = definitions[0], definitions[-1]
+    is_mapped = any(item.mapping is not ColumnMappingMode.NONE for item in (first, last, latest))
+    return last if is_mapped else latest
+
+
+# --- one commit -------------------------------------------------------------------------------------------------------
+
+
+def _changes_of(
+    commit: Commit, definition: TableDefinition, location: str, table: str
+) -> Iterator[ChangePart | VectorChange]:
+    if commit.actions.cdc:
+        yield _part(commit, None, _change_files(commit.actions.cdc))
+        return
+    if _changed_no_row(commit.actions.commit_info):
+        return
+    added = _with_data_change(commit.actions.adds)
+    removed = _removes_as_adds(_with_data_change(commit.actions.removes), commit, definition, table)
+    add_keys, remove_keys = file_keys(location, added["path"]), file_keys(location, removed["path"])
+    in_both = pc.is_in(remove_keys, value_set=add_keys)
+    if not pc.any(in_both).as_py():
+        yield _part(commit, ChangeType.DELETE, removed)
+        yield _part(commit, ChangeType.INSERT, added)
+        return
+    _check_each_once(added, add_keys, commit, table)
+    _check_each_once(removed, remove_keys, commit, table)
+    again = pc.is_in(add_keys, value_set=remove_keys)
+    yield _part(commit, ChangeType.DELETE, removed.filter(pc.invert(in_both)))
+    yield _part(commit, ChangeType.INSERT, added.filter(pc.invert(again)))
+    before, before_keys = removed.filter(in_both), remove_keys.filter(in_both)
+    after = added.take(pc.index_in(before_keys, value_set=add_keys))
+    yield VectorChange(version=commit.version, timestamp_ms=commit.timestamp_ms, before=before, after=after)
+
+
+def _part(commit: Commit, change_type: ChangeType | None, files: pa.Table) -> ChangePart:
+    return ChangePart(version=commit.version, timestamp_ms=commit.timestamp_ms, change_type=change_type, files=files)
+
+
+def _with_data_change(files: pa.Table) -> pa.Table:
+    return files.filter(pc.fill_null(files["dataChange"], True))
+
+
+def _changed_no_row(info: CommitInfo | None) -> bool:
+    """Whether a MERGE reports that it only copied rows; some versions of delta-spark mark its files as data change."""
+    if info is None or info.operation != "MERGE":
+        return False
+    metrics = info.operation_metrics or {}
+    counted = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+    return all(str(metrics.get(name)) == "0" for name in counted)
+
+
+def _change_files(files: Sequence[AddCdcFile]) -> pa.Table:
+    columns: Mapping[str, object] = {
+        "path": [file.path for file in files],
+        "partitionValues": [list(file.partition_values.items()) for file in files],
+        "size": [file.size for file in files],
+    }
+    return _add_table(len(files), columns)
+
+
+def _removes_as_adds(files: pa.Table, commit: Commit, definition: TableDefinition, table: str) -> pa.Table:
+    if definition.metadata.partition_columns and files["partitionValues"].null_count:
+        unknown = files.filter(pc.is_null(files["partitionValues"]))["path"][0].as_py()
+        raise CorruptLogError(
+            f"Version {commit.version} of {table} removes the file {unknown!r} without its partition values, so the "
+            "deleted rows cannot be told completely. Read the changes of the other versions."
+        )
+    kept = ("path", "partitionValues", "stats", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+    columns = {name: files[name] for name in kept}
+    return _add_table(files.num_rows, {**columns, "size": pc.fill_null(files["size"], 0)})
+
+
+def _add_table(count: int, columns: Mapping[str, object]) -> pa.Table:
+    """Columns of ``ADD_SCHEMA``, null where not given."""
+    arrays = []
+    for field in ADD_SCHEMA:
+        values = columns.get(field.name)
+        if isinstance(values, pa.ChunkedArray | pa.Array):
+            arrays.append(values)
+        else:
+            arrays.append(pa.nulls(count, field.type) if values is None else pa.array(values, field.type))
+    return pa.table(arrays, schema=ADD_SCHEMA)
+
+
+def _check_each_once(files: pa.Table, keys: pa.Array, commit: Commit, table: str) -> None:
+    counts = pc.value_counts(keys)
+    twice = counts.filter(pc.greater(pc.struct_field(counts, "counts"), 1))
+    if len(twice):
+        raise CorruptLogError(
+            f"Version {commit.version} of {table} adds or removes the file {twice[0]['values'].as_py()!r} twice with different "
+            "deletion vectors, so its row changes are not known; the commit is damaged."
+        )
+
+
+# --- deletion vectors that changed ------------------------------------------------------------------------------------
+
+
+def resolve_vector_changes(
+    change: VectorChange,
+    *,
+    before: Sequence[BitMap64],
+    after: Sequence[BitMap64],
+    num_rows: Sequence[int],
+) -> tuple[ChangePart, ...]:
+    """The files of ``change`` with deletion vectors that leave exactly the deleted, and the re-inserted rows (CDF-6).
+
+    Args:
+        before, after: deleted positions of each file, empty without a deletion vector.
+        num_rows: physical rows of each file.
+    """
+    parts = []
+    for change_type, lost, kept in ((ChangeType.DELETE, after, before), (ChangeType.INSERT, before, after)):
+        changed = [left - right for left, right in zip(lost, kept, strict=True)]
+        positions = [index for index, bitmap in enumerate(changed) if len(bitmap)]
+        files = change.after.take(pa.array(positions, pa.int64()))
+        vectors = pa.array(
+            [_all_but(changed[index], num_rows[index], change.after["path"][index].as_py()) for index in positions],
+            DELETION_VECTOR_TYPE,
+        )
+        column = ADD_SCHEMA.get_field_index("deletionVector")
+        parts.append(
+            ChangePart(
+                version=change.version,
+                timestamp_ms=change.timestamp_ms,
+                change_type=change_type,
+                files=files.set_column(column, ADD_SCHEMA.field(column), vectors),
+            )
+        )
+    return tuple(parts)
+
+
+def _all_but(rows: BitMap64, num_rows: int, path: str) -> dict[str, object] | None:
+    if rows.max() >= num_rows:
+        raise CorruptLogError(
+            f"A deletion vector of {path!r} deletes row {rows.max()}, and the file has {num_rows} rows. It belongs to another "
+            "file; restore the deletion vector, or read the changes of other versions."
+        )
+    others = rows.flip(0, num_rows)
+    if not len(others):
+        return None
+    vector: DeletionVectorDescriptor = encode_inline(others)
+    return {
+        "storageType": vector.storage_type,
+        "pathOrInlineDv": vector.path_or_inline_dv,
+        "offset": vector.offset,
+        "sizeInBytes": vector.size_in_bytes,
+        "cardinality": vector.cardinality,
+    }
+
+
+# --- what must hold over the range ------------------------------------------------------------------------------------
+
+
+def _check_recorded(definition: TableDefinition, table: str) -> None:
+    if not is_active(FEATURE, definition.protocol, definition.metadata):
+        raise InvalidArgumentError(
+            f"The changes of {table} cannot be read: change data feed was not active at version {definition.version} "
+            "(delta.enableChangeDataFeed was not true, or the protocol did not list changeDataFeed). Choose a range of "
+            "versions in which it was active."
+        )
+
+
+def _check_reserved_names(definition: TableDefinition, table: str) -> None:
+    for name in CHANGE_COLUMNS:
+        if definition.schema.field(name) is not None:
+            raise SchemaMismatchError(
+                f"{table} has a column {name!r}, which is the name of a column of the change feed; its changes cannot be "
+                "read. Rename the column."
+            )
+
+
+def _check_compatible(older: TableDefinition, newer: TableDefinition, table: str) -> None:
+    reason = incompatibility(older, newer)
+    if reason is not None:
+        raise SchemaMismatchError(
+            f"The changes of {table} from version {older.version} on cannot be read by the schema of version "
+            f"{newer.version}: {reason}. Choose a range of versions between two changes of the schema."
+        )
+
+
+def without_empty(parts: Iterable[ChangePart]) -> tuple[ChangePart, ...]:
+    """The parts that have files."""
+    return tuple(part for part in parts if part.files.num_rows)

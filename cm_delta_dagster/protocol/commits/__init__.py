@@ -1,0 +1,1 @@
+"""Validation of commits, and conflicts between them."""

@@ -1,0 +1,64 @@
+"""The files that a transaction knows of, found by path when a winner removes some (OCC-9). Room: protocol.
+
+Nothing is read or keyed before the first question, since most transactions never ask; afterwards a question costs a search
+among the keys, however many winners there are.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.protocol.actions.paths import file_keys
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    files: Callable[[], pa.Table]
+    location: str
+
+    @cached_property
+    def table(self) -> pa.Table:
+        return self.files()
+
+    @cached_property
+    def keys(self) -> pa.Array:
+        return file_keys(self.location, self.table.column("path"))
+
+
+@dataclass(frozen=True, eq=False)
+class KnownFiles:
+    """Live files of a version, and files that commits after it have added. Immutable."""
+
+    location: str
+    _parts: tuple[_Part, ...]
+
+    @classmethod
+    def of(cls, location: str, files: Callable[[], pa.Table]) -> "KnownFiles":
+        """
+        Args:
+            location: absolute URI of the table root.
+            files: gives the live files, columns of ``ADD_SCHEMA``.
+        """
+        return cls(location, (_Part(files, location),))
+
+    def plus(self, added: pa.Table) -> "KnownFiles":
+        """These and the files that a commit has added."""
+        if not added.num_rows:
+            return self
+        return replace(self, _parts=(*self._parts, _Part(lambda: added, self.location)))
+
+    def find(self, paths: pa.ChunkedArray) -> tuple[pa.Table, bool]:
+        """The known files of these paths, as a log spells them, and whether there is one for each.
+
+        Raises CorruptLogError for a path that names no file.
+        """
+        wanted = file_keys(self.location, paths)
+        unseen = pa.array([True] * len(wanted), pa.bool_())
+        found = []
+        for part in self._parts:
+            found.append(part.table.filter(pc.is_in(part.keys, value_set=wanted)))
+            unseen = pc.and_(unseen, pc.invert(pc.is_in(wanted, value_set=part.keys)))
+        return pa.concat_tables(found), not pc.any(unseen).as_py()

@@ -1,0 +1,52 @@
+"""What a commit may hold (protocol "Action Reconciliation", LOG-8, FILE-5, FILE-6). Room: protocol."""
+
+from collections.abc import Iterable, Sequence
+
+from cm_delta_dagster.errors import IllegalCommitError
+from cm_delta_dagster.protocol.actions.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+
+
+def check_commit(actions: Sequence[Action]) -> None:
+    """Refuse a proposal whose actions reconcile with each other (LOG-8, FILE-5, FILE-6).
+
+    Raises:
+        IllegalCommitError: the message names both actions; nothing was written.
+    """
+    seen: set[tuple[str, ...]] = set()
+    for action in actions:
+        for key in _identities(action):
+            if key in seen:
+                raise IllegalCommitError(
+                    f"The commit would hold two actions for {' '.join(key)}, which the protocol forbids. "
+                    "Nothing was written."
+                )
+            seen.add(key)
+    if sum(isinstance(action, CommitInfo) for action in actions) != 1 or not isinstance(actions[0], CommitInfo):
+        raise IllegalCommitError("The commit must hold exactly one commitInfo and hold it first. Nothing was written.")
+
+
+def _identities(action: Action) -> Iterable[tuple[str, ...]]:
+    match action:
+        case AddFile() | RemoveFile():
+            vector = "" if action.deletion_vector is None else action.deletion_vector.unique_id
+            yield ("add" if isinstance(action, AddFile) else "remove", "of", action.path)
+            yield ("file", action.path, vector)
+        case Metadata():
+            yield ("metaData",)
+        case Protocol():
+            yield ("protocol",)
+        case SetTransaction():
+            yield ("txn", action.app_id)
+        case DomainMetadata():
+            yield ("domainMetadata", action.domain)
+        case _:
+            return

@@ -1,0 +1,1 @@
+"""Table features and properties, and a module for each feature."""

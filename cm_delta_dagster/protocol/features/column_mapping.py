@@ -1,0 +1,89 @@
+"""Column mapping (protocol heading "Column Mapping"): what data files, statistics and partition values call a column.
+
+Room: protocol. Schemas, predicates and ``partitionColumns`` always speak of columns by their logical names; this module
+translates. It does not assign ids or physical names.
+"""
+
+from dataclasses import replace
+from enum import StrEnum
+
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.features.table_features import reader_features
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
+
+COLUMN_ID = "delta.columnMapping.id"
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
+
+_MAX_ID = 2**31 - 1
+
+
+class ColumnMappingMode(StrEnum):
+    """How a column is found in a data file: by its name, by its physical name, or by the ``field_id`` of Parquet."""
+
+    NONE = "none"
+    NAME = "name"
+    ID = "id"
+
+
+def column_mapping_mode(protocol: Protocol, metadata: Metadata) -> ColumnMappingMode:
+    """The mode that binds readers: the property, where the protocol lets it count (COLMAP-1, COLMAP-2)."""
+    if "columnMapping" not in reader_features(protocol):
+        return ColumnMappingMode.NONE
+    return ColumnMappingMode(TableProperties(metadata.configuration).column_mapping_mode)
+
+
+def physical_name(item: StructField, mode: ColumnMappingMode) -> str:
+    """The name of one field in ``partitionValues``, statistics and (in ``none`` and ``name`` mode) data files.
+
+    Raises:
+        CorruptLogError: the mode needs a physical name and the field has none (COLMAP-3).
+    """
+    if mode is ColumnMappingMode.NONE:
+        return item.name
+    name = item.metadata.get(PHYSICAL_NAME)
+    if not isinstance(name, str) or not name:
+        raise CorruptLogError(
+            f"Column {item.name!r} has no {PHYSICAL_NAME} in its metadata, which every column of a table with column mapping "
+            "must have; the schema in the log is damaged. Nothing is read."
+        )
+    return name
+
+
+def field_id(item: StructField) -> int:
+    """The id of one field of a table with column mapping. Raises CorruptLogError without a usable one (COLMAP-3)."""
+    value = item.metadata.get(COLUMN_ID)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_ID:
+        raise CorruptLogError(
+            f"Column {item.name!r} has the {COLUMN_ID} {value!r}, which is no 32-bit column id; the schema in the log is "
+            "damaged. Nothing is read."
+        )
+    return value
+
+
+def physical_schema(schema: StructType, mode: ColumnMappingMode) -> StructType:
+    """``schema`` under physical names at every level; types, nullability, order and metadata stay."""
+    if mode is ColumnMappingMode.NONE:
+        return schema
+    return StructType(tuple(_physical_field(item, mode) for item in schema.fields))
+
+
+def _physical_field(item: StructField, mode: ColumnMappingMode) -> StructField:
+    return replace(item, name=physical_name(item, mode), type=_physical_type(item.type, mode))
+
+
+def _physical_type(data_type: DataType, mode: ColumnMappingMode) -> DataType:
+    match data_type:
+        case StructType():
+            return physical_schema(data_type, mode)
+        case ArrayType():
+            return replace(data_type, element_type=_physical_type(data_type.element_type, mode))
+        case MapType():
+            return replace(
+                data_type,
+                key_type=_physical_type(data_type.key_type, mode),
+                value_type=_physical_type(data_type.value_type, mode),
+            )
+        case _:
+            return data_type

@@ -1,0 +1,34 @@
+"""Whether the metadata of a table can be read at all (protocol "Change Metadata"; META-2, META-4). Room: protocol.
+
+Feature rules are those of ``table_features``; what a data file holds is looked at when it is read.
+"""
+
+from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.actions.actions import Metadata
+from cm_delta_dagster.protocol.schema.types import parse_schema
+
+
+def check_metadata(metadata: Metadata, table: str) -> None:
+    """Refuse metadata that gives no rows a meaning.
+
+    Args:
+        table: what messages call the table.
+
+    Raises:
+        UnsupportedFeatureError: the data files are not Parquet.
+        CorruptLogError: the schema cannot be read, or a partition column is not one of its columns.
+    """
+    if metadata.format_provider != "parquet":
+        raise UnsupportedFeatureError(
+            f"Table {table} has data files of the format {metadata.format_provider!r}; this client reads Parquet only."
+        )
+    try:
+        schema = parse_schema(metadata.schema_string)
+    except CorruptLogError as error:
+        raise CorruptLogError(f"Table {table} cannot be read: {error}") from error
+    unknown = [name for name in metadata.partition_columns if schema.field(name) is None]
+    if unknown or len(set(metadata.partition_columns)) < len(metadata.partition_columns):
+        raise CorruptLogError(
+            f"Table {table} cannot be read: its partition columns are {', '.join(metadata.partition_columns)}, and they "
+            f"must be different columns of its schema, {', '.join(schema.names)}. The metadata is damaged."
+        )

@@ -1,0 +1,413 @@
+"""Table properties: the ``configuration`` of the metadata as typed values, and the rules for those a user may set.
+
+Reading is lenient where the protocol is (unknown keys are kept, booleans ignore case, META-5); a value that has no
+meaning
+raises only when it is asked for. Which feature a property needs is the business of
+:mod:`~cm_delta_dagster.protocol.features.table_features`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cm_delta_dagster.errors import InvalidArgumentError
+
+FEATURE_PREFIX = "delta.feature."
+TABLE_ID_KEY = "io.unitycatalog.tableId"
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+class CheckpointPolicy(StrEnum):
+    """``delta.checkpointPolicy``: which kind of checkpoint writers make."""
+
+    CLASSIC = "classic"
+    V2 = "v2"
+
+
+_UNIT_US: Mapping[str, int] = {
+    "week": 7 * _DAY_MS * 1000,
+    "day": _DAY_MS * 1000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1000,
+    "microsecond": 1,
+}
+_INTERVAL = re.compile(r"(?:interval\s+)?((?:'?\d+'?\s+[a-z]+\s*)+)", re.ASCII | re.IGNORECASE)
+_INTERVAL_PART = re.compile(r"'?(\d+)'?\s+([a-z]+)", re.ASCII | re.IGNORECASE)
+
+_BYTE_SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.ASCII | re.IGNORECASE)
+_BYTE_POWER: Mapping[str, int] = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+_ISOLATION_LEVELS = ("Serializable", "WriteSerializable")
+_CODECS = ("uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd")
+
+
+def parse_interval_ms(text: str) -> int:
+    """Milliseconds of an interval such as ``interval 30 days`` or ``1 week 2 hours``; parts of a millisecond are cut
+    off.
+
+    Raises:
+        InvalidArgumentError: not such an interval; months and years are refused because they have no fixed length.
+    """
+    match = _INTERVAL.fullmatch(text.strip())
+    if match is None:
+        raise _bad_interval(text)
+    total = 0
+    for count, unit in _INTERVAL_PART.findall(match[1]):
+        length = _UNIT_US.get(unit.lower().removesuffix("s"))
+        if length is None:
+            raise _bad_interval(text)
+        total += int(count) * length
+    return total // 1000
+
+
+def _bad_interval(text: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{text!r} is no interval of fixed length. Write it like 'interval 30 days', in weeks, days, hours, minutes, "
+        "seconds or milliseconds."
+    )
+
+
+# --- the typed view ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableProperties:
+    """Typed view of ``configuration``. Every property raises InvalidArgumentError when its value has no meaning."""
+
+    configuration: Mapping[str, str]
+
+    @property
+    def append_only(self) -> bool:
+        """``delta.appendOnly``; whether it is in force depends on the protocol, too (TF-3)."""
+        return self._boolean("delta.appendOnly", default="false")
+
+    @property
+    def checkpoint_interval(self) -> int:
+        """Commits between two checkpoints, at least 1; default 10 (CKPT-15)."""
+        return _positive("delta.checkpointInterval", self._text("delta.checkpointInterval", "10"))
+
+    @property
+    def log_retention_ms(self) -> int:
+        """How long the log is kept; default 30 days (CLEAN-1)."""
+        return self._interval("delta.logRetentionDuration", "interval 30 days")
+
+    @property
+    def deleted_file_retention_ms(self) -> int:
+        """How long removed files and their tombstones are kept; default 7 days (VAC-1)."""
+        return self._interval("delta.deletedFileRetentionDuration", "interval 7 days")
+
+    @property
+    def set_transaction_retention_ms(self) -> int | None:
+        """How long ``txn`` actions are kept; None = for ever."""
+        key = "delta.setTransactionRetentionDuration"
+        return self._interval(key, "") if key in self.configuration else None
+
+    @property
+    def enable_expired_log_cleanup(self) -> bool:
+        """Whether writers may clean the log by themselves (CLEAN-1)."""
+        return self._boolean("delta.enableExpiredLogCleanup", default="true")
+
+    @property
+    def data_skipping_num_indexed_cols(self) -> int:
+        """Number of leading leaf columns with statistics; -1 = all; default 32 (STATS-8)."""
+        key = "delta.dataSkippingNumIndexedCols"
+        return _at_least_minus_one(key, self._text(key, "32"))
+
+    @property
+    def data_skipping_stats_columns(self) -> str | None:
+        """Comma-separated list of the columns with statistics, as written; None = not set (STATS-8)."""
+        return self.configuration.get("delta.dataSkippingStatsColumns")
+
+    @property
+    def isolation_level(self) -> str:
+        """``Serializable`` or ``WriteSerializable``, the default (OCC-14)."""
+        key = "delta.isolationLevel"
+        return _isolation_level(key, self._text(key, "WriteSerializable"))
+
+    @property
+    def checkpoint_policy(self) -> CheckpointPolicy:
+        """Kind of checkpoint to write; default classic."""
+        return CheckpointPolicy(
+            _checkpoint_policy("delta.checkpointPolicy", self._text("delta.checkpointPolicy", "classic"))
+        )
+
+    @property
+    def write_stats_as_json(self) -> bool:
+        """Whether checkpoints carry ``stats``; default true (CKPT-10)."""
+        return self._boolean("delta.checkpoint.writeStatsAsJson", default="true")
+
+    @property
+    def write_stats_as_struct(self) -> bool:
+        """Whether checkpoints carry ``stats_parsed``; default false (ruling X17)."""
+        return self._boolean("delta.checkpoint.writeStatsAsStruct", default="false")
+
+    @property
+    def in_commit_timestamps_enabled(self) -> bool:
+        """``delta.enableInCommitTimestamps``."""
+        return self._boolean("delta.enableInCommitTimestamps", default="false")
+
+    @property
+    def in_commit_timestamp_enablement_version(self) -> int | None:
+        """First version with in-commit timestamps; None = enabled since version 0, or never."""
+        return self._optional_integer("delta.inCommitTimestampEnablementVersion")
+
+    @property
+    def in_commit_timestamp_enablement_timestamp(self) -> int | None:
+        """In-commit timestamp (epoch milliseconds) of that version."""
+        return self._optional_integer("delta.inCommitTimestampEnablementTimestamp")
+
+    @property
+    def deletion_vectors_enabled(self) -> bool:
+        """``delta.enableDeletionVectors``: whether writers may add deletion vectors; existing ones are read
+        regardless."""
+        return self._boolean("delta.enableDeletionVectors", default="false")
+
+    @property
+    def change_data_feed_enabled(self) -> bool:
+        """``delta.enableChangeDataFeed``."""
+        return self._boolean("delta.enableChangeDataFeed", default="false")
+
+    @property
+    def column_mapping_mode(self) -> str:
+        """``none``, ``name`` or ``id``."""
+        key = "delta.columnMapping.mode"
+        return _column_mapping_mode(key, self._text(key, "none"))
+
+    @property
+    def parquet_compression(self) -> str:
+        """Lower-case codec of new files; default ``zstd`` (UP-TP-1)."""
+        key = "delta.parquet.compression.codec"
+        return _codec(key, self._text(key, "zstd"))
+
+    @property
+    def target_file_size(self) -> int | None:
+        """Wanted size of data files in bytes; None = not set."""
+        value = self.configuration.get("delta.targetFileSize")
+        return None if value is None else _byte_size("delta.targetFileSize", value)
+
+    @property
+    def table_id(self) -> str | None:
+        """The catalog's id of the table (``io.unitycatalog.tableId``)."""
+        return self.configuration.get(TABLE_ID_KEY)
+
+    def _text(self, key: str, default: str) -> str:
+        return self.configuration.get(key, default)
+
+    def _boolean(self, key: str, *, default: str) -> bool:
+        # META-5: only the comparison with `true` counts; anything else is false.
+        return self._text(key, default).lower() == "true"
+
+    def _interval(self, key: str, default: str) -> int:
+        return _interval(key, self._text(key, default))
+
+    def _optional_integer(self, key: str) -> int | None:
+        value = self.configuration.get(key)
+        return None if value is None else _integer(key, value)
+
+
+# --- what a new table has and what a user may set ---------------------------------------------------------------------
+
+
+_REQUIRED: Mapping[str, str] = {
+    "delta.checkpointPolicy": "v2",
+    "delta.enableDeletionVectors": "true",
+    "delta.enableInCommitTimestamps": "true",
+    "delta.checkpoint.writeStatsAsStruct": "true",
+    "delta.checkpoint.writeStatsAsJson": "true",
+}
+
+
+def default_properties(table_id: str) -> dict[str, str]:
+    """What every new catalog-managed table carries, as Unity Catalog requires it too."""
+    return {**_REQUIRED, TABLE_ID_KEY: table_id}
+
+
+def stored_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """``properties`` without those that only shape the protocol and are never stored (TF-13)."""
+    return {key: value for key, value in properties.items() if not _shapes_protocol(key)}
+
+
+def check_user_properties(properties: Mapping[str, str]) -> None:
+    """Refuse what a user may not set on a catalog-managed table (META-7).
+
+    Names after ``delta.feature.`` are looked up by
+    :func:`~cm_delta_dagster.protocol.features.table_features.requested_features`.
+
+    Raises:
+        InvalidArgumentError: an unknown or internal ``delta.`` key, a value without meaning, or one against the
+            required ones.
+    """
+    for key, value in properties.items():
+        if not isinstance(value, str):
+            raise InvalidArgumentError(f"Table property {key!r} has the value {value!r}; values are strings.")
+        if key in _INTERNAL or key.startswith(_INTERNAL_PREFIXES):
+            raise InvalidArgumentError(
+                f"Table property {key!r} is kept by the client or the catalog and cannot be set."
+            )
+        if key in _REQUIRED and value.lower() != _REQUIRED[key]:
+            raise InvalidArgumentError(
+                f"Table property {key!r} cannot be {value!r}: a catalog-managed table needs {_REQUIRED[key]!r}. Leave "
+                "it out."
+            )
+        if key.lower().startswith("delta."):
+            _check_delta_property(key, value)
+
+
+def _check_delta_property(key: str, value: str) -> None:
+    if key.startswith(FEATURE_PREFIX):
+        if value.lower() != "supported":
+            raise InvalidArgumentError(f"Table property {key!r} can only be 'supported', not {value!r}.")
+    elif key.startswith("delta.constraints."):
+        if not value.strip() or key == "delta.constraints.":
+            raise InvalidArgumentError(f"Table property {key!r} needs a name and an SQL expression.")
+    elif key in _CHECKS:
+        _CHECKS[key](key, value)
+    else:
+        near = next((known for known in _CHECKS if known.lower() == key.lower()), None)
+        hint = (
+            f"Did you mean {near!r}?" if near else "Check the spelling, or use a key that does not begin with 'delta.'."
+        )
+        raise InvalidArgumentError(f"Table property {key!r} is not known to this client. {hint}")
+
+
+def _shapes_protocol(key: str) -> bool:
+    return key.startswith(FEATURE_PREFIX) or key in ("delta.minReaderVersion", "delta.minWriterVersion")
+
+
+# --- checks of single values: each returns the value as it is meant, or raises ----------------------------------------
+
+
+def _refuse(key: str, value: str, wanted: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"Table property {key!r} has the value {value!r}, which has no meaning; it must be {wanted}."
+    )
+
+
+def _boolean(key: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise _refuse(key, value, "'true' or 'false'")
+    return value.lower() == "true"
+
+
+def _integer(key: str, value: str) -> int:
+    if not re.fullmatch(r"\s*[+-]?\d+\s*", value, re.ASCII):
+        raise _refuse(key, value, "an integer")
+    return int(value)
+
+
+def _positive(key: str, value: str) -> int:
+    number = _integer(key, value)
+    if number < 1:
+        raise _refuse(key, value, "an integer of at least 1")
+    return number
+
+
+def _at_least_minus_one(key: str, value: str) -> int:
+    number = _integer(key, value)
+    if number < -1:
+        raise _refuse(key, value, "-1 (all columns) or the number of columns")
+    return number
+
+
+def _interval(key: str, value: str) -> int:
+    try:
+        return parse_interval_ms(value)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"Table property {key!r}: {error}") from error
+
+
+def _byte_size(key: str, value: str) -> int:
+    match = _BYTE_SIZE.fullmatch(value.strip())
+    size = 0 if match is None else int(match[1]) << 10 * _BYTE_POWER[match[2].lower()]
+    if size == 0:
+        raise _refuse(key, value, "a number of bytes such as '134217728' or '128mb'")
+    return size
+
+
+def _one_of(*allowed: str) -> Callable[[str, str], str]:
+    def check(key: str, value: str) -> str:
+        for item in allowed:
+            if item.lower() == value.lower():
+                return item
+        raise _refuse(key, value, "one of " + ", ".join(allowed))
+
+    return check
+
+
+def _exactly(expected: str) -> Callable[[str, str], str]:
+    def check(key: str, value: str) -> str:
+        if value.strip() != expected:
+            raise _refuse(key, value, f"{expected!r} on a catalog-managed table")
+        return expected
+
+    return check
+
+
+def _text(key: str, value: str) -> str:
+    return value
+
+
+_isolation_level = _one_of(*_ISOLATION_LEVELS)
+_checkpoint_policy = _one_of("classic", "v2")
+_codec = _one_of(*_CODECS)
+_column_mapping_mode = _one_of("none", "name", "id")
+
+
+def _parquet_version(key: str, value: str) -> str:
+    if not re.fullmatch(r"1\.0\.0|2\.\d+\.\d+", value, re.ASCII):
+        raise _refuse(key, value, "'1.0.0' or '2.<minor>.<patch>'")
+    return value
+
+
+_CHECKS: Mapping[str, Callable[[str, str], object]] = {
+    "delta.appendOnly": _boolean,
+    "delta.autoOptimize.autoCompact": _text,
+    "delta.autoOptimize.optimizeWrite": _text,
+    "delta.checkpoint.writeStatsAsJson": _boolean,
+    "delta.checkpoint.writeStatsAsStruct": _boolean,
+    "delta.checkpointInterval": _positive,
+    "delta.checkpointPolicy": _checkpoint_policy,
+    "delta.columnMapping.mode": _column_mapping_mode,
+    "delta.dataSkippingNumIndexedCols": _at_least_minus_one,
+    "delta.dataSkippingStatsColumns": _text,
+    "delta.deletedFileRetentionDuration": _interval,
+    "delta.enableChangeDataFeed": _boolean,
+    "delta.enableDeletionVectors": _boolean,
+    "delta.enableExpiredLogCleanup": _boolean,
+    "delta.enableIcebergCompatV1": _boolean,
+    "delta.enableIcebergCompatV2": _boolean,
+    "delta.enableInCommitTimestamps": _boolean,
+    "delta.enableRowTracking": _boolean,
+    "delta.enableTypeWidening": _boolean,
+    "delta.enableVariantShredding": _boolean,
+    "delta.isolationLevel": _isolation_level,
+    "delta.logRetentionDuration": _interval,
+    "delta.minReaderVersion": _exactly("3"),
+    "delta.minWriterVersion": _exactly("7"),
+    "delta.parquet.compression.codec": _codec,
+    "delta.parquet.format.version": _parquet_version,
+    "delta.randomizeFilePrefixes": _boolean,
+    "delta.setTransactionRetentionDuration": _interval,
+    "delta.targetFileSize": _byte_size,
+    "delta.writePartitionColumnsToParquet": _boolean,
+}
+
+_INTERNAL = frozenset(
+    {
+        TABLE_ID_KEY,
+        "ucTableId",
+        "is_managed_location",
+        "delta.columnMapping.hasDroppedOrRenamed",
+        "delta.columnMapping.maxColumnId",
+        "delta.lastCommitTimestamp",
+        "delta.lastUpdateVersion",
+        "delta.requireCheckpointProtectionBeforeVersion",
+        "delta.rowTracking.rowIdHighWaterMark",
+        "delta.rowTrackingSuspended",
+    }
+)
+_INTERNAL_PREFIXES = ("delta.rowTracking.materialized", "delta.inCommitTimestampEnablement", "io.unitycatalog.")

@@ -1,0 +1,222 @@
+"""Action reconciliation (protocol "Action Reconciliation"): commits on a base become a table state. Room: protocol.
+
+The newest reference to a logical file, known by ``(path, dvId)``, decides whether it is live or a tombstone (REC-5).
+The state is columnar and layered: what a commit adds lies on top of the older columns until somebody looks at the
+whole.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol, SetTransaction
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
+from cm_delta_dagster.protocol.log.checkpoint_content import CheckpointContent
+from cm_delta_dagster.protocol.log.file_set import FileSet, KeyedFiles
+from cm_delta_dagster.protocol.statistics.file_index import FileIndex
+
+_MAX_LAYERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """File actions of one commit."""
+
+    adds: pa.Table
+    removes: pa.Table
+
+
+@dataclass(frozen=True)
+class FileState:
+    """Live files and tombstones.
+
+    Invariants: the two share no logical file (REC-7). Reconciliation happens on first sight of ``adds`` or ``removes``
+    and is kept; until then an append costs nothing, whatever the size of the table.
+    """
+
+    location: str
+    _base: "FileState | None" = None
+    _layers: tuple[_Layer, ...] = ()
+    _given: tuple[FileSet, FileSet] | None = None
+    index: FileIndex = field(default_factory=FileIndex, compare=False, repr=False)
+    """Parsed columns of ``adds``, handed on to the states that follow."""
+
+    @classmethod
+    def of(cls, adds: pa.Table, removes: pa.Table, *, location: str) -> "FileState":
+        """A state that is reconciled already, such as a checkpoint's."""
+        given = (FileSet.of(adds, location=location), FileSet.of(removes, location=location))
+        return cls(location=location, _given=given)
+
+    @classmethod
+    def empty(cls, location: str) -> "FileState":
+        return cls.of(ADD_SCHEMA.empty_table(), REMOVE_SCHEMA.empty_table(), location=location)
+
+    def apply(self, commits: Sequence[CommitActions]) -> "FileState":
+        """This state with the file actions of ``commits``, oldest first, on top."""
+        layers = tuple(
+            _Layer(commit.adds, commit.removes) for commit in commits if commit.adds.num_rows or commit.removes.num_rows
+        )
+        if not layers:
+            return self
+        if self._base is not None and not self._is_reconciled and len(self._layers) + len(layers) <= _MAX_LAYERS:
+            return replace(self, _layers=self._layers + layers)
+        return FileState(location=self.location, _base=self._detached(), _layers=layers, index=self.index)
+
+    def _detached(self) -> "FileState":
+        """The same state without what it was made of, so that refreshes do not keep every older one alive."""
+        if self._base is None or not self._is_reconciled:
+            return self
+        return FileState(location=self.location, _given=self._sets, index=self.index)
+
+    @property
+    def _is_reconciled(self) -> bool:
+        return self._given is not None or "_sets" in self.__dict__
+
+    @cached_property
+    def _sets(self) -> tuple[FileSet, FileSet]:
+        if self._given is not None:
+            return self._given
+        assert self._base is not None
+        live, dead = self._base._sets
+        adds, removes, touched = _newest(self._layers, self.location)
+        return live.without(touched).plus(adds), dead.without(touched).plus(removes)
+
+    @property
+    def adds(self) -> pa.Table:
+        """Live files, columns of ``ADD_SCHEMA``."""
+        return self._sets[0].table
+
+    @property
+    def removes(self) -> pa.Table:
+        """Tombstones, columns of ``REMOVE_SCHEMA``."""
+        return self._sets[1].table
+
+    @property
+    def num_files(self) -> int:
+        return len(self._sets[0])
+
+    @property
+    def size_bytes(self) -> int:
+        return int(pc.sum(self.adds.column("size")).as_py() or 0)
+
+
+def _newest(layers: Sequence[_Layer], location: str) -> tuple[KeyedFiles, KeyedFiles, KeyedFiles]:
+    """Of all file actions in ``layers``, oldest first: the adds and the removes that decide, and every file touched.
+
+    Within one commit the order means nothing (REC-6); a commit that adds and removes the same logical file is illegal,
+    and if one is met the file is taken as live, so that no row is lost.
+    """
+    adds = KeyedFiles.of(pa.concat_tables([layer.adds for layer in layers]), location)
+    removes = KeyedFiles.of(pa.concat_tables([layer.removes for layer in layers]), location)
+    touched = KeyedFiles.concat([adds.identities(), removes.identities()])
+    rows = _rows_of_equal_hashes(touched.hashes)
+    if not len(rows):
+        return adds, removes, touched
+    order = np.concatenate(
+        [
+            np.repeat(np.arange(len(layers)), [layer.adds.num_rows for layer in layers]) * 2 + 1,
+            np.repeat(np.arange(len(layers)), [layer.removes.num_rows for layer in layers]) * 2,
+        ]
+    )
+    codes = pc.dictionary_encode(touched.keys(rows)).indices.to_numpy(zero_copy_only=False)
+    ranked = np.lexsort((order[rows], codes))
+    decides = np.ones(len(touched.hashes), dtype=bool)
+    decides[rows[ranked[:-1][codes[ranked][1:] == codes[ranked][:-1]]]] = False
+    count = adds.files.num_rows
+    return adds.filter(decides[:count]), removes.filter(decides[count:]), touched
+
+
+def _rows_of_equal_hashes(hashes: np.ndarray) -> np.ndarray:
+    """In order: the rows whose hash another one has too, and which may therefore be the same file."""
+    ordered = np.sort(hashes)
+    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(repeated):
+        return np.zeros(0, dtype=np.int64)
+    places = np.searchsorted(repeated, hashes).clip(max=len(repeated) - 1)
+    return np.flatnonzero(repeated[places] == hashes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableState:
+    """Everything that a snapshot consists of (REC-1). ``domains`` holds live domains only (REC-4)."""
+
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+    files: FileState
+    transactions: Mapping[str, SetTransaction] = field(default_factory=lambda: MappingProxyType({}))
+    domains: Mapping[str, DomainMetadata] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def replay(base: TableState | None, commits: Iterable[CommitActions], *, location: str) -> TableState:
+    """``base`` with ``commits`` applied, which follow it without a gap, oldest first.
+
+    Raises:
+        CorruptLogError: no protocol or no metadata came of it.
+    """
+    ordered = list(commits)
+    protocol = None if base is None else base.protocol
+    metadata = None if base is None else base.metadata
+    transactions = {} if base is None else dict(base.transactions)
+    domains = {} if base is None else dict(base.domains)
+    for commit in ordered:
+        protocol = commit.protocol or protocol
+        metadata = commit.metadata or metadata
+        transactions.update((transaction.app_id, transaction) for transaction in commit.transactions)
+        domains.update((domain.domain, domain) for domain in commit.domains)
+    if protocol is None or metadata is None:
+        missing = " and ".join(
+            name for name, value in (("protocol", protocol), ("metaData", metadata)) if value is None
+        )
+        raise CorruptLogError(
+            f"The log of {location} yields no {missing} action, which every table must have; it is incomplete."
+        )
+    files = FileState.empty(location) if base is None else base.files
+    return TableState(
+        version=ordered[-1].version if ordered else (-1 if base is None else base.version),
+        protocol=protocol,
+        metadata=metadata,
+        files=files.apply(ordered),
+        transactions=MappingProxyType(transactions),
+        domains=MappingProxyType({name: domain for name, domain in domains.items() if not domain.removed}),
+    )
+
+
+def state_from_checkpoint(contents: Sequence[CheckpointContent], *, version: int, location: str) -> TableState:
+    """The state that the parts of one checkpoint, its sidecars included, hold together.
+
+    Raises:
+        CorruptLogError: the parts hold no protocol or no metadata, or are of another version (CKPT-V2-3).
+    """
+    for content in contents:
+        if content.checkpoint_metadata is not None and content.checkpoint_metadata.version != version:
+            raise CorruptLogError(
+                f"The checkpoint of version {version} of {location} says that it is one of version "
+                f"{content.checkpoint_metadata.version}; it is not used."
+            )
+    adds = pa.concat_tables([ADD_SCHEMA.empty_table(), *(content.adds for content in contents)])
+    removes = pa.concat_tables([REMOVE_SCHEMA.empty_table(), *(content.removes for content in contents)])
+    small = [
+        CommitActions(
+            version=version,
+            commit_info=None,
+            protocol=content.protocol,
+            metadata=content.metadata,
+            transactions=tuple(content.transactions),
+            domains=tuple(content.domains),
+            adds=ADD_SCHEMA.empty_table(),
+            removes=REMOVE_SCHEMA.empty_table(),
+            cdc=(),
+        )
+        for content in contents
+    ]
+    return replace(
+        replay(None, small, location=location), files=FileState.of(adds, removes, location=location), version=version
+    )

@@ -1,0 +1,283 @@
+"""What vacuum and metadata cleanup may delete (protocol "Metadata Cleanup", "VACUUM"). Room: protocol.
+
+Pure functions that build frozen plans; a plan is the dry run. Listing, reading and deleting is done by others, and
+so is asking the catalog for permission and checking that the client supports the table's writer features (VPC-2).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.protocol.actions.paths import file_keys, hive_escape, normalise_location
+from cm_delta_dagster.protocol.log.log_files import (
+    ChecksumFile,
+    ClassicCheckpointFile,
+    CommitFile,
+    CompactionFile,
+    LogFile,
+    MultiPartCheckpointFile,
+    StagedCommitFile,
+    V2CheckpointFile,
+    parse_log_file,
+)
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+FILES_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("modification_time", pa.int64()),
+    ]
+)
+"""Listed files: decoded path relative to the table root, size in bytes, modification time in epoch milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumPlan:
+    """Files to delete: decoded paths relative to the table root, in order, and their bytes."""
+
+    paths: tuple[str, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogCleanupPlan:
+    """Files of the log to delete.
+
+    Invariants: nothing of version ``cut_off_version`` or later is in ``log_names`` but compactions, which are never
+    needed; ``log_names`` ascend by version, so that an interrupted run leaves a readable tail (CLEAN-11).
+
+    Attributes:
+        cut_off_version: version of the checkpoint that becomes the oldest; None = nothing may be deleted (CLEAN-4).
+        cut_off_checkpoint: names of its files. They have to be read successfully before the plan is carried out.
+        log_names: names in ``_delta_log``.
+        staged_names: names in ``_staged_commits``.
+        kept_checkpoints: names of all checkpoint files that stay, whose sidecars are protected (CLEAN-9).
+    """
+
+    cut_off_version: int | None = None
+    cut_off_checkpoint: tuple[str, ...] = ()
+    log_names: tuple[str, ...] = ()
+    staged_names: tuple[str, ...] = ()
+    kept_checkpoints: tuple[str, ...] = ()
+
+
+def vacuum_plan(
+    files: pa.Table,
+    *,
+    location: str,
+    adds: pa.Table,
+    removes: pa.Table,
+    deletion_vector_files: Collection[str],
+    partition_columns: Sequence[str],
+    now_ms: int,
+    retention_ms: int,
+) -> VacuumPlan:
+    """Which of the listed ``files`` no live file and no unexpired tombstone needs (VAC-1 to VAC-4, VAC-7).
+
+    Args:
+        files: everything below the table root, columns of :data:`FILES_SCHEMA`.
+        adds: live files of the latest version.
+        removes: tombstones; which of them have expired is decided here.
+        deletion_vector_files: absolute decoded locations of the vectors of ``adds`` and of unexpired ``removes``.
+        partition_columns: names as in directories: physical ones where columns are mapped.
+        retention_ms: younger files and tombstones are kept.
+    """
+    oldest_kept = now_ms - retention_ms
+    unexpired = unexpired_tombstones(removes, now_ms=now_ms, retention_ms=retention_ms)
+    needed = pa.concat_arrays(
+        [
+            file_keys(location, adds["path"]),
+            file_keys(location, unexpired["path"]),
+            pa.array([normalise_location(file) for file in deletion_vector_files], pa.string()),
+        ]
+    )
+    expired = files.filter(pc.less(files["modification_time"], oldest_kept))
+    visible = expired.filter(_is_visible(expired["path"], partition_columns))
+    orphans = visible.filter(pc.invert(pc.is_in(_listed_keys(location, visible["path"]), value_set=needed)))
+    orphans = orphans.sort_by("path")
+    return VacuumPlan(
+        paths=tuple(orphans["path"].to_pylist()), size_bytes=int(pc.sum(orphans["size"], min_count=0).as_py())
+    )
+
+
+def unexpired_tombstones(removes: pa.Table, *, now_ms: int, retention_ms: int) -> pa.Table:
+    """The tombstones that still protect their files; an absent time of deletion counts as 0 (REC-15)."""
+    return removes.filter(pc.greater_equal(pc.fill_null(removes["deletionTimestamp"], 0), now_ms - retention_ms))
+
+
+def cut_off_timestamp(now_ms: int, retention_ms: int) -> int:
+    """Midnight UTC of the day ``now_ms - retention_ms`` (CLEAN-2), in epoch milliseconds."""
+    moment = now_ms - retention_ms
+    return moment - moment % _DAY_MS
+
+
+def log_cleanup_plan(
+    names: Iterable[str],
+    *,
+    staged_names: Iterable[str],
+    commit_timestamps: Mapping[int, int],
+    published_version: int,
+    now_ms: int,
+    retention_ms: int,
+    unusable_checkpoints: frozenset[str] = frozenset(),
+) -> LogCleanupPlan:
+    """What of the log has outlived its retention (CLEAN-2 to CLEAN-8, CLEAN-11, CLEAN-12).
+
+    Args:
+        names: of all files directly in ``_delta_log``.
+        staged_names: of all files in ``_staged_commits``.
+        commit_timestamps: commit time in epoch milliseconds by version; versions without one count as too young.
+        published_version: newest version that is in ``_delta_log``, according to the catalog.
+        unusable_checkpoints: names of checkpoint files that were found unreadable or without one of their sidecars.
+    """
+    parsed = [(name, file) for name in names if (file := parse_log_file(name)) is not None]
+    limit = cut_off_timestamp(now_ms, retention_ms)
+    published = {file.version for _, file in parsed if isinstance(file, CommitFile)}
+    old = [
+        version
+        for version in published
+        if version <= published_version and version in commit_timestamps and commit_timestamps[version] <= limit
+    ]
+    if not old:
+        return LogCleanupPlan()
+    checkpoints = _complete_checkpoints(parsed, unusable_checkpoints)
+    candidates = [version for version in checkpoints if version <= max(old)]
+    if not candidates:
+        return LogCleanupPlan()
+    cut_off = max(candidates)
+    deleted = sorted((*_deletion_rank(file), name) for name, file in parsed if _is_before(file, cut_off))
+    gone = {name for _, _, name in deleted}
+    return LogCleanupPlan(
+        cut_off_version=cut_off,
+        cut_off_checkpoint=checkpoints[cut_off],
+        log_names=tuple(name for _, _, name in deleted),
+        staged_names=_staged_up_to(staged_names, cut_off),
+        kept_checkpoints=tuple(sorted(name for name, file in parsed if _is_checkpoint(file) and name not in gone)),
+    )
+
+
+def sidecar_cleanup_plan(
+    sidecars: Iterable[tuple[str, int]], *, referenced: Collection[str] | None, now_ms: int
+) -> tuple[str, ...]:
+    """Names of the sidecars that no remaining checkpoint needs (CLEAN-9).
+
+    Args:
+        sidecars: name and modification time (epoch milliseconds) of all files in ``_sidecars``.
+        referenced: paths in the ``sidecar`` actions of every remaining checkpoint; None if one of them could not be
+            read, and then nothing is deleted (CLEAN-11).
+    """
+    if referenced is None:
+        return ()
+    # Whatever a reference looks like, it means the file of that name (V2ACT-2).
+    protected = {path.rpartition("/")[2] for path in referenced}
+    # Sidecars of a checkpoint in progress are not referenced yet.
+    oldest_kept = cut_off_timestamp(now_ms, _DAY_MS)
+    return tuple(sorted(name for name, modified in sidecars if modified < oldest_kept and name not in protected))
+
+
+def orphaned_staged_commits(
+    staged: Iterable[tuple[str, int]],
+    *,
+    ratified_names: Collection[str],
+    published_version: int,
+    now_ms: int,
+    safety_age_ms: int,
+) -> tuple[str, ...]:
+    """Names of staged files that lost: their version is published and the catalog does not name them.
+
+    Args:
+        staged: name and modification time (epoch milliseconds) of all files in ``_staged_commits``.
+        ratified_names: names of every staged file that the catalog serves.
+        published_version: newest version in ``_delta_log``; a file of a later version may still be proposed or ratified.
+        safety_age_ms: younger files are kept, as a reader or publisher may hold an older answer of the catalog.
+    """
+    kept = frozenset(ratified_names)
+    return tuple(
+        sorted(
+            name
+            for name, modified in staged
+            if isinstance(file := parse_log_file(name), StagedCommitFile)
+            and file.version <= published_version
+            and name not in kept
+            and modified < now_ms - safety_age_ms
+        )
+    )
+
+
+def _listed_keys(location: str, paths: pa.ChunkedArray) -> pa.Array:
+    """Keys of listed files, comparable with ``file_keys``: listed paths are decoded, those of the log are encoded
+    (VAC-7)."""
+    prefix = normalise_location(location) + "/"
+    array = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
+    return pc.binary_join_element_wise(pa.scalar(prefix), array.cast(pa.string()), pa.scalar(""))
+
+
+def _is_visible(paths: pa.ChunkedArray, partition_columns: Sequence[str]) -> pa.ChunkedArray:
+    """Whether no segment of a path is hidden; partition and change data directories never are (VAC-3)."""
+    exempt = ["_change_data/", *(f"{hive_escape(name)}=" for name in partition_columns if name[:1] in ("_", "."))]
+    shown = paths
+    for start in exempt:
+        # The exempt directory is spelt so that it no longer looks hidden; what lies below it is still looked at.
+        shown = pc.replace_substring_regex(shown, rf"(^|/){_quoted(start)}", r"\1x")
+    # What a killed writer had not finished lies where Spark works before it moves its files to their place.
+    shown = pc.replace_substring_regex(shown, r"^(delta\.txn=[0-9a-f]+)/_temporary/[0-9]+/(_temporary/)?", r"\1/x/")
+    return pc.invert(pc.match_substring_regex(shown, r"(^|/)[_.]"))
+
+
+def _quoted(text: str) -> str:
+    return "".join(char if char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text)
+
+
+_Parsed = Sequence[tuple[str, LogFile]]
+
+
+def _is_checkpoint(file: LogFile) -> bool:
+    return isinstance(file, ClassicCheckpointFile | MultiPartCheckpointFile | V2CheckpointFile)
+
+
+def _complete_checkpoints(parsed: _Parsed, unusable: frozenset[str]) -> dict[int, tuple[str, ...]]:
+    """File names of the complete checkpoints by version; of several kinds any one will do (CKPT-14, CKPT-MP-2)."""
+    found: dict[int, tuple[str, ...]] = {}
+    parts: dict[tuple[int, int], set[tuple[int, str]]] = {}
+    for name, file in parsed:
+        if name in unusable:
+            continue
+        if isinstance(file, ClassicCheckpointFile | V2CheckpointFile):
+            found[file.version] = (name,)
+        elif isinstance(file, MultiPartCheckpointFile):
+            parts.setdefault((file.version, file.parts), set()).add((file.part, name))
+    for (version, count), members in parts.items():
+        if len({part for part, _ in members}) == count:
+            found.setdefault(version, tuple(name for _, name in sorted(members)))
+    return found
+
+
+def _is_before(file: LogFile, cut_off: int) -> bool:
+    if isinstance(file, CompactionFile):
+        return file.start <= cut_off
+    if isinstance(file, CommitFile | ChecksumFile) or _is_checkpoint(file):
+        return bool(_version(file) < cut_off)
+    return False
+
+
+def _version(file: LogFile) -> int:
+    return file.start if isinstance(file, CompactionFile) else getattr(file, "version", 0)
+
+
+def _deletion_rank(file: LogFile) -> tuple[int, int]:
+    """Ascending by version; of one version compactions first, its checkpoints last (UP-CPP-1)."""
+    kind = 0 if isinstance(file, CompactionFile) else 2 if _is_checkpoint(file) else 1
+    return _version(file), kind
+
+
+def _staged_up_to(names: Iterable[str], cut_off: int) -> tuple[str, ...]:
+    found = [
+        (file.version, name)
+        for name in names
+        if isinstance(file := parse_log_file(name), StagedCommitFile) and file.version <= cut_off
+    ]
+    return tuple(name for _, name in sorted(found))

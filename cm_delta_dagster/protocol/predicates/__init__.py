@@ -1,0 +1,1 @@
+"""Predicates: expressions, SQL text, literals."""

@@ -1,0 +1,247 @@
+"""The tokens of a condition's text, and what can be told from them alone (heading "Per-file Statistics"). Layer: protocol.
+
+Spark evaluates parts of a condition, and it must see the same text that was checked here. So literals and quoted names are
+accepted only in forms that Spark's lexer reads in the same way, comments are left out of what Spark gets, and ``${...}``,
+which Spark replaces before it reads the text, is refused.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import Any, TypeAlias
+
+import sqlglot
+from sqlglot import TokenType
+from sqlglot.errors import SqlglotError
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicates.predicates import literal_sql
+from cm_delta_dagster.protocol.predicates.sql_functions import CLOCK, DETERMINISTIC, OVER_ROWS, SYNTAX, VARYING, words
+
+Token: TypeAlias = Any
+"""A token of sqlglot: ``token_type``, ``text``, and the positions ``start`` and ``end`` of its characters."""
+
+_SHOWN_TEXT = 500
+_QUOTED = re.compile(
+    r"""'(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | [rR]'[^']*' | [rR]"[^"]*" | [xX]'[^']*' | [xX]"[^"]*" | `(?:[^`]|``)+`""",
+    re.VERBOSE | re.DOTALL,
+)
+_WORD = re.compile(r"[^\W\d]\w*|\d+[^\W\d]\w*")
+_BEFORE_BRACKETS = words(
+    """
+    ALL AND ANY AS BETWEEN BOTH CASE COLLATE DISTINCT DIV ELSE ESCAPE FILTER FROM ILIKE IN INTERVAL IS LEADING LIKE NOT OR
+    OVER REGEXP RLIKE SOME THEN TRAILING WHEN
+    """
+)
+"""Words that may stand before a bracket without being the name of a function."""
+_QUERY_WORDS = frozenset(("FROM", "MAP", "REDUCE", "TABLE", "VALUES", "WITH"))
+"""Words that begin a query where they come first in brackets and a name or a bracket follows."""
+_AFTER_COLUMN = ("AND", "OR", "IS", "IN", "NOT", "LIKE", "ILIKE", "RLIKE", "REGEXP", "BETWEEN", "DIV", "COLLATE")
+_WITHOUT_BRACKETS = frozenset(("current_date", "current_time", "current_timestamp", "localtimestamp"))
+_CLOSING = {
+    TokenType.L_PAREN: TokenType.R_PAREN,
+    TokenType.L_BRACKET: TokenType.R_BRACKET,
+    TokenType.L_BRACE: TokenType.R_BRACE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """The moment that ``current_timestamp()`` and its kin stand for, and the time zone of ``current_date()``."""
+
+    now: datetime
+    zone: tzinfo
+
+
+def shown(text: str) -> str:
+    """A condition's text for a message, cut off where it is long."""
+    return repr(text) if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]!r} ... ({len(text)} characters)"
+
+
+def invalid_sql(text: str, fault: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"The predicate {shown(text)} is not valid SQL: {fault} Write only what would follow WHERE, such as `x > 1`."
+    )
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of a text.
+
+    Raises:
+        InvalidArgumentError: the text cannot be split into tokens, or not in the way in which Spark does it.
+    """
+    try:
+        tokens = list(sqlglot.tokenize(text, read="spark"))
+    except SqlglotError as error:
+        raise invalid_sql(text, str(error).splitlines()[0] + ".") from error
+    if not tokens:
+        raise invalid_sql(text, "it is empty.")
+    for token in tokens:
+        written = text[token.start : token.end + 1]
+        if any(quote in written for quote in "'\"`\\") and _QUOTED.fullmatch(written) is None:
+            raise invalid_sql(text, f"the literal or name {written} cannot be read safely.")
+    return tokens
+
+
+def check_closed_text(tokens: Sequence[Token], text: str) -> None:
+    """Refuse what would make the text mean something that is not written in it, or make Spark run a query or code.
+
+    Raises:
+        InvalidArgumentError: naming the function or the construct.
+    """
+    if "${" in text:
+        raise _raw_only(text, "contains ${...}, which Spark replaces by settings and environment variables")
+    for position, token in enumerate(tokens):
+        following = tokens[position + 1] if position + 1 < len(tokens) else None
+        word = _word(token, text)
+        if word in ("SELECT", "USING") or _begins_query(tokens, position, text):
+            raise _raw_only(text, "contains a query")
+        if following is None or following.token_type != TokenType.L_PAREN:
+            continue
+        name = _function_name(tokens, position, text)
+        if name is None:
+            continue
+        lowered = name.lower()
+        if "." in name or not (lowered in DETERMINISTIC or lowered in VARYING | CLOCK | SYNTAX | OVER_ROWS):
+            raise _raw_only(text, f"calls {name}(), which is not one of Spark's built-in functions for conditions")
+
+
+def varying_functions(text: str, known_columns: frozenset[str] = frozenset()) -> list[str]:
+    """Functions called in the text whose value differs from one evaluation to the next; none for text that has no tokens.
+
+    Args:
+        known_columns: lower-cased columns, which are no functions where no bracket follows.
+    """
+    try:
+        tokens = tokens_of(text)
+    except InvalidArgumentError:
+        return []
+    found = [tokens[start].text for start, _ in _clock_calls(tokens, text, known_columns)]
+    for position in range(len(tokens) - 1):
+        if tokens[position + 1].token_type == TokenType.L_PAREN:
+            name = _function_name(tokens, position, text)
+            if name is not None and name.lower() in VARYING:
+                found.append(name)
+    return list(dict.fromkeys(found))
+
+
+def calls_clock(tokens: Sequence[Token], text: str, known_columns: frozenset[str]) -> bool:
+    """Whether the text asks for the present time."""
+    return next(_clock_calls(tokens, text, known_columns), None) is not None
+
+
+def at_moment(text: str, clock: Clock, known_columns: frozenset[str]) -> str:
+    """The text with the moment of ``clock`` as a literal wherever it asks for the present time."""
+    tokens = tokens_of(text)
+    written: list[str] = []
+    done = 0
+    for first, last in _clock_calls(tokens, text, known_columns):
+        literal = _moment_literal(tokens[first].text.lower(), clock)
+        if literal is not None:
+            written += (text[done : tokens[first].start], literal)
+            done = tokens[last].end + 1
+    return "".join((*written, text[done:]))
+
+
+def _moment_literal(name: str, clock: Clock) -> str | None:
+    local = clock.now.astimezone(clock.zone)
+    match name:
+        case "current_timestamp" | "now":
+            return literal_sql(clock.now.astimezone(UTC))
+        case "current_date" | "curdate":
+            return literal_sql(local.date())
+        case "localtimestamp":
+            return literal_sql(local.replace(tzinfo=None))
+        case "unix_timestamp":
+            return f"{int(clock.now.timestamp())}L"
+        case _:
+            return None
+
+
+def _clock_calls(tokens: Sequence[Token], text: str, known_columns: frozenset[str]) -> Iterator[tuple[int, int]]:
+    """First and last token of each call that asks for the present time."""
+    for position, token in enumerate(tokens):
+        word = (_word(token, text) or "").lower()
+        if word not in CLOCK or (position and tokens[position - 1].token_type == TokenType.DOT):
+            continue
+        types = [item.token_type for item in tokens[position + 1 : position + 3]]
+        if types == [TokenType.L_PAREN, TokenType.R_PAREN]:
+            yield position, position + 2
+        elif types[:1] == [TokenType.L_PAREN]:
+            if word == "current_time":  # With a precision.
+                yield position, position
+        elif word in _WITHOUT_BRACKETS and word not in known_columns:
+            yield position, position
+
+
+def closing_positions(tokens: Sequence[Token], text: str) -> dict[int, int]:
+    """Position of the closing bracket for that of each opening one. Raises InvalidArgumentError where one is missing."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for position, token in enumerate(tokens):
+        if token.token_type in _CLOSING:
+            opened.append(position)
+        elif token.token_type in _CLOSING.values():
+            if not opened or _CLOSING[tokens[opened[-1]].token_type] != token.token_type:
+                raise invalid_sql(text, "a bracket is closed that was not opened.")
+            found[opened.pop()] = position
+    if opened:
+        raise invalid_sql(text, "a bracket is not closed.")
+    return found
+
+
+def source_of(tokens: Sequence[Token], text: str) -> str:
+    """The characters of the tokens, without the comments between them."""
+    written: list[str] = []
+    done: int | None = None
+    for token in tokens:
+        if done is not None and token.start <= done:
+            continue  # A number and its suffix are several tokens of the same characters.
+        gap = "" if done is None else text[done + 1 : token.start]
+        written += (gap if not gap.strip() else " ", text[token.start : token.end + 1])
+        done = token.end
+    return "".join(written)
+
+
+def _function_name(tokens: Sequence[Token], position: int, text: str) -> str | None:
+    """The name before a bracket, if it is that of a function; with dots if it is qualified."""
+    token = tokens[position]
+    written = text[token.start : token.end + 1]
+    if written[:1] in "'\"`":
+        name = token.text
+    else:
+        word = _word(token, text)
+        if word is None or word in _BEFORE_BRACKETS:
+            return None
+        name = written
+    if position and tokens[position - 1].token_type == TokenType.DOT:
+        return f"{tokens[position - 2].text if position > 1 else ''}.{name}"
+    return str(name)
+
+
+def _word(token: Token, text: str) -> str | None:
+    """A word that is not quoted, in capitals."""
+    written = text[token.start : token.end + 1]
+    return written.upper() if _WORD.fullmatch(written) else None
+
+
+def _begins_query(tokens: Sequence[Token], position: int, text: str) -> bool:
+    if not position or tokens[position - 1].token_type != TokenType.L_PAREN or position + 1 >= len(tokens):
+        return False
+    word = _word(tokens[position], text)
+    if word not in _QUERY_WORDS:
+        return False
+    # Else the word is a column, or one of the functions map() and reduce().
+    following = tokens[position + 1]
+    if following.token_type == TokenType.L_PAREN:
+        return word not in ("MAP", "REDUCE")
+    written = text[following.start : following.end + 1]
+    return written[:1] == "`" or _word(following, text) not in (None, *_AFTER_COLUMN)
+
+
+def _raw_only(text: str, reason: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"The condition {shown(text)} {reason}. Check the names, or compute the value before the call. Where your own program "
+        "wrote this text, raw_sql(...) hands it to Spark as it is; never do so with text of a user."
+    )

@@ -1,0 +1,1 @@
+"""Schemas: types, their JSON, evolution, void columns."""

@@ -1,0 +1,166 @@
+"""Schema enforcement and evolution (section SCHEVO): which offered columns fit a table, and what the table becomes.
+
+Names are compared ignoring case and the table's spelling wins. Nothing here looks at rows or makes a commit; a column
+that changes its type is refused everywhere (that is type widening, which is not done here).
+"""
+
+from enum import StrEnum
+
+from cm_delta_dagster.errors import SchemaMismatchError
+from cm_delta_dagster.protocol.schema.types import (
+    BYTE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
+    VOID,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    StructField,
+    StructType,
+    check_unique_names,
+    data_type_text,
+    schema_text,
+)
+
+
+class SchemaMode(StrEnum):
+    """What a write may do to the schema of the table."""
+
+    STRICT = "strict"
+    """Nothing: every offered column must exist with a fitting type (SCHEVO-1)."""
+    MERGE = "merge"
+    """Append new columns and nested fields as nullable (SCHEVO-3)."""
+    OVERWRITE = "overwrite"
+    """Replace it; only for a write that replaces all rows (SCHEVO-4)."""
+
+
+# A value of the key fits a column of any of the types beside it without change.
+_WIDER: dict[DataType, tuple[DataType, ...]] = {
+    BYTE: (SHORT, INTEGER, LONG),
+    SHORT: (INTEGER, LONG),
+    INTEGER: (LONG,),
+    FLOAT: (DOUBLE,),
+}
+
+
+def reconcile_schemas(table: StructType, offered: StructType, *, mode: SchemaMode) -> StructType:
+    """Schema of the table after a write of ``offered``; with STRICT that is ``table`` itself, or an error.
+
+    Args:
+        table: present schema.
+        offered: schema of the rows to be written.
+        mode: what the write may change.
+
+    Raises:
+        SchemaMismatchError: a column is unknown, has a type that does not fit, is missing though it may not be null, or
+            occurs twice; the message lists the faults and shows both schemas.
+    """
+    check_unique_names(offered)
+    if mode is SchemaMode.OVERWRITE:
+        return offered
+    faults: list[str] = []
+    result = _reconcile_struct(table, offered, "", mode, faults)
+    if faults:
+        raise SchemaMismatchError(
+            "The offered columns do not fit the table:\n"
+            + "\n".join(f"  - {fault}" for fault in faults)
+            + f"\nSchema of the table:\n{schema_text(table)}\nOffered schema:\n{schema_text(offered)}\n"
+            + "Nothing was written. Cast or drop the columns, or allow the schema to be merged where columns are new."
+        )
+    return result
+
+
+def fits(offered: DataType, column: DataType) -> bool:
+    """Whether every value of ``offered`` can be stored in ``column`` without change; structs by name, not all fields
+    needed."""
+    faults: list[str] = []
+    _reconcile_type(column, offered, "", SchemaMode.STRICT, faults)
+    return not faults
+
+
+def _reconcile_struct(
+    table: StructType, offered: StructType, path: str, mode: SchemaMode, faults: list[str]
+) -> StructType:
+    fields = [_reconcile_field(item, offered.field(item.name), path, mode, faults) for item in table.fields]
+    for item in offered.fields:
+        if table.field(item.name) is not None:
+            continue
+        if mode is SchemaMode.STRICT:
+            faults.append(f"column {_join(path, item.name)!r} does not exist in the table")
+        else:
+            # Files that are there already have no value for it, so it cannot be NOT NULL, whatever was offered.
+            fields.append(StructField(item.name, _as_nullable(item.type), True, item.metadata))
+    return StructType(tuple(fields))
+
+
+def _reconcile_field(
+    item: StructField, offered: StructField | None, path: str, mode: SchemaMode, faults: list[str]
+) -> StructField:
+    here = _join(path, item.name)
+    if offered is None:
+        if not item.nullable and not _is_filled_by_writer(item):
+            faults.append(f"column {here!r} is missing, and the table does not allow null in it")
+        return item
+    # A nullable offered column may still hold no null: NOT NULL is checked on the rows (SCHEMA-9).
+    return StructField(
+        item.name, _reconcile_type(item.type, offered.type, here, mode, faults), item.nullable, item.metadata
+    )
+
+
+def _reconcile_type(column: DataType, offered: DataType, path: str, mode: SchemaMode, faults: list[str]) -> DataType:
+    if isinstance(column, StructType) and isinstance(offered, StructType):
+        return _reconcile_struct(column, offered, path, mode, faults)
+    if isinstance(column, ArrayType) and isinstance(offered, ArrayType):
+        element = _reconcile_type(column.element_type, offered.element_type, f"{path}.element", mode, faults)
+        return ArrayType(element, column.contains_null)
+    if isinstance(column, MapType) and isinstance(offered, MapType):
+        return MapType(
+            _reconcile_type(column.key_type, offered.key_type, f"{path}.key", mode, faults),
+            _reconcile_type(column.value_type, offered.value_type, f"{path}.value", mode, faults),
+            column.value_contains_null,
+        )
+    if not _value_fits(offered, column):
+        faults.append(
+            f"column {path!r} is {data_type_text(column)} in the table and {data_type_text(offered)} in the offered "
+            "rows"
+        )
+    return column
+
+
+def _value_fits(offered: DataType, column: DataType) -> bool:
+    if offered in (column, VOID) or column in _WIDER.get(offered, ()):
+        return True
+    if isinstance(offered, DecimalType) and isinstance(column, DecimalType):
+        whole = offered.precision - offered.scale
+        return offered.scale <= column.scale and whole <= column.precision - column.scale
+    return False
+
+
+def _as_nullable(data_type: DataType) -> DataType:
+    match data_type:
+        case StructType():
+            return StructType(
+                tuple(StructField(item.name, _as_nullable(item.type), True, item.metadata) for item in data_type.fields)
+            )
+        case ArrayType():
+            return ArrayType(_as_nullable(data_type.element_type), True)
+        case MapType():
+            return MapType(_as_nullable(data_type.key_type), _as_nullable(data_type.value_type), True)
+        case _:
+            return data_type
+
+
+def _is_filled_by_writer(item: StructField) -> bool:
+    """A default, a generated or an identity column has a value even if the rows bring none (SCHEVO-2)."""
+    return any(
+        key in ("CURRENT_DEFAULT", "delta.generationExpression") or key.startswith("delta.identity.")
+        for key in item.metadata
+    )
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,1 @@
+"""Column statistics, data skipping, answers from metadata."""

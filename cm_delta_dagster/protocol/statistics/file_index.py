@@ -1,0 +1,175 @@
+"""Columns of file actions that queries look at, parsed once (headings "Per-file Statistics", "Partition Value
+Serialization"). Room: protocol.
+
+A :class:`FileIndex` remembers, for the files it was last asked about, the partition values and the statistics that
+predicates needed. What it knows is kept by chunk of the Arrow columns: a table of files that shares chunks with the last
+one, as it does after a commit of a few files, is parsed only where it differs. Concluding is the business of
+``data_skipping``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from cm_delta_dagster.protocol.actions.file_columns import partition_texts
+from cm_delta_dagster.protocol.schema.types import DataType
+from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics, parse_statistics
+
+MAX_COLUMNS = 8
+"""Columns of statistics that are kept, those of the latest queries: at most about 25 bytes a file each, strings aside."""
+
+CHUNK_ROWS = 65_536
+"""Longer chunks count as several, so that a change within one leaves the others known."""
+
+_Column: TypeAlias = tuple[ColumnPath, DataType]
+_ChunkKey: TypeAlias = tuple[int, int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Parsed columns of the chunks ``keys``, one after the other. The chunks are kept, so that their keys stay theirs."""
+
+    chunks: tuple[pa.Array, ...]
+    keys: tuple[_ChunkKey, ...]
+    columns: Mapping[Any, tuple[pa.Array | None, ...]]
+
+    def starts(self) -> dict[_ChunkKey, int]:
+        lengths = np.cumsum([0, *(len(chunk) for chunk in self.chunks)])
+        return dict(zip(self.keys, lengths.tolist(), strict=False))
+
+
+_NOTHING = _Known((), (), {})
+
+
+class FileIndex:
+    """What is known about some files. Threads may share it: a look-up never changes what another one holds."""
+
+    __slots__ = ("_partitions", "_statistics")
+
+    def __init__(self) -> None:
+        self._partitions = _NOTHING
+        self._statistics = _NOTHING
+
+    def partition_values(self, files: pa.Table, physical_name: str) -> pa.DictionaryArray:
+        """The text of one partition column of each file, with its distinct values as dictionary; null for null and the
+        empty string.
+        """
+
+        def parse(chunks: Sequence[pa.Array], columns: Sequence[str]) -> dict[str, tuple[pa.Array | None, ...]]:
+            whole = pa.chunked_array(chunks)
+            return {name: (partition_texts(whole, name).dictionary_encode(),) for name in columns}
+
+        self._partitions = known = _extended(self._partitions, files["partitionValues"], [physical_name], parse)
+        (values,) = known.columns[physical_name]
+        return values
+
+    def has_statistics(self, files: pa.Table, wanted: Mapping[ColumnPath, DataType]) -> bool:
+        """Whether :meth:`statistics` would find everything parsed."""
+        known = self._statistics
+        return all(column in known.columns for column in wanted.items()) and known.keys == _keys(
+            _pieces(files["stats"])
+        )
+
+    def statistics(self, files: pa.Table, wanted: Mapping[ColumnPath, DataType]) -> ParsedStatistics:
+        """As ``parse_statistics`` of the files' ``stats``."""
+
+        def parse(
+            chunks: Sequence[pa.Array], columns: Sequence[_Column | None]
+        ) -> dict[_Column | None, tuple[pa.Array | None, ...]]:
+            kinds = {column[0]: column[1] for column in columns if column is not None}
+            parsed = parse_statistics(pa.chunked_array(chunks), kinds)
+            found: dict[_Column | None, tuple[pa.Array | None, ...]] = {
+                (path, kind): (parsed.minimums.get(path), parsed.maximums.get(path), parsed.null_counts[path])
+                for path, kind in kinds.items()
+            }
+            return {None: (parsed.num_records,), **found}
+
+        self._statistics = known = _extended(self._statistics, files["stats"], [None, *wanted.items()], parse)
+        found = {path: known.columns[(path, kind)] for path, kind in wanted.items()}
+        (num_records,) = known.columns[None]
+        return ParsedStatistics(
+            num_records=num_records,
+            minimums={path: values[0] for path, values in found.items() if values[0] is not None},
+            maximums={path: values[1] for path, values in found.items() if values[1] is not None},
+            null_counts={path: values[2] for path, values in found.items()},
+        )
+
+
+def _pieces(column: pa.ChunkedArray) -> list[pa.Array]:
+    starts = ((chunk, start) for chunk in column.chunks for start in range(0, len(chunk), CHUNK_ROWS))
+    return [chunk.slice(start, CHUNK_ROWS) for chunk, start in starts] or [pa.array([], column.type)]
+
+
+def _keys(chunks: Sequence[pa.Array]) -> tuple[_ChunkKey, ...]:
+    """Identities of chunks: equal only for the same bytes in memory, as long as one of the two is held."""
+    return tuple(
+        (chunk.offset, len(chunk), tuple(0 if buffer is None else buffer.address for buffer in chunk.buffers()))
+        for chunk in chunks
+    )
+
+
+def _extended(
+    known: _Known,
+    column: pa.ChunkedArray,
+    wanted: Sequence[Any],
+    parse: Callable[[Sequence[pa.Array], Sequence[Any]], Mapping[Any, tuple[pa.Array | None, ...]]],
+) -> _Known:
+    """``known`` for the chunks of ``column``, with at least the ``wanted`` columns."""
+    chunks = _pieces(column)
+    keys = _keys(chunks)
+    missing = [name for name in wanted if name not in known.columns]
+    if keys == known.keys and not missing:
+        return known
+    kept = [name for name in known.columns if name not in wanted][-MAX_COLUMNS:]
+    kept = [*kept[max(0, len(kept) + len(wanted) - MAX_COLUMNS) :], *(name for name in wanted if name in known.columns)]
+    columns: dict[Any, tuple[pa.Array | None, ...]] = {}
+    if kept:
+        columns.update(known.columns if keys == known.keys else _carried(known, chunks, keys, kept, parse))
+    if missing:
+        columns.update(parse(column.chunks or chunks, missing))
+    return _Known(tuple(chunks), keys, {name: columns[name] for name in (*kept, *missing)})
+
+
+def _carried(
+    known: _Known,
+    chunks: Sequence[pa.Array],
+    keys: Sequence[_ChunkKey],
+    names: Sequence[Any],
+    parse: Callable[[Sequence[pa.Array], Sequence[Any]], Mapping[Any, tuple[pa.Array | None, ...]]],
+) -> dict[Any, tuple[pa.Array | None, ...]]:
+    """Columns of ``chunks``: what is known of them, and the others parsed."""
+    starts = known.starts()
+    others = [chunk for chunk, key in zip(chunks, keys, strict=True) if key not in starts]
+    parsed = parse(others, names) if others else {}
+    carried: dict[Any, tuple[pa.Array | None, ...]] = {}
+    for name in names:
+        arrays = []
+        for position, old in enumerate(known.columns[name]):
+            new = parsed[name][position] if others else None
+            arrays.append(None if old is None else _joined(old, new, chunks, keys, starts))
+        carried[name] = tuple(arrays)
+    return carried
+
+
+def _joined(
+    old: pa.Array,
+    new: pa.Array | None,
+    chunks: Sequence[pa.Array],
+    keys: Sequence[_ChunkKey],
+    starts: Mapping[Any, int],
+) -> pa.Array:
+    pieces, position = [], 0
+    for chunk, key in zip(chunks, keys, strict=True):
+        if key in starts:
+            pieces.append(old.slice(starts[key], len(chunk)))
+        else:
+            assert new is not None
+            pieces.append(new.slice(position, len(chunk)))
+            position += len(chunk)
+    if pa.types.is_dictionary(old.type):
+        # Values are compared once each, so equal ones must not gather with every chunk.
+        pieces = pa.chunked_array(pieces).unify_dictionaries().chunks
+    return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)

@@ -1,0 +1,109 @@
+"""Values and literals in one form, so that Arrow compares them as Spark would (heading "Per-file Statistics").
+
+Room: protocol. Serves ``data_skipping``. Where Spark would convert one of the two before it compares, there is no literal.
+"""
+
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
+
+
+def comparable(values: pa.Array, data_type: DataType) -> pa.Array:
+    """Values in the form of literals: int64, float64, timestamps as int64 microseconds; others as they are."""
+    if not isinstance(data_type, PrimitiveType):
+        return values
+    match data_type.name:
+        case "byte" | "short" | "integer" | "long" | "timestamp" | "timestamp_ntz":
+            return values.cast(pa.int64())
+        case "float" | "double":
+            return values.cast(pa.float64())
+        case _:
+            return values
+
+
+def aligned(values: pa.Array, literal: pa.Scalar) -> tuple[pa.Array, pa.Scalar]:
+    """Both as decimals of one scale, wide enough for every pair; other types are alike already."""
+    if not pa.types.is_decimal(values.type):
+        return values, literal
+    kind = pa.decimal256(76, max(values.type.scale, literal.type.scale))
+    return values.cast(kind), literal.cast(kind)
+
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+def literal_of(value: Any, data_type: DataType) -> pa.Scalar | None:
+    """The value as a scalar of the column's kind; None if Spark would compare the two in another way."""
+    if isinstance(data_type, DecimalType):
+        return _decimal_literal(value)
+    if not isinstance(data_type, PrimitiveType):
+        return None
+    match data_type.name:
+        case "byte" | "short" | "integer" | "long":
+            return _integer_literal(value)
+        case "float" | "double":
+            return _float_literal(value, exact_up_to=2**24 if data_type.name == "float" else 2**53)
+        case "string":
+            return _string_literal(value)
+        case "date":
+            is_date = isinstance(value, date) and not isinstance(value, datetime)
+            return pa.scalar(value, pa.date32()) if is_date else None
+        case "timestamp":
+            return _moment_literal(value) if isinstance(value, datetime) and value.tzinfo is not None else None
+        case "timestamp_ntz":
+            return _moment_literal(value) if isinstance(value, datetime) and value.tzinfo is None else None
+        case "boolean":
+            return pa.scalar(value) if isinstance(value, bool) else None
+        case "binary":
+            return pa.scalar(value, pa.binary()) if isinstance(value, bytes) else None
+        case _:
+            return None
+
+
+def _integer_literal(value: Any) -> pa.Scalar | None:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return None
+    if isinstance(value, Decimal) and not value.is_finite():
+        return None
+    if not -(2**63) <= value < 2**63 or value != int(value):
+        return None
+    return pa.scalar(int(value), pa.int64())
+
+
+def _float_literal(value: Any, *, exact_up_to: int) -> pa.Scalar | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    if isinstance(value, int) and abs(value) > exact_up_to:
+        return None
+    return pa.scalar(float(value), pa.float64())
+
+
+def _decimal_literal(value: Any) -> pa.Scalar | None:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return None
+    exact = Decimal(value)
+    if not exact.is_finite():
+        return None
+    _, digits, exponent = exact.as_tuple()
+    scale = max(0, -int(exponent))
+    if scale > 38 or len(digits) + max(0, int(exponent)) > 38:
+        return None
+    return pa.scalar(exact, pa.decimal128(38, scale))
+
+
+def _string_literal(value: Any) -> pa.Scalar | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        return pa.scalar(value, pa.string())
+    except UnicodeEncodeError:
+        return None
+
+
+def _moment_literal(value: datetime) -> pa.Scalar:
+    moment = value.replace(tzinfo=None) - (value.utcoffset() or timedelta(0))
+    return pa.scalar((moment - _EPOCH) // timedelta(microseconds=1), pa.int64())

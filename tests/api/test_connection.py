@@ -1,0 +1,245 @@
+"""The front door: one connection, and tables with one method for each verb."""
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from cm_delta_dagster.api.connection import AnySchema, Connection, connect
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.errors import (
+    InvalidArgumentError,
+    MaintenanceNotPermittedError,
+    SchemaMismatchError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from cm_delta_dagster.storage.stores import Stores
+
+NAME = "main.sales.orders"
+SCHEMA = StructType((StructField("id", PrimitiveType("long")), StructField("day", PrimitiveType("date"))))
+DAY = datetime.date(2026, 1, 1)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Connection]:
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse", spark=spark) as connection:
+        yield connection
+
+
+def test_a_table_is_created_written_and_read(lake: Connection, spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, DAY), (2, None)], "id long, day date")
+    orders = lake.create_table(NAME, frame.schema, partition_by=["day"])
+    assert (orders.name, orders.version()) == (NAME, 0)
+    assert orders.append(frame).version == 1
+    assert sorted(row.id for row in orders.to_df().collect()) == [1, 2]
+    assert [row.id for row in orders.to_df(["id"], where="day = DATE '2026-01-01'").collect()] == [1]
+    assert orders.files("day IS NULL").num_rows == 1
+    assert orders.schema() == SCHEMA
+
+
+def test_rows_are_overwritten_merged_and_deleted(lake: Connection, spark: SparkSession) -> None:
+    orders = lake.create_table(NAME, SCHEMA)
+    orders.append(spark.createDataFrame([(1, None), (2, None)], "id long, day date"))
+    orders.merge(spark.createDataFrame([(2, DAY), (3, DAY)], "id long, day date"), on="id")
+    assert sorted((row.id, row.day) for row in orders.to_df(where="id > 1").collect()) == [(2, DAY), (3, DAY)]
+    orders.overwrite(spark.createDataFrame([(9, None)], "id long, day date"), where="id > 1 OR id = 9")
+    orders.delete("id = 1")
+    assert [row.id for row in orders.to_df().collect()] == [9]
+    assert [entry.version for entry in orders.history(limit=2)] == [4, 3]
+
+
+def test_older_versions_are_read_by_number_and_by_time(lake: Connection, spark: SparkSession) -> None:
+    """TT-1, TT-2"""
+    orders = lake.create_table(NAME, SCHEMA)
+    orders.append(spark.createDataFrame([(1, None)], "id long, day date"))
+    orders.append(spark.createDataFrame([(2, None)], "id long, day date"))
+    at = orders.snapshot(version=1).timestamp_ms
+    assert orders.to_df(version=1).count() == 1
+    assert orders.to_df(timestamp=at).count() == 1
+    moment = datetime.datetime.fromtimestamp(at / 1000, datetime.UTC)
+    assert orders.snapshot(timestamp=moment + datetime.timedelta(microseconds=500)).version == 1
+    with pytest.raises(VersionNotFoundError):
+        orders.to_df(version=7)
+    with pytest.raises(InvalidArgumentError, match="time zone"):
+        orders.to_df(timestamp=datetime.datetime(2026, 1, 1))
+
+
+def test_maintenance_follows_the_policy(lake: Connection, spark: SparkSession) -> None:
+    """CM-M4"""
+    orders = lake.create_table(NAME, SCHEMA)
+    for number in range(3):
+        orders.append(spark.createDataFrame([(number, None)], "id long, day date").coalesce(1))
+    with pytest.raises(MaintenanceNotPermittedError):
+        orders.optimize()
+    lake.allow("main.sales", "data_reorganization", "nightly")
+    assert orders.plan_optimize().num_files == 3
+    assert orders.optimize().num_added_files == 1
+    with pytest.raises(MaintenanceNotPermittedError):
+        orders.vacuum()
+    for kind in ("DATA_CLEANUP", "METADATA_CLEANUP"):
+        lake.allow("main", kind)
+    assert orders.plan_vacuum().num_files == 0
+    assert orders.vacuum(datetime.timedelta(days=8)).num_files == 0
+    assert orders.plan_clean_log().num_files == 0
+    assert orders.clean_log().num_files == 0
+    assert orders.plan_clean_staged_commits().names == ()
+    assert orders.clean_staged_commits().num_files == 0
+    lake.deny(NAME, "CHECKPOINT")
+    with pytest.raises(MaintenanceNotPermittedError):
+        orders.checkpoint()
+    assert orders.compact_log(0, 3).end == 3
+    assert orders.publish().published_version == 4
+    assert [(rule.scope, rule.allowed) for rule in lake.policy()] == [
+        ("main", True),
+        ("main", True),
+        ("main.sales", True),
+        (NAME, False),
+    ]
+    with pytest.raises(InvalidArgumentError, match="METADATA_CLEANUP"):
+        lake.allow("main", "CLEANING")
+
+
+def test_tables_are_listed_opened_and_dropped(lake: Connection) -> None:
+    lake.create_table(NAME, pa.schema([pa.field("id", pa.int64())]), description="x")
+    lake.open_or_create("main.other.t", SCHEMA)
+    assert lake.tables() == ("main.other.t", NAME)
+    assert lake.tables("main.sales") == (NAME,)
+    assert lake.table(NAME).schema().names == ["id"] or lake.table(NAME).schema().names == ("id",)
+    with pytest.raises(TableAlreadyExistsError):
+        lake.create_table(NAME, SCHEMA)
+    with pytest.raises(SchemaMismatchError):
+        lake.open_or_create(NAME, SCHEMA)
+    lake.drop(NAME)
+    with pytest.raises(TableNotFoundError):
+        lake.table(NAME)
+
+
+def test_a_table_is_made_with_its_rows_in_one_commit(lake: Connection, spark: SparkSession) -> None:
+    """CM-D2"""
+    frame = spark.createDataFrame([(1, DAY), (2, None)], "id long, day date")
+    orders = lake.create_table_as(NAME, frame, "day", description="what it is", properties={"owner": "us"})
+    snapshot = orders.snapshot()
+    assert (snapshot.version, snapshot.num_rows, snapshot.partition_columns) == (0, 2, ("day",))
+    assert (snapshot.metadata.description, snapshot.metadata.configuration["owner"]) == ("what it is", "us")
+    with pytest.raises(TableAlreadyExistsError):
+        lake.create_table_as(NAME, frame)
+    with pytest.raises(InvalidArgumentError, match="DataFrame"):
+        lake.create_table_as("main.sales.other", [(1,)])
+
+
+def test_writes_by_name_make_the_table_that_they_do_not_find(lake: Connection, spark: SparkSession) -> None:
+    """CM-D2, DML-4, DML-7"""
+    frame = spark.createDataFrame([(1, DAY)], "id long, day date")
+    other = spark.createDataFrame([(2, None)], "id long, day date")
+    assert [lake.append(NAME, frame, ["day"]).version for _ in range(2)] == [0, 1]
+    assert lake.overwrite(NAME, other, where="day IS NULL").version == 2
+    assert (
+        lake.merge(NAME, other.union(frame), on="id", partition_by="day", within="day IS NULL OR id = 1").version == 3
+    )
+    assert sorted(row.id for row in lake.table(NAME).to_df().collect()) == [1, 1, 2]
+    assert lake.overwrite("main.sales.a", frame).version == lake.merge("main.sales.b", frame, "id").version == 0
+    with pytest.raises(SchemaMismatchError, match="partitioned by"):
+        lake.append(NAME, frame, ["id"])
+    assert lake.table(NAME).version() == 3
+
+
+def test_the_decision_for_a_table_is_shown_and_a_rule_is_taken_back(lake: Connection) -> None:
+    """CM-M4, CM-M5"""
+    orders = lake.create_table(NAME, SCHEMA)
+    lake.allow("main", "data_cleanup", "nightly")
+    lake.deny(NAME, "DATA_CLEANUP", "kept for the auditors")
+    decision = orders.maintenance_decision("data_cleanup")
+    assert (decision.allowed, decision.decided_by, decision.reason) == (False, NAME, "kept for the auditors")
+    lake.reset_policy(NAME, "Data_Cleanup")
+    assert orders.maintenance_decision(MaintenanceKind.DATA_CLEANUP).decided_by == "main"
+    lake.reset_policy(NAME, "DATA_CLEANUP")
+    assert [rule.scope for rule in lake.policy()] == ["main"]
+    with pytest.raises(InvalidArgumentError, match="CHECKPOINT"):
+        orders.maintenance_decision("cleaning")
+    with pytest.raises(InvalidArgumentError, match="METADATA_CLEANUP"):
+        lake.reset_policy("main", "cleaning")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        SCHEMA,
+        pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.date32())]),
+        T.StructType([T.StructField("id", T.LongType()), T.StructField("day", T.DateType())]),
+    ],
+    ids=["ours", "pyarrow", "pyspark"],
+)
+def test_a_schema_may_be_ours_pyarrows_or_pysparks(lake: Connection, schema: AnySchema) -> None:
+    assert lake.create_table(NAME, schema, "day").schema() == SCHEMA
+    assert lake.open_or_create(NAME, schema, ["day"]).version() == 0
+
+
+def test_something_that_is_no_schema_is_refused(lake: Connection) -> None:
+    with pytest.raises(InvalidArgumentError, match="schema"):
+        lake.create_table(NAME, "id long")
+
+
+def test_the_running_session_is_used_when_none_is_given(tmp_path: Path, spark: SparkSession) -> None:
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as connection:
+        assert connection.spark is spark
+
+
+def test_storage_options_go_to_the_file_system_of_the_warehouse(tmp_path: Path) -> None:
+    options = {"key": "k"}
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse="s3://bucket/w", storage_options=options) as connection:
+        stores = connection.client.stores
+        assert isinstance(stores, Stores)
+        assert stores._storage_options == {"s3": options}
+
+
+def test_a_closed_connection_leaves_the_session_running(tmp_path: Path, spark: SparkSession) -> None:
+    connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse", spark=spark).close()
+    assert spark.range(1).count() == 1
+
+
+def test_what_is_shown_of_a_table_names_it(lake: Connection) -> None:
+    assert NAME in repr(lake.create_table(NAME, SCHEMA))
+    assert "catalog.db" in repr(lake)
+
+
+def test_the_commit_mode_is_chosen_by_scope(tmp_path: Path) -> None:
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
+        lake.set_commit_mode("main", "put_if_absent")
+        orders = lake.create_table(NAME, SCHEMA)
+        lake.set_commit_mode(NAME, "auto", inline_max_bytes=1000)
+        assert [(rule.scope, str(rule.policy)) for rule in lake.commit_modes()] == [
+            ("main", "put_if_absent"),
+            (NAME, "auto:1000"),
+        ]
+        lake.reset_commit_mode(NAME)
+        lake.reset_commit_mode("main")
+        assert lake.commit_modes() == () and orders.version() == 1
+        with pytest.raises(InvalidArgumentError, match="no commit mode"):
+            lake.set_commit_mode("main", "quick")
+        with pytest.raises(InvalidArgumentError, match="Switching is a state"):
+            lake.set_commit_mode(NAME, "switching")
+
+
+def test_a_table_lives_is_examined_dropped_brought_back_and_purged(tmp_path: Path) -> None:
+    """CM-D6, CM-D7"""
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
+        lake.create_table(NAME, SCHEMA)
+        assert lake.rename(NAME, "main.sales.old").name == "main.sales.old"
+        lake.drop("main.sales.old")
+        report = lake.undrop("main.sales.old").doctor()
+        assert (report.healthy, report.version, report.findings) == (True, 0, ())
+        lake.drop("main.sales.old")
+        assert lake.plan_purge().candidates == ()
+        lake.allow("main", "table_purge")
+        plan = lake.plan_purge("main.sales", retention=datetime.timedelta(0))
+        assert [found.table.identifier.table for found in plan.candidates] == ["old"]
+        assert lake.purge(plan).num_files == plan.num_files > 0
+        with pytest.raises(TableNotFoundError):
+            lake.undrop("main.sales.old")

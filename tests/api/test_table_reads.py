@@ -1,0 +1,247 @@
+"""The reads of the front door, on the catalog's tables and on tables of other writers."""
+
+import datetime as dt
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster import Connection, connect
+from cm_delta_dagster.errors import (
+    CatalogManagedAccessError,
+    InvalidArgumentError,
+    StreamSourceChangedError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from cm_delta_dagster.operations.arguments import epoch_milliseconds
+from cm_delta_dagster.protocol.predicates.timestamps import zone_of
+
+
+def lake_in(directory: Path, spark: SparkSession | None = None) -> Connection:
+    return connect(f"sqlite:///{directory / 'catalog.db'}", warehouse=str(directory / "warehouse"), spark=spark)
+
+
+def foreign_table(directory: Path) -> str:
+    """Three versions: three rows in two partitions, one more row, one row deleted; change data feed is on."""
+    from deltalake import DeltaTable
+
+    path = str(directory / "foreign table")
+    first = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "region": ["eu", "eu", "us"]})
+    properties = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(path, first, partition_by=["region"], configuration=properties)
+    write_deltalake(path, pa.table({"id": pa.array([4], pa.int64()), "region": ["us"]}), mode="append")
+    DeltaTable(path).delete("id = 1")
+    return path
+
+
+def test_a_table_of_another_writer_is_read_by_its_path_without_java(tmp_path: Path) -> None:
+    """TT-1, SKIP-6."""
+    path = foreign_table(tmp_path)
+    with lake_in(tmp_path) as lake:
+        table = lake.path_table(path)
+
+        assert table.version() == 2
+        assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3, 4]
+        assert sorted(table.to_arrow(version=0)["id"].to_pylist()) == [1, 2, 3]
+        assert table.to_arrow(["id"], where="region = 'us' AND id > 3").to_pydict() == {"id": [4]}
+        with table.to_arrow_batches(["id"]) as batches:
+            assert sum(batch.num_rows for batch in batches) == 3
+        assert [entry.version for entry in table.history(limit=2)] == [2, 1]
+        assert table.schema().names == ("id", "region")
+        assert table.plan_read(where="region = 'us'").files_skipped == 1
+        assert "foreign table" in repr(table)
+
+
+def test_rows_are_counted_by_the_log_or_else_by_reading(tmp_path: Path) -> None:
+    """SKIP-6."""
+    with lake_in(tmp_path) as lake:
+        table = lake.path_table(foreign_table(tmp_path))
+
+        assert table.count_rows() == 3
+        assert table.count_rows("region = 'us'") == 2
+        assert table.aggregates(where="id = 4").num_rows is None
+        assert table.count_rows("id = 4") == 1
+        assert table.aggregates(["id"]).maximums == {"id": 4}
+
+
+def test_changes_are_read_by_version_and_by_time(tmp_path: Path) -> None:
+    """CDF-7, CDF-8."""
+    with lake_in(tmp_path) as lake:
+        table = lake.path_table(foreign_table(tmp_path))
+        changes = table.changes_arrow(start_version=1, columns=["id", "_change_type", "_commit_version"])
+        times = [entry.timestamp_ms for entry in table.history()]
+        assert times[0] is not None
+
+        assert sorted(changes.to_pylist(), key=lambda row: row["id"]) == [
+            {"id": 1, "_change_type": "delete", "_commit_version": 2},
+            {"id": 4, "_change_type": "insert", "_commit_version": 1},
+        ]
+        newest = dt.datetime.fromtimestamp(times[0] / 1000, dt.UTC)
+        with table.changes_arrow_batches(start_timestamp=newest) as batches:
+            assert {value for batch in batches for value in batch["_commit_version"].to_pylist()} == {2}
+        with pytest.raises(InvalidArgumentError, match="time zone"):
+            table.changes_arrow(start_timestamp=dt.datetime(2024, 1, 1))
+
+
+def test_a_consumer_without_spark_keeps_its_own_offset(tmp_path: Path) -> None:
+    """STREAM-1, STREAM-3."""
+    path = foreign_table(tmp_path)
+    with lake_in(tmp_path) as lake:
+        table = lake.path_table(path)
+        (first,) = table.stream_arrow(columns=["id"])
+        assert first.to_arrow().num_rows == 3
+        write_deltalake(path, pa.table({"id": pa.array([5], pa.int64()), "region": ["eu"]}), mode="append")
+        (second,) = table.stream_arrow(first.offset.to_json())
+        assert second.to_arrow().to_pylist() == [{"id": 5, "region": "eu"}]
+        newest = table.history(limit=1)[0].timestamp_ms
+        assert newest is not None
+        since = dt.datetime.fromtimestamp(newest / 1000, dt.UTC)
+        assert [batch.to_arrow()["id"].to_pylist() for batch in table.stream_arrow(starting_timestamp=since)] == [[5]]
+        with pytest.raises(StreamSourceChangedError, match="Version 2"):
+            list(table.stream_arrow(starting_version=0))
+
+
+def test_what_cannot_be_opened_by_path_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CM-R8."""
+    with lake_in(tmp_path) as lake:
+        managed = lake.create_table("main.sales.orders", pa.schema({"id": pa.int64()}))
+
+        with pytest.raises(CatalogManagedAccessError, match="catalog"):
+            lake.path_table(managed.location)
+        with pytest.raises(TableNotFoundError, match="nothing here"):
+            lake.path_table(str(tmp_path / "nothing here"))
+        path = foreign_table(tmp_path)
+        with pytest.raises(VersionNotFoundError, match="7"):
+            lake.path_table(path).to_arrow(version=7)
+        monkeypatch.chdir(tmp_path)
+        assert lake.path_table("foreign table").count_rows() == 3
+
+
+def test_the_catalogs_tables_answer_arrow_and_spark_alike(spark: SparkSession, tmp_path: Path) -> None:
+    """CM-R2."""
+    with lake_in(tmp_path, spark) as lake:
+        frame = spark.range(10).selectExpr("id", "CAST(id % 2 AS STRING) AS parity")
+        table = lake.create_table_as("main.sales.numbers", frame, partition_by=["parity"])
+
+        assert sorted(table.to_arrow(where="parity = '1'")["id"].to_pylist()) == [1, 3, 5, 7, 9]
+        assert sorted(row.id for row in table.to_df(where="parity = '1'").collect()) == [1, 3, 5, 7, 9]
+        assert table.count_rows("parity = '0'") == 5
+        assert table.to_df().dtypes == frame.dtypes
+
+
+def test_names_that_are_no_text_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with lake_in(tmp_path) as lake:
+        with pytest.raises(InvalidArgumentError, match="None is no column name"):
+            lake.create_table("main.sales.orders", pa.schema({"id": pa.int64()}), partition_by=[None])
+        assert lake.tables() == ()
+
+
+def hours(given: Any) -> float:
+    """How long after the beginning of 2024 in UTC the moment is, in a session in New York."""
+    start = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    zone = zone_of("America/New_York")
+    assert zone is not None
+    return (epoch_milliseconds(given, zone=lambda: zone) / 1000 - start.timestamp()) / 3600
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (dt.date(2024, 1, 1), 5),
+        ("2024", 5),
+        ("2024-1", 5),
+        ("2024-01-01", 5),
+        (" 2024-01-01 12:00 ", 17),
+        ("2024-1-1T12:00:00.5", 17 + 0.5 / 3600),
+        ("2024-01-01T12:00:00Z", 12),
+        ("2024-01-01T12:00:00.123456789 UTC", 12 + 0.123 / 3600),
+        ("2024-01-01T12:00:00+02:00", 10),
+        ("2024-01-01T12:00:00UTC-3", 15),
+        ("2024-01-01 12:00:00 Europe/Berlin", 11),
+        ("2024-03-10 02:30:00", 69 * 24 + 7.5),
+        ("0001-01-01", None),
+        ("9999-12-31 23:59:59", None),
+    ],
+)
+def test_text_and_days_without_a_zone_are_of_the_sessions_zone(text: Any, expected: float | None) -> None:
+    """TT-9: in the hour that a spring leaves out the clock is taken to have gone on, as Spark has it."""
+    if expected is not None:
+        assert hours(text) == pytest.approx(expected, abs=1e-9)
+    else:
+        assert abs(hours(text)) > 10_000
+
+
+@pytest.mark.parametrize("name", ["UTC", "Z", "GMT+1", "UTC+01:00", "+1", "+01:00", "-0130", "UTC+8", "Asia/Tokyo"])
+def test_zones_are_those_of_spark(name: str, spark: SparkSession) -> None:
+    zone = zone_of(name)
+    assert zone is not None
+    usual = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", name)
+        (row,) = spark.sql("SELECT unix_millis(TIMESTAMP '2024-06-01 12:00:00') AS ms").collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", usual)
+    assert epoch_milliseconds("2024-06-01 12:00:00", zone=lambda: zone) == row.ms
+
+
+@pytest.mark.parametrize("name", ["", "Mars/Base", "Europe", "../etc/passwd", "+99:00", "UTC+"])
+def test_what_names_no_zone_is_none(name: str) -> None:
+    assert zone_of(name) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "yesterday",
+        "2024-13-01",
+        "20240101",
+        "2024-01-01 12:00:00 Mars/Base",
+        dt.datetime(2024, 1, 1),
+        True,
+        1.5,
+        dt.time(12),
+    ],
+)
+def test_what_is_no_moment_is_refused(given: Any) -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=r"give a datetime with a time zone.*, a date, text as in '2026-01-31'"
+    ):
+        epoch_milliseconds(given, zone=lambda: dt.UTC)
+
+
+def test_a_day_without_a_zone_is_of_the_session_and_refused_without_one(tmp_path: Path, spark: SparkSession) -> None:
+    """TT-9, TT-2: version 0 is of the last evening of 2023 in New York, version 1 of the hour after."""
+    path = str(tmp_path / "table")
+    for number, at in enumerate(("2024-01-01T04:30:00Z", "2024-01-01T05:30:00Z")):
+        write_deltalake(path, pa.table({"id": [number]}), mode="append")
+        log = tmp_path / "table" / "_delta_log" / f"{number:020d}.json"
+        moment = dt.datetime.fromisoformat(at).timestamp()
+        os.utime(log, (moment, moment))
+
+    def version_at(day: str) -> int:
+        with lake_in(tmp_path, spark) as lake:
+            return lake.path_table(path).snapshot(timestamp=day).version
+
+    with lake_in(tmp_path) as lake, ThreadPoolExecutor(1) as pool:  # Of another thread no session is active.
+        with pytest.raises(InvalidArgumentError, match="names no time zone, and there is no Spark session yet"):
+            pool.submit(lambda: lake.path_table(path).snapshot(timestamp="2024-01-01")).result()
+        table = pool.submit(lambda: lake.path_table(path).to_arrow(timestamp="2024-01-01T05:00:00Z")).result()
+        assert table.num_rows == 1
+    usual = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        for zone in ("America/New_York", "-05:00"):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            assert version_at("2024-01-01") == 0
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        with pytest.raises(VersionNotFoundError, match="as of"):
+            version_at("2024-01-01")
+        assert version_at("2024-01-01 05:00:00") == 0
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", usual)

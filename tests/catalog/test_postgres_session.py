@@ -1,0 +1,80 @@
+"""Sessions of PostgreSQL, and connection poolers that stand before them."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import CatalogError
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from cm_delta_dagster.storage.stores import Stores
+from tests.catalog.pooler import pooled
+
+pytestmark = pytest.mark.postgres
+
+SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
+SESSIONS, WRITERS, COMMITS = 3, 6, 12
+
+
+@pytest.fixture
+def pooler(postgres_url: str) -> Iterator[str]:
+    """URL of an empty database behind a pooler."""
+    with pooled(postgres_url, sessions=SESSIONS) as url:
+        yield url
+
+
+def test_many_writers_share_a_few_sessions_of_a_pooler(pooler: str, tmp_path: Path) -> None:
+    """CM-C1, CM-C15: a statement that one session has prepared is unknown to the next, or is another one there."""
+
+    def client() -> DeltaClient:
+        return DeltaClient(SqlCatalog(pooler, warehouse=f"file://{tmp_path}/w"), stores=Stores())
+
+    def write(number: int) -> None:
+        with closing(client()) as own:
+            table = own.table("main.test.t")
+            for commit in range(COMMITS):
+                transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+                path = f"{number}-{commit}.parquet"
+                transaction.add_files([AddFile(path=path, partition_values={}, size=1, modification_time=1)])
+                transaction.commit()
+
+    with closing(client()) as first:
+        create_table(first, identifier="main.test.t", schema=SCHEMA)
+        with ThreadPoolExecutor(WRITERS) as writers:
+            list(writers.map(write, range(WRITERS)))
+        snapshot = first.table("main.test.t").snapshot()
+        assert (snapshot.version, snapshot.num_files) == (WRITERS * COMMITS, WRITERS * COMMITS)
+
+
+def test_nobody_waits_for_a_turn_behind_a_pooler(pooler: str) -> None:
+    """OCC-15: those who wait would take the sessions of which the holder needs one."""
+    with SqlCatalog(pooler, warehouse="memory://w") as catalog:
+        catalog.list_tables()
+        began = time.monotonic()
+        with catalog.turn("a table", seconds=60) as ones_turn:
+            assert not ones_turn
+        assert time.monotonic() - began < 30
+
+
+def test_a_pooler_before_a_server_that_may_lose_what_it_acknowledged_is_refused(
+    postgres_url: str, postgres_server: str
+) -> None:
+    """CM-C1: what one session is told of durability means nothing for the next."""
+    name = sa.make_url(postgres_url).database
+    engine = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"ALTER DATABASE {name} SET synchronous_commit = off"))
+    with (
+        pooled(postgres_url, sessions=SESSIONS) as url,
+        SqlCatalog(url, warehouse="memory://w") as catalog,
+        pytest.raises(CatalogError, match=f"ALTER DATABASE {name} SET synchronous_commit = on"),
+    ):
+        catalog.list_tables()

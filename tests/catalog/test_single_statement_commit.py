@@ -1,0 +1,158 @@
+"""Ratification in one statement, on PostgreSQL."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
+from cm_delta_dagster.catalog.sql import SqlCatalog, single_statement_commit
+from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, TABLES
+from cm_delta_dagster.errors import CommitRejectedError
+from cm_delta_dagster.protocol.actions.actions import Protocol
+from tests.contracts.catalog_bench import NAME, create, inline, proposal
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def catalog(postgres_url: str) -> Iterator[SqlCatalog]:
+    with SqlCatalog(postgres_url, warehouse="memory://warehouse") as catalog:
+        yield catalog
+
+
+@contextmanager
+def statements_of(catalog: SqlCatalog) -> Iterator[list[str]]:
+    """What the catalog sends to its database within the block."""
+    sent: list[str] = []
+
+    class Noting(psycopg.Cursor[Any]):
+        def execute(self, query: Any, *arguments: Any, **options: Any) -> "Noting":
+            sent.append(str(query))
+            return super().execute(query, *arguments, **options)
+
+    def note(connection: Any, *_: object) -> None:
+        connection.cursor_factory = Noting
+
+    def note_no_more(connection: Any, *_: object) -> None:
+        connection.cursor_factory = psycopg.Cursor
+
+    engine = catalog._database._ready()[0]
+    sa.event.listen(engine, "checkout", note)
+    sa.event.listen(engine, "checkin", note_no_more)
+    yield sent
+    sa.event.remove(engine, "checkout", note)
+    sa.event.remove(engine, "checkin", note_no_more)
+
+
+def test_a_plain_commit_is_one_statement(catalog: SqlCatalog) -> None:
+    """CM-C1: one statement commits wholly or not at all."""
+    table = create(catalog).table_id
+    with statements_of(catalog) as sent:
+        assert catalog.commit(table, inline(1)) == Ratified(version=1, latest_version=1, published_version=0)
+        assert catalog.commit(table, replace(inline(2), published_version=1)) == Ratified(
+            version=2, latest_version=2, published_version=1
+        )
+    assert len(sent) == 2
+    answer = catalog.get_ratified_commits(table)
+    assert [commit.version for commit in answer.commits] == [2]
+    assert (answer.latest_version, answer.latest_data_version) == (2, 2)
+    assert [entry.position for entry in catalog.feed(after=0, limit=10)] == [1, 2, 3]
+
+
+def test_the_same_statement_again_has_no_effect(catalog: SqlCatalog) -> None:
+    """CM-C3, CM-W4: the answer to the first one may have been lost."""
+    table, one = create(catalog).table_id, proposal(1)
+
+    def send() -> Ratified | None:
+        return catalog._database.read(
+            lambda connection: single_statement_commit.commit(connection, table, one, now_ms=7)
+        )
+
+    assert send() == Ratified(version=1, latest_version=1, published_version=0)
+    assert send() is None
+    assert catalog.latest_feed_position() == 2
+    again = catalog.commit(table, one)
+    assert isinstance(again, Ratified) and again.repeated
+
+
+def test_what_is_no_plain_next_version_takes_the_long_way(catalog: SqlCatalog) -> None:
+    """CM-C2, CM-C13: refusals have their reason, and definitions are kept in step."""
+    table = create(catalog).table_id
+    with statements_of(catalog) as sent:
+        catalog.commit(table, replace(proposal(1), protocol=Protocol(min_reader_version=3, min_writer_version=7)))
+    assert len(sent) > 2
+    assert isinstance(catalog.commit(table, proposal(1)), VersionTaken)
+    assert catalog.latest_feed_position() == 2
+
+
+def test_contents_that_nobody_needs_are_forgotten_the_short_way_too(catalog: SqlCatalog) -> None:
+    """CM-C8."""
+    table = create(catalog).table_id
+    for version in range(1, 120):
+        catalog.commit(table, replace(inline(version), published_version=version - 1))
+    kept = catalog.get_ratified_commits(table, kept_from=0)
+    held = [commit.version for commit in (*kept.kept, *kept.commits)]
+    assert held == list(range(held[0], 120))
+    assert 64 <= len(held) <= 80
+    contents = sa.text("SELECT count(*) FROM cm_delta_commits WHERE content IS NOT NULL")
+    assert catalog._database.read(lambda connection: connection.execute(contents).scalar_one()) == len(held)
+
+
+def any_proposal(draw: random.Random, latest: int, timestamp: int) -> CommitProposal:
+    """Mostly of the next version, of any size, with any word of what is published; now and then a wrong one."""
+    version = max(1, latest + draw.choice([1] * 12 + [-1, 0, 2]))
+    later = timestamp + draw.choice([1, 2, 3] * 6 + [0, -1])
+    kept = inline(version, timestamp=later, size=20_000 if draw.random() < 0.01 else 0)
+    one = kept if draw.random() < 0.97 else proposal(version, timestamp=later)
+    mark = draw.choice([None, None, -3, 0, version - 3, version - 1, version - 1, version])
+    changes = draw.random() < 0.7
+    one = replace(one, published_version=mark, summary=replace(one.summary, data_change=changes))
+    return replace(one, protocol=Protocol(min_reader_version=3, min_writer_version=7)) if draw.random() < 0.02 else one
+
+
+def rows_of(catalog: SqlCatalog) -> list[dict[str, Any]]:
+    """What is remembered of commits, the newest last, and of the table, but for names that no two catalogs share."""
+    own = {"table_id", "location", "reserved_ms", "created_ms", "ratified_ms"}
+
+    def read(connection: sa.Connection) -> list[dict[str, Any]]:
+        statements = (sa.select(COMMITS).order_by(COMMITS.c.position), sa.select(TABLES), sa.select(FEED_COUNTER))
+        found = [row for statement in statements for row in connection.execute(statement).mappings()]
+        return [{name: value for name, value in row.items() if name not in own} for row in found]
+
+    return catalog._database.read(read)
+
+
+def answer_of(catalog: SqlCatalog, table: str, one: CommitProposal) -> object:
+    try:
+        return catalog.commit(table, one)
+    except CommitRejectedError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_short_way_and_the_long_one_give_the_same_answers_and_rows(
+    catalog: SqlCatalog, sqlite_url: str, seed: int
+) -> None:
+    """CM-C1 to CM-C14: SQLite, which always takes the long way, is what PostgreSQL is compared with."""
+    draw, answers = random.Random(seed), set[object]()
+    with SqlCatalog(sqlite_url, warehouse="memory://warehouse") as other:
+        first = create(catalog).table_id
+        staging = other.create_staging_table(NAME)
+        version_0 = catalog.feed(after=0, limit=1)[0].summary
+        second = other.register_table(staging.table_id, NAME, summary=version_0).table_id
+        latest, timestamp, before = 0, 1000, proposal(1)
+        for _ in range(250):
+            one = before if draw.random() < 0.03 else any_proposal(draw, latest, timestamp)
+            here, there = answer_of(catalog, first, one), answer_of(other, second, one)
+            assert here == there, one
+            answers.add(here if isinstance(here, type) else type(here))
+            if isinstance(here, Ratified) and not here.repeated:
+                latest, timestamp, before = one.version, one.summary.in_commit_timestamp, one
+        assert rows_of(catalog) == rows_of(other)
+    assert latest > 100 and answers == {Ratified, VersionTaken, CommitRejectedError}

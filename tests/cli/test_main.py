@@ -1,0 +1,239 @@
+"""The ``cm-delta`` command."""
+
+import sqlite3
+import uuid
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.cli.main import main
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from cm_delta_dagster.storage.stores import Stores
+from cm_delta_dagster.version import __version__
+
+NAME = TableIdentifier("main", "sales", "orders")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    text = f"sqlite:///{tmp_path}/catalog.db"
+    with SqlCatalog(text, warehouse="memory://w", now_ms=lambda: 1_700_000_000_000) as catalog:
+        staging = catalog.create_staging_table(NAME)
+        catalog.register_table(staging.table_id, NAME, summary=summary("CREATE TABLE", 1))
+        for version in (1, 2):
+            catalog.commit(
+                staging.table_id,
+                CommitProposal(
+                    version=version,
+                    file_name=f"{version:020d}.{uuid.uuid4()}.json",
+                    file_size=1,
+                    file_modification_time=1,
+                    summary=summary("WRITE", version + 1),
+                ),
+            )
+        catalog.set_published_version(staging.table_id, 1)
+    return text
+
+
+def summary(operation: str, timestamp: int) -> CommitSummary:
+    return CommitSummary(txn_id="t", in_commit_timestamp=timestamp, operation=operation, data_change=True)
+
+
+def run(url: str, *arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments, env={"CM_DELTA_CATALOG_URL": url})
+
+
+def test_tables_are_listed(url: str) -> None:
+    assert run(url, "tables").output == run(url, "tables", "main.sales").output == "main.sales.orders\n"
+    assert run("", "--catalog", url, "tables", "main").output == "main.sales.orders\n"
+
+
+def test_a_scope_without_tables_is_told_from_an_empty_answer(url: str) -> None:
+    listed = run(url, "tables", "main.sale")
+    assert listed.exit_code != 0 and "no table in 'main.sale'" in listed.output and "main.sales." in listed.output
+    for scope in ("mian", "main.sale", "main.sales.order"):
+        result = run(url, "policy", "deny", scope, "CHECKPOINT")
+        assert result.exit_code == 0 and f"no table in {scope!r}" in result.stderr
+        assert result.stdout == f"Denied CHECKPOINT for {scope}.\n"
+    assert run(url, "policy", "deny", str(NAME), "CHECKPOINT").stderr == ""
+    assert "no rule for CHECKPOINT at main" in run(url, "policy", "reset", "main", "CHECKPOINT").stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tables",),
+        ("commits", str(NAME)),
+        ("policy", "show"),
+        ("policy", "allow", "main", "CHECKPOINT"),
+        ("policy", "reset", "main", "CHECKPOINT"),
+        ("doctor", str(NAME)),
+        ("drop", str(NAME)),
+        ("undrop", str(NAME)),
+        ("rename", str(NAME), "main.sales.other"),
+        ("purge", "--warehouse", "memory://w", "--apply"),
+        ("unclaimed", "--warehouse", "memory://w"),
+    ],
+)
+def test_a_mistyped_url_makes_no_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = run(f"sqlite:///{tmp_path}/typo/catalog.db", *arguments)
+    assert result.exit_code != 0 and "There is no catalog at" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    result = run(f"sqlite:///{tmp_path}/other.db", "tables")
+    assert result.exit_code != 0 and "There is no catalog at" in result.output
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+    connection.close()
+
+
+def test_the_version_is_told() -> None:
+    assert CliRunner().invoke(main, ["--version"]).output == f"cm-delta, version {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["allow", "deny", "reset"])
+def test_kinds_are_shown_as_the_policy_shows_them_and_taken_in_any_case(url: str, command: str) -> None:
+    text = " ".join(CliRunner().invoke(main, ["policy", command, "--help"]).output.split())
+    assert all(kind.value in text and kind.value.lower() not in text for kind in MaintenanceKind)
+    for kind in ("data_cleanup", "Data_Cleanup", "DATA_CLEANUP"):
+        assert "DATA_CLEANUP" in run(url, "policy", command, "main", kind).stdout
+
+
+def test_commits_are_listed_newest_first_with_their_state(url: str) -> None:
+    lines = run(url, "commits", str(NAME), "--limit", "2").output.splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["2", "2023-11-14T22:13:20Z", "ratified", "yes", "WRITE"],
+        ["1", "2023-11-14T22:13:20Z", "published", "yes", "WRITE"],
+    ]
+    everything = run(url, "commits", str(NAME)).output.splitlines()
+    assert [line.split()[0] for line in everything[1:]] == ["2", "1", "0"]
+
+
+def test_policy_is_set_shown_and_reset(url: str) -> None:
+    """CM-M4, CM-M5"""
+    assert run(url, "policy", "allow", "main", "data_cleanup", "--reason", "nightly").exit_code == 0
+    assert run(url, "policy", "deny", "main.sales", "DATA_CLEANUP").exit_code == 0
+    assert "allowed  DATA_CLEANUP         main: nightly" in run(url, "policy", "show").output
+    assert "denied   DATA_CLEANUP         main.sales: " in run(url, "policy", "show", str(NAME)).output
+    assert run(url, "policy", "reset", "main.sales", "DATA_CLEANUP").exit_code == 0
+    assert "allowed  DATA_CLEANUP         main: nightly" in run(url, "policy", "show", str(NAME)).output
+    with SqlCatalog(url) as catalog:
+        assert catalog.maintenance_decision(NAME, MaintenanceKind.DATA_CLEANUP).allowed
+        assert not catalog.maintenance_decision(NAME, MaintenanceKind.DATA_REORGANIZATION).allowed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("commits", "main.sales.none"), "no table main.sales.none"),
+        (("commits", "orders"), "not a table name"),
+        (("policy", "show", "main.sales.none"), "no table main.sales.none"),
+        (("policy", "allow", "a/b", "CHECKPOINT"), "cannot be part of a name"),
+        (("policy", "allow", "main", "EVERYTHING"), "DATA_CLEANUP"),
+    ],
+)
+def test_mistakes_end_with_a_message_and_no_stack_trace(url: str, arguments: tuple[str, ...], message: str) -> None:
+    result = run(url, *arguments)
+    assert result.exit_code != 0 and isinstance(result.exception, SystemExit)
+    assert message in result.output and "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "CM_DELTA_CATALOG_URL"),
+        ("nonsense", "cannot be parsed"),
+        ("postgresql://me:hunter2@127.0.0.1:1/x", "could not be used"),
+    ],
+)
+def test_a_catalog_that_cannot_be_opened_is_explained(url: str, message: str) -> None:
+    result = run(url, "tables")
+    assert result.exit_code != 0 and message in result.output and "hunter2" not in result.output
+
+
+@pytest.fixture
+def lake_url(tmp_path: Path) -> str:
+    """A catalog with one real table below ``tmp_path``."""
+    text = f"sqlite:///{tmp_path}/catalog.db"
+    client = DeltaClient(SqlCatalog(text, warehouse=f"{tmp_path}/warehouse"), stores=Stores())
+    create_table(client, identifier=str(NAME), schema=StructType((StructField("id", PrimitiveType("long")),)))
+    client.close()
+    return text
+
+
+def test_the_doctor_reports_and_repairs(lake_url: str, tmp_path: Path) -> None:
+    assert run(lake_url, "doctor", str(NAME)).output.endswith("Healthy.\n")
+    (crc,) = tmp_path.rglob("*.crc")
+    right = crc.read_bytes()
+    crc.write_bytes(b"{")
+    sick = run(lake_url, "doctor", str(NAME))
+    assert "checksum_wrong" in sick.output and "[repaired by --repair]" in sick.output and crc.read_bytes() == b"{"
+    mended = run(lake_url, "doctor", str(NAME), "--repair")
+    assert (mended.exit_code, crc.read_bytes()) == (0, right)
+    assert "repaired checksum_wrong" in mended.output
+    assert mended.output.index("kept aside first") < mended.output.index("repaired checksum_wrong")
+    (aside,) = tmp_path.rglob("_set_aside/*/*.crc.replaced")
+    assert aside.read_bytes() == b"{"
+    (commit,) = tmp_path.rglob("0*.json")
+    commit.unlink()
+    lost = run(lake_url, "doctor", str(NAME))
+    assert lost.exit_code == 1 and "commit_missing" in lost.output and "1. restore_commit: write" in lost.output
+    restored = run(lake_url, "doctor", str(NAME), "--repair", "--deep")
+    assert restored.exit_code == 0 and "Read 0 data files" in restored.output and commit.is_file()
+
+
+def test_a_table_is_renamed_dropped_brought_back_and_purged(lake_url: str, tmp_path: Path) -> None:
+    warehouse = f"{tmp_path}/warehouse"
+    assert run(lake_url, "rename", str(NAME), "main.sales.old").exit_code == 0
+    assert run(lake_url, "drop", str(NAME)).exit_code != 0
+    assert run(lake_url, "drop", "main.sales.old").exit_code == 0
+    assert run(lake_url, "tables").output == ""
+    assert "is back" in run(lake_url, "undrop", "main.sales.old").output
+    assert run(lake_url, "drop", "main.sales.old").exit_code == 0
+    purge = ("purge", "main", "--warehouse", warehouse)
+    assert "0 tables would be purged" in run(lake_url, *purge).output
+    denied = run(lake_url, *purge, "--days", "0", "--apply")
+    assert "denied  main.sales.old" in denied.output and "Purged 0 tables" in denied.output
+    assert run(lake_url, "policy", "allow", "main", "table_purge").exit_code == 0
+    shown = run(lake_url, *purge, "--days", "0")
+    assert "delete  main.sales.old" in shown.output and list(tmp_path.rglob("*.json")) != []
+    elsewhere = run(lake_url, "purge", "--warehouse", f"{tmp_path}/elsewhere", "--days", "0", "--apply")
+    assert elsewhere.exit_code != 0 and "managed root" in elsewhere.output
+    assert "Purged 1 tables" in run(lake_url, *purge, "--days", "0", "--apply").output
+    assert [path.name for path in Path(warehouse).rglob("*") if path.is_file()] == ["_cm_delta_warehouse.json"]
+    assert run(lake_url, "undrop", "main.sales.old").exit_code != 0
+    assert run(lake_url, "unclaimed", "--warehouse", warehouse).output.startswith("0 locations")
+    late = Path(warehouse) / "main" / "sales" / "orders-1" / "part.parquet"
+    late.parent.mkdir(parents=True)
+    late.write_bytes(b"rows")
+    shown = run(lake_url, "unclaimed", "--warehouse", warehouse).output
+    assert f"file://{late.parent}  1 files, 4 bytes" in shown and "1 locations" in shown
+
+
+def test_the_commit_mode_is_chosen_shown_and_reset(lake_url: str) -> None:
+    assert run(lake_url, "commit-mode", "show", str(NAME)).output == "staged\n"
+    chosen = run(lake_url, "commit-mode", "set", "main", "auto", "--inline-max-bytes", "100")
+    assert (chosen.exit_code, chosen.output) == (0, "Commits to main are auto:100 now.\n")
+    assert run(lake_url, "commit-mode", "show", str(NAME)).output == "auto:100\n"
+    for mode in ("put_if_absent", "inline"):
+        assert run(lake_url, "commit-mode", "set", str(NAME), mode).exit_code == 0
+        assert run(lake_url, "commit-mode", "show", str(NAME)).output == f"{mode}\n"
+    assert "main: auto:100\nmain.sales.orders: inline\n" in run(lake_url, "commit-mode", "show").output
+    for scope in (str(NAME), "main"):
+        assert run(lake_url, "commit-mode", "reset", scope).exit_code == 0
+    assert run(lake_url, "commit-mode", "show", str(NAME)).output == "staged\n"
+    for wrong in (("main", "auto"), ("main", "inline", "--inline-max-bytes", "1"), ("main.sales.none", "inline")):
+        refused = run(lake_url, "commit-mode", "set", *wrong)
+        assert refused.exit_code != 0 and "Error: " in refused.output

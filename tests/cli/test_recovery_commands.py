@@ -1,0 +1,218 @@
+"""``cm-delta recover``, ``relocate`` and ``backup`` on a real directory."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from click.testing import CliRunner, Result
+
+from cm_delta_dagster import connect
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.backup import dump_command
+from cm_delta_dagster.cli.main import main
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import (
+    CatalogBehindStorageError,
+    CatalogError,
+    InvalidArgumentError,
+    TableStorageMissingError,
+    WarehouseMismatchError,
+)
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.storage.stores import Stores
+from tests.support.lake import SCHEMA
+
+NAME = "main.test.t"
+
+
+class House:
+    """A directory with a catalog and a warehouse in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.warehouse = root, root / "warehouse"
+        self.url = f"sqlite:///{root}/catalog.db"
+
+    def client(self) -> DeltaClient:
+        return DeltaClient(SqlCatalog(self.url, warehouse=str(self.warehouse)), stores=Stores())
+
+    def append(self, *, create: bool = False) -> int:
+        client = self.client()
+        try:
+            table = create_table(client, identifier=NAME, schema=SCHEMA) if create else client.table(NAME)
+            name = f"part-{table.snapshot().version}.parquet"
+            transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+            transaction.add_files([AddFile(path=name, partition_values={}, size=4, modification_time=1)])
+            Path(table.location.removeprefix("file://"), name).write_bytes(b"PAR1")
+            return transaction.commit().version
+        finally:
+            client.close()
+
+    def lose_catalog(self) -> None:
+        for file in self.root.glob("catalog.db*"):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+
+    def restore(self, backup: Path) -> None:
+        self.lose_catalog()
+        shutil.copy(backup, self.root / "catalog.db")
+
+    def run(self, *words: str) -> Result:
+        return CliRunner().invoke(main, ["--catalog", self.url, *words])
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    house = House(tmp_path)
+    house.append(create=True)
+    return house
+
+
+def test_backup_restore_and_recover_bring_every_commit_back(house: House, tmp_path: Path) -> None:
+    backup = tmp_path / "backup.db"
+    assert house.run("backup", str(backup)).exit_code == 0
+    house.append()
+    house.append()
+    house.restore(backup)
+    with pytest.raises(CatalogBehindStorageError, match="cm-delta recover"):
+        house.append()
+    shown = house.run("recover", NAME)
+    assert shown.exit_code == 0 and "2 commits would be taken in; nothing was changed" in shown.output
+    done = house.run("recover", "--all", "--apply")
+    assert done.exit_code == 0 and "2 commits were taken in." in done.output
+    assert "agree up to version 3" in house.run("recover", NAME).output
+    assert house.append() == 4
+
+
+def test_a_backup_is_whole_and_never_replaces_a_file(house: House, tmp_path: Path) -> None:
+    backup = tmp_path / "backup.db"
+    with house.client().catalog as live:  # type: ignore[attr-defined]
+        live.list_tables()
+        assert house.run("backup", str(backup)).exit_code == 0
+    assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup.db"]
+    with closing(sqlite3.connect(f"file:{backup}?mode=ro", uri=True)) as copy:
+        assert copy.execute("SELECT count(*) FROM cm_delta_commits").fetchone() == (2,)
+    before = backup.read_bytes()
+    again = house.run("backup", str(backup))
+    assert again.exit_code == 1 and "exists already" in again.output and backup.read_bytes() == before
+    assert "does not exist" in house.run("backup", str(tmp_path / "nowhere" / "b.db")).output
+    missing = CliRunner().invoke(main, ["--catalog", f"sqlite:///{tmp_path}/no.db", "backup", str(tmp_path / "x.db")])
+    assert missing.exit_code == 1 and not (tmp_path / "x.db").exists()
+
+
+def test_the_library_backs_up_too(house: House, tmp_path: Path) -> None:
+    with connect(house.url, warehouse=str(house.warehouse)) as lake:
+        assert lake.backup(tmp_path / "copy.db") == (tmp_path / "copy.db").stat().st_size
+        with pytest.raises(InvalidArgumentError, match="exists already"):
+            lake.backup(tmp_path / "copy.db")
+
+
+@pytest.mark.postgres
+def test_of_a_postgresql_catalog_the_command_is_named(postgres_url: str, tmp_path: Path) -> None:
+    with SqlCatalog(postgres_url) as catalog:
+        catalog.list_tables()
+        with pytest.raises(CatalogError, match=r"pg_dump --format=custom --file=.*backup\.dump 'postgresql://"):
+            catalog.back_up(tmp_path / "backup.dump")
+
+
+def test_a_lost_catalog_is_rebuilt_from_its_warehouse(house: House) -> None:
+    house.append()
+    house.lose_catalog()
+    with pytest.raises(WarehouseMismatchError, match="recover --warehouse"):
+        house.append(create=True)
+    shown = house.run("recover", "--warehouse", str(house.warehouse))
+    assert shown.exit_code == 0 and "1 tables would be adopted; nothing was changed" in shown.output
+    assert "belongs to the catalog" in shown.output
+    done = house.run("recover", "--warehouse", str(house.warehouse), "--apply")
+    assert done.exit_code == 0 and "1 tables were adopted" in done.output
+    assert house.append() == 3
+
+
+def test_a_moved_warehouse_is_relocated(house: House) -> None:
+    old, new = str(house.warehouse), str(house.root / "moved")
+    house.warehouse.rename(new)
+    with pytest.raises(TableStorageMissingError):
+        house.append()
+    shown = house.run("relocate", "--from", old, "--to", new)
+    assert (
+        shown.exit_code == 0
+        and shown.output.startswith("found    main.test.t")
+        and "nothing was changed" in shown.output
+    )
+    assert house.run("relocate", "--from", old, "--to", new, "--apply").exit_code == 0
+    house.warehouse = Path(new)
+    assert house.append() == 2
+    assert not Path(old).exists()
+    refused = house.run("relocate", "--from", new, "--to", f"{house.root}/nowhere", "--apply")
+    assert refused.exit_code == 1 and "Nothing was relocated" in refused.output and "nowhere" in refused.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("recover",),
+        ("recover", NAME, "--all"),
+        ("recover", "--warehouse", "x", "--keep", "storage"),
+        ("recover", NAME, "--name", "a=b.c.d"),
+        ("recover", "--warehouse", "x", "--name", "nothing"),
+        ("recover", NAME, "--keep", "both"),
+        ("relocate", "--from", "x"),
+    ],
+)
+def test_calls_that_mean_nothing_are_explained(house: House, words: tuple[str, ...]) -> None:
+    answer: Any = house.run(*words)
+    assert answer.exit_code == 2 and "Usage" in answer.output
+
+
+def test_bad_values_end_with_one_sentence(house: House) -> None:
+    for words in (
+        ("recover", "main.test.nobody"),
+        ("recover", NAME, "--take-staged", "nothing.json"),
+        ("recover", "--warehouse", str(house.warehouse), "--name", "nowhere=main.test.x"),
+        ("recover", "--warehouse", str(house.warehouse), "--name", "nowhere=x"),
+        ("relocate", "--from", str(house.warehouse), "--to", str(house.warehouse)),
+    ):
+        answer = house.run(*words)
+        assert answer.exit_code == 1 and answer.output.startswith("Error: "), answer.output
+
+
+def test_a_plan_that_cannot_be_carried_out_says_so_once(house: House) -> None:
+    for file in (house.warehouse).rglob("*.json"):
+        file.unlink()
+    for words in (("recover", NAME), ("recover", "--all"), ("recover", NAME, "--apply")):
+        answer = house.run(*words)
+        assert answer.exit_code == 1 and answer.output.count("could not be examined") == 1, answer.output
+        assert "--apply does it" not in answer.output
+
+
+def test_an_undecided_or_missing_table_is_not_promised(house: House) -> None:
+    missing = house.run("relocate", "--from", str(house.warehouse), "--to", f"{house.root}/nowhere")
+    assert missing.exit_code == 1 and "1 of 1 tables were not found" in missing.output
+    assert "would be relocated" not in missing.output and "--apply does it" not in missing.output
+    house.lose_catalog()
+    (directory,) = (house.warehouse / "main" / "test").iterdir()
+    shutil.copytree(directory, directory.with_name("copy"))
+    undecided = house.run("recover", "--warehouse", str(house.warehouse))
+    assert undecided.exit_code == 1 and "2 of 2 tables are undecided" in undecided.output, undecided.output
+    assert "--apply does it" not in undecided.output
+
+
+def test_a_warehouse_that_does_not_exist_is_named_and_no_catalog_is_made(house: House) -> None:
+    house.lose_catalog()
+    answer = house.run("recover", "--warehouse", f"{house.root}/typo")
+    assert answer.exit_code == 1 and f"There is no directory {house.root}/typo" in answer.output
+    assert not list(house.root.glob("catalog.db*"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql+psycopg://u:secret@host/base", "postgresql+psycopg://u@host/base?password=secret&sslmode=require"],
+)
+def test_the_command_that_dumps_a_catalog_never_shows_its_password(url: str) -> None:
+    command = dump_command(sa.make_url(url), Path("a b.dump"))
+    assert command.startswith("pg_dump --format=custom --file='a b.dump' 'postgresql://u@host/base")
+    assert "secret" not in command and "***" not in command and "PGPASSWORD" in command and "~/.pgpass" in command
+    assert ("sslmode=require" in command) == ("sslmode" in url)

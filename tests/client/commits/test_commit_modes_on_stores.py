@@ -1,0 +1,95 @@
+"""Writers at once in each commit mode, on each file system by its own primitive; the rows are read with Arrow."""
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from cm_delta_dagster.storage.store import Store
+from cm_delta_dagster.storage.stores import Stores, scheme_of
+
+NAME = "main.test.t"
+SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
+WRITERS, COMMITS = 4, 3
+
+
+def append(client: DeltaClient, number: int) -> None:
+    table = client.table(NAME)
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), buffer)
+    data = buffer.getvalue().to_pybytes()
+    path = f"{uuid.uuid4()}.parquet"
+    table.store.write_if_absent(f"{table.location}/{path}", data)
+    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    transaction.add_files([AddFile(path=path, partition_values={}, size=len(data), modification_time=1)])
+    transaction.commit()
+
+
+@pytest.mark.parametrize("policy", ["staged", "put_if_absent"])
+def test_size_and_time_of_accepted_commits_are_those_of_their_files(
+    policy: str, store_and_root: tuple[Store, str], tmp_path: Path
+) -> None:
+    """CM-C9: clients read a file by the size that they are told; the clock of the store is another one."""
+    store, root = store_and_root
+    clock = lambda: 4_000_000_000_000  # noqa: E731
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=root, now_ms=clock)
+    client = DeltaClient(catalog, stores=Stores({scheme_of(root): store}), now_ms=clock)
+    table = create_table(client, identifier=NAME, schema=SCHEMA)
+    log, table_id = f"{table.location}/_delta_log", table.table_id
+    set_commit_policy(table, CommitPolicy.parse(policy))
+    append(client, 1)
+    for commit in catalog.accepted_commits(table_id, start=0, end=1):
+        place = f"{log}/_staged_commits" if commit.version and policy == "staged" else log
+        file = store.stat(f"{place}/{commit.file_name}")
+        assert (commit.file_size, commit.file_modification_time) == (file.size, file.modification_time)
+    client.close()
+
+
+@pytest.mark.parametrize("policy", ["inline", "auto:100", "put_if_absent"])
+def test_writers_at_once_have_all_their_rows_read_once(
+    policy: str, store_and_root: tuple[Store, str], tmp_path: Path
+) -> None:
+    """CM-C3, CM-C5, CM-P1 to CM-P3, LOG-5."""
+    store, root = store_and_root
+    stores = Stores({scheme_of(root): store})
+    settings = ClientSettings(retry_initial_seconds=0.001)
+
+    def connect() -> DeltaClient:
+        catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=root)
+        return DeltaClient(catalog, stores=stores, settings=settings)
+
+    clients = [connect() for _ in range(WRITERS)]
+    create_table(clients[0], identifier=NAME, schema=SCHEMA)
+    set_commit_policy(clients[0].table(NAME), CommitPolicy.parse(policy))
+
+    def write(writer: int) -> None:
+        for commit in range(COMMITS):
+            append(clients[writer], writer * COMMITS + commit)
+
+    with ThreadPoolExecutor(WRITERS) as threads:
+        list(threads.map(write, range(WRITERS)))
+    table = clients[0].table(NAME)
+    everything = list(range(WRITERS * COMMITS))
+    assert table.snapshot().version == len(everything)
+    assert sorted(read_arrow(table).column("id").to_pylist()) == everything
+    commits = list(table.commits(1, len(everything)))
+    assert [commit.actions.adds.num_rows for commit in commits] == [1] * len(everything)
+    assert checkpoint(table).version == len(everything)
+    for client in clients:
+        client.close()
+    fresh = connect()
+    assert fresh.table(NAME).snapshot().num_files == len(everything)
+    fresh.close()

@@ -1,0 +1,456 @@
+"""Work that is put off until after a commit: where it fails, where threads cannot be had, in processes that fork or end."""
+
+import itertools
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.post_commit.checksum_writer import Checksums
+from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
+from cm_delta_dagster.client.snapshots.log_reader import read_checksum
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CatalogUnavailableError
+from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum, build_checksum
+from cm_delta_dagster.storage.stores import Stores
+from tests.support.lake import Lake, broken_storage
+from tests.support.waiting import until
+
+ROOT = Path(__file__).parents[3]
+FIRST_FILE = f"_delta_log/{1:020d}.json"
+
+_FORKING = """
+import os, signal, sys, threading
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.log_reader import read_checksum
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.storage.stores import Stores
+from tests.client.conftest import SCHEMA
+
+root, mode = sys.argv[1:]
+client = DeltaClient(SqlCatalog(f"sqlite:///{root}/catalog.db", warehouse=f"{root}/lake"), stores=Stores())
+table = create_table(client, identifier="main.test.t", schema=SCHEMA)
+set_commit_policy(table, CommitPolicy.parse(mode))
+
+def append(path):
+    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    transaction.add_files([AddFile(path=path, partition_values={}, size=1, modification_time=1)])
+    return transaction.commit().version
+
+append("before.parquet")
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    append("child.parquet")
+    client.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0, "the child did not come to its end"
+append("parent.parquet")
+client.close()
+"""
+
+
+def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline"])
+def test_a_forked_child_commits_and_closes_without_the_threads_of_its_parent(tmp_path: Path, mode: str) -> None:
+    """CM-C15, CM-P4"""
+    run = python(_FORKING, str(tmp_path), mode)
+    assert run.returncode == 0, run.stderr
+    names = sorted(path.name for path in tmp_path.glob("lake/*/*/*/_delta_log/0*.json"))
+    assert names == [f"{version:020d}.json" for version in range(4)]
+
+
+def test_work_that_no_thread_could_be_had_for_does_not_stand_in_the_way_of_later_work() -> None:
+    """CM-P4"""
+    work, done = BackgroundWork(), list[str]()
+    before = threading.stack_size(2**46)  # More than there is: no thread starts.
+    try:
+        with pytest.raises(RuntimeError, match="thread"):
+            work.soon("table", 1, "publication", lambda: done.append("first"), seconds=1000)
+    finally:
+        threading.stack_size(before)
+    work.soon("table", 1, "publication", lambda: done.append("second"), seconds=1000)
+    work.close()
+    assert done == ["second"]
+
+
+# Tries again
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(tmp_path, publish_delay_seconds=0.05)
+    yield lake
+    lake.client.close()
+
+
+def tries(lake: Lake) -> int:
+    return sum(
+        method == "write_if_absent" and str(location).endswith(FIRST_FILE) for method, location in lake.store.calls
+    )
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline"])
+def test_a_publication_that_failed_is_tried_again_without_another_commit(lake: Lake, mode: str) -> None:
+    """CM-P2, CM-P4"""
+    table = lake.new_table()
+    set_commit_policy(table, CommitPolicy.parse(mode))
+    lake.store.fails = broken_storage("write_if_absent", FIRST_FILE)
+    assert lake.append(table).version == 1
+    until(lambda: tries(lake) >= 4)
+    assert FIRST_FILE not in lake.files(table)
+    lake.store.fails = lambda method, location: None
+    until(lambda: lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 1)
+    assert FIRST_FILE in lake.files(table)
+    assert lake.append(table).version == 2
+    assert doctor(table).healthy
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline"])
+def test_the_mark_is_told_again_to_a_catalog_that_was_away(lake: Lake, mode: str) -> None:
+    """CM-P4"""
+    table = lake.new_table()
+    set_commit_policy(table, CommitPolicy.parse(mode))
+    away = CatalogUnavailableError("Nobody answers.")
+    lake.catalog.fails = lambda method, _: away if method == "set_published_version" else None
+    assert lake.append(table).version == 1
+    until(lambda: sum(method == "set_published_version" for method, _ in lake.catalog.calls) >= 3)
+    assert lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 0
+    lake.catalog.fails = lambda method, _: None
+    until(lambda: lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 1)
+
+
+def test_checksums_wait_for_the_catalog_that_has_to_permit_them(lake: Lake) -> None:
+    """CRC-8, CM-M5"""
+    table = lake.new_table()
+    lake.client.wait_for_background()
+    away = CatalogUnavailableError("Nobody answers.")
+    lake.catalog.fails = lambda method, _: away if method == "maintenance_decision" else None
+    for _ in range(3):
+        lake.append(table)
+        lake.client.wait_for_background()
+    assert not [name for name in lake.files(table) if name.endswith(".crc") and "0.crc" not in name]
+    lake.catalog.fails = lambda method, _: None
+    lake.append(table)
+    lake.client.wait_for_background()
+    assert sum(name.endswith(".crc") for name in lake.files(table)) == 5
+
+
+def crcs(lake: Lake, table: Table) -> list[int]:
+    return sorted(int(Path(name).stem) for name in lake.files(table) if name.endswith(".crc"))
+
+
+def checksum_of(lake: Lake, snapshot: Snapshot) -> VersionChecksum:
+    """By replay."""
+    (entry,) = lake.sql_catalog.feed(after=snapshot.version, limit=1)
+    return build_checksum(snapshot.state, txn_id=entry.summary.txn_id, in_commit_timestamp=snapshot.timestamp_ms)
+
+
+def test_a_writer_in_a_crowd_leaves_out_checksums_that_its_next_one_makes_superfluous(tmp_path: Path) -> None:
+    """CRC-7, CRC-8"""
+    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    table = lake.new_table()
+    snapshots = [table.snapshot(), *(lake.append(table).snapshot for _ in range(7))]
+    sources = commit_sources(table.location, start=0, end=7, ratified=())
+    commits = table.reader.decode_all(sources)
+    checksums = Checksums(lake.store)
+    checksums.want(snapshots[1], commits[1], in_a_crowd=True)
+    checksums.write(checksums.take())
+    for others, own in ((2, 3), (4, 5), (6, 7)):
+        checksums.note([commits[others]])
+        checksums.want(snapshots[own], commits[own], in_a_crowd=True)
+    lake.store.calls.clear()
+    checksums.write(checksums.take())
+    assert crcs(lake, table) == [1, 7]
+    assert [method for method, _ in lake.store.calls] == ["write_if_absent"], "it follows from what came along"
+    assert read_checksum(lake.memory, table.location, 7) == checksum_of(lake, snapshots[7])
+    lake.client.close()
+
+
+def test_checksums_of_a_crowd_are_what_its_snapshots_have(tmp_path: Path) -> None:
+    """CRC-7, CRC-8: those of one's own commits and of others'."""
+    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    table = lake.new_table()
+    other = lake.reopened().table("main.test.t")
+    stale = lake.append(table).snapshot
+    lake.client.wait_for_background()
+    own = [stale]
+    for _ in range(3):
+        lake.append(other)
+        transaction = table.start_transaction(stale, operation="WRITE")
+        transaction.add_files(
+            [AddFile(path=f"{stale.version}", partition_values={"day": None}, size=7, modification_time=1)]
+        )
+        stale = transaction.commit().snapshot
+        own.append(stale)
+    lake.store.calls.clear()
+    lake.client.wait_for_background()
+    # Which of those between are there depends on how fast the machine is: a crowd is who meets others within a second.
+    written = set(crcs(lake, table))
+    assert {0, 1, 7} <= written <= {0, 1, 3, 5, 7}
+    assert not [name for method, name in lake.store.calls if method == "read" and str(name).endswith(".crc")]
+    for snapshot in own:
+        if snapshot.version in written:
+            assert read_checksum(lake.memory, table.location, snapshot.version) == checksum_of(lake, snapshot)
+    lake.client.close()
+
+
+def test_a_writer_alone_writes_the_checksum_of_every_commit(tmp_path: Path) -> None:
+    """CRC-8"""
+    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    table = lake.new_table()
+    for _ in range(5):
+        lake.append(table)
+    lake.client.wait_for_background()
+    assert crcs(lake, table) == [0, 1, 2, 3, 4, 5]
+    lake.client.close()
+
+
+def checkpoints(lake: Lake, table: Table) -> list[int]:
+    return sorted({int(Path(name).name[:20]) for name in lake.files(table) if ".checkpoint." in name})
+
+
+def test_of_checkpoints_in_a_hurry_the_newest_is_written_and_not_more_than_ten_are_left_out(tmp_path: Path) -> None:
+    """CKPT-15: the next one is due at once, at this writer or at another."""
+    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    table = lake.new_table(properties={"delta.checkpointInterval": "2"})
+    for _ in range(9):
+        lake.append(table)
+    lake.client.wait_for_background()
+    assert checkpoints(lake, table) == [8]
+    second = DeltaClient(
+        lake.catalog,
+        stores=Stores(stores={"memory": lake.store}),
+        settings=ClientSettings(publish_delay_seconds=1000),
+        now_ms=lake.clock,
+    )
+    other = second.table("main.test.t")
+
+    def both_up_to(one: int, another: int) -> None:
+        """The first writer makes version ``one`` after the other has made those before, and the other goes on."""
+        while lake.append(other).version < one - 1:
+            pass
+        assert lake.append(table).version == one
+        while lake.append(other).version < another:
+            pass
+        table.snapshot()
+        lake.client.wait_for_background()
+
+    both_up_to(12, 14)
+    assert checkpoints(lake, table) == [8]
+    both_up_to(30, 32)
+    assert checkpoints(lake, table) == [8, 30]
+    second.close()
+    assert checkpoints(lake, table) == [8, 30, 32]
+    lake.client.close()
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline"])
+def test_a_close_tries_once_and_leaves_the_rest_to_whoever_comes_next(
+    lake: Lake, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CM-P4, CM-P5"""
+    table = lake.new_table()
+    set_commit_policy(table, CommitPolicy.parse(mode))
+    lake.store.fails = broken_storage("write_if_absent", FIRST_FILE)
+    lake.append(table)
+    until(lambda: tries(lake) >= 4)
+    caplog.clear()
+    tried = tries(lake)
+    begun = time.monotonic()
+    lake.client.background.close()
+    assert time.monotonic() - begun < 20
+    assert tries(lake) > tried
+    assert "Publication of main.test.t up to version 1 failed" in caplog.text
+    tried = tries(lake)
+    time.sleep(1)
+    assert tries(lake) == tried
+    lake.store.fails = lambda method, location: None
+    other = lake.reopened()
+    assert lake.append(other.table("main.test.t")).version == 2
+    other.wait_for_background()
+    assert lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 2
+
+
+class Failing:
+    """Work that fails until told otherwise."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+        self.fails = True
+
+    def __call__(self) -> None:
+        self.at.append(time.monotonic())
+        if self.fails:
+            raise ConnectionError("Nobody answers.")
+
+
+def test_the_pauses_between_tries_grow_and_the_tries_end(caplog: pytest.LogCaptureFixture) -> None:
+    """CM-P4: only the first failure and the last are said aloud."""
+    caplog.set_level(logging.INFO, "cm_delta_dagster")
+    background, work = BackgroundWork(), Failing()
+    background.soon("table", 1, "publication", work, seconds=0.02, tries=5)
+    until(lambda: len(work.at) == 5)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(work.at)]
+    assert all(pause >= least for pause, least in zip(pauses, (0.04, 0.08, 0.16, 0.32), strict=True))
+    time.sleep(1)
+    background.close()
+    assert len(work.at) == 5
+    said = [record for record in caplog.records if record.getMessage().startswith("publication ")]  # Not other tests'.
+    levels = [record.levelname for record in said]
+    assert levels == ["WARNING", "INFO", "INFO", "INFO", "WARNING"]
+
+
+def test_who_asks_what_is_published_does_not_wait_for_a_pause() -> None:
+    """CM-P4, CM-M5"""
+    background, work = BackgroundWork(), Failing()
+    background.soon("table", 1, "publication", work, seconds=1000, tries=5)
+    background.hurry("table")
+    work.fails = False
+    background.hurry("another table")
+    assert len(work.at) == 1
+    background.hurry("table")
+    background.hurry("table")
+    assert len(work.at) == 2
+    background.close()
+
+
+def test_the_next_commit_does_not_wait_for_a_pause_either() -> None:
+    """CM-P4"""
+    background, work = BackgroundWork(), Failing()
+    background.soon("table", 1, "publication", work, seconds=1000, tries=5)
+    background.hurry()
+    work.fails = False
+    background.soon("table", 1, "publication", work, seconds=0.01, tries=5)
+    until(lambda: len(work.at) == 2)
+    background.close()
+    assert len(work.at) == 2
+
+
+_WAITING = """
+import sys
+from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
+
+def fails():
+    print("tried", flush=True)
+    raise ConnectionError("Nobody answers.")
+
+work = BackgroundWork()
+work.soon("table", 1, "publication", fails, seconds=1000, tries=20)
+work.hurry()
+"""
+
+
+def test_a_pause_does_not_keep_a_process_from_ending() -> None:
+    """CM-P4: the next try is due in half a minute."""
+    begun = time.monotonic()
+    run = python(_WAITING)
+    assert (run.returncode, run.stdout) == (0, "tried\n")
+    assert time.monotonic() - begun < 25
+
+
+# Processes that end
+
+
+_ENDING = """
+import atexit, sys
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.log_reader import read_checksum
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.storage.stores import Stores
+from tests.client.conftest import SCHEMA
+
+root, mode, when = sys.argv[1:]
+
+def new_client():
+    catalog = SqlCatalog(f"sqlite:///{root}/catalog.db", warehouse=f"{root}/lake")
+    return DeltaClient(catalog, stores=Stores(), settings=ClientSettings(copied_content_bytes=0))
+
+client = new_client()
+table = create_table(client, identifier="main.test.t", schema=SCHEMA)
+set_commit_policy(table, CommitPolicy.parse(mode))
+
+def begin(table, path):
+    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    transaction.add_files([AddFile(path=path, partition_values={}, size=1, modification_time=1)])
+    return transaction
+
+def end_of(path, transaction):
+    print(path, transaction.commit().version, flush=True)
+
+def several(tag, table):
+    for number in range(6):
+        path = f"{tag}-{number}.parquet"
+        end_of(path, begin(table, path))
+
+def end():
+    end_of("late.parquet", late)  # After winners, which it has to read.
+    several("end", table)
+    cold = new_client()  # With a log to read.
+    several("cold", cold.table("main.test.t"))
+    if when == "atexit and closed":
+        client.close()
+        cold.close()
+
+several("run", table)
+late = begin(table, "late.parquet")
+other = new_client()
+several("other", other.table("main.test.t"))
+other.close()
+if when != "unclosed":
+    atexit.register(end)
+"""
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline", "put_if_absent"])
+@pytest.mark.parametrize("when", ["unclosed", "atexit", "atexit and closed"])
+def test_a_process_that_ends_leaves_everything_acknowledged_and_says_nothing(
+    tmp_path: Path, mode: str, when: str
+) -> None:
+    """CM-C1, CM-C16, CM-P4: nobody closes the client, or what is written is written while the process ends."""
+    run = python(_ENDING, str(tmp_path), mode, when)
+    assert (run.returncode, run.stderr) == (0, "")
+    acknowledged = dict(line.split() for line in run.stdout.splitlines())
+    assert len(acknowledged) == (12 if when == "unclosed" else 25)
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/lake")
+    client = DeltaClient(catalog, stores=Stores())
+    table = client.table("main.test.t")
+    snapshot = table.snapshot()
+    assert sorted(snapshot.files["path"].to_pylist()) == sorted(acknowledged)
+    assert snapshot.version == max(map(int, acknowledged.values())) == snapshot.published_version
+    log = {path.name for path in tmp_path.glob("lake/*/*/*/_delta_log/*")}
+    assert {f"{version:020d}.{kind}" for version in range(snapshot.version + 1) for kind in ("json", "crc")} <= log
+    client.close()

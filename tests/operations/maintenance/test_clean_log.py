@@ -1,0 +1,237 @@
+"""Metadata cleanup: what has outlived the retention goes, what is needed to read the rest stays."""
+
+from dataclasses import replace
+
+import pytest
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CmDeltaError, StorageError
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.maintenance.clean_log import clean_log, plan_clean_log
+from cm_delta_dagster.operations.maintenance.compact_log import compact_log
+from tests.support.lake import DAY_MS, Lake, broken_storage
+
+LOG = "_delta_log"
+STAGED = "_delta_log/_staged_commits"
+
+
+@pytest.fixture
+def table(lake: Lake) -> Table:
+    lake.allow(MaintenanceKind.METADATA_CLEANUP)
+    return lake.new_table(properties={"delta.checkpointInterval": "100"})
+
+
+def commits(lake: Lake, table: Table) -> list[int]:
+    """Versions of the published commits in the log."""
+    return sorted(int(name[:20]) for name in lake.files(table, LOG) if len(name) == 25)
+
+
+def grow(lake: Lake, table: Table, count: int) -> None:
+    for _ in range(count):
+        lake.append(table)
+    lake.client.wait_for_background()
+
+
+def paths(lake: Lake, version: int | None = None) -> list[str]:
+    """Live files as a client without anything in memory sees them."""
+    return sorted(lake.reopened().table("main.test.t").snapshot(version=version).files["path"].to_pylist())
+
+
+def test_everything_before_the_newest_old_checkpoint_goes(lake: Lake, table: Table) -> None:
+    """CLEAN-2, CLEAN-3, CLEAN-5, CLEAN-6, CLEAN-8, CLEAN-10"""
+    grow(lake, table, 3)
+    first = checkpoint(table).file_name
+    grow(lake, table, 2)
+    second = checkpoint(table).file_name
+    compact_log(table, start=1, end=4)
+    lake.clock.pass_days(40)
+    grow(lake, table, 2)
+    before = {version: paths(lake, version) for version in (5, 6, 7)}
+    plan = plan_clean_log(table)
+    assert plan.oldest_version == 5
+    size = sum(lake.memory.stat(f"{table.location}/{LOG}/{name}").size for name in plan.log_names)
+    size += sum(lake.memory.stat(f"{table.location}/{STAGED}/{name}").size for name in plan.staged_names)
+    assert plan.num_bytes == size
+
+    result = clean_log(table)
+
+    assert result.num_files == plan.num_files
+    assert result.oldest_version == 5
+    assert commits(lake, table) == [5, 6, 7]
+    names = lake.files(table, LOG)
+    assert first not in names
+    assert second in names
+    assert not any("compacted" in name for name in names)
+    assert sorted(int(name[:20]) for name in names if name.endswith(".crc")) == [5, 6, 7]
+    assert sorted(int(name[:20]) for name in lake.files(table, STAGED)) == [6, 7]
+    assert {version: paths(lake, version) for version in (5, 6, 7)} == before
+    with pytest.raises(CmDeltaError, match=r"\b4\b"):
+        paths(lake, 4)
+
+
+def test_the_plan_deletes_nothing(lake: Lake, table: Table) -> None:
+    grow(lake, table, 3)
+    checkpoint(table)
+    lake.clock.pass_days(40)
+    before = lake.files(table)
+    assert plan_clean_log(table).num_files > 0
+    assert lake.files(table) == before
+
+
+def test_without_an_old_checkpoint_nothing_is_deleted(lake: Lake, table: Table) -> None:
+    """CLEAN-4"""
+    grow(lake, table, 3)
+    lake.clock.pass_days(40)
+    before = lake.files(table)
+    assert clean_log(table).oldest_version is None
+    grow(lake, table, 1)
+    checkpoint(table)
+    assert clean_log(table).num_files == 0
+    assert before <= lake.files(table)
+
+
+def test_a_young_log_is_kept(lake: Lake, table: Table) -> None:
+    """CLEAN-1, CLEAN-2: the default is 30 days, counted from midnight."""
+    grow(lake, table, 2)
+    checkpoint(table)
+    lake.clock.pass_days(30)
+    assert clean_log(table).num_files == 0
+    lake.clock.pass_days(1)
+    assert clean_log(table).num_files > 0
+
+
+def test_the_retention_of_the_table_decides(lake: Lake) -> None:
+    """CLEAN-1"""
+    lake.allow(MaintenanceKind.METADATA_CLEANUP)
+    table = lake.new_table(
+        properties={"delta.logRetentionDuration": "interval 2 days", "delta.checkpointInterval": "100"}
+    )
+    grow(lake, table, 2)
+    checkpoint(table)
+    lake.clock.pass_days(4)
+    assert clean_log(table).oldest_version == 2
+
+
+def test_a_damaged_checkpoint_is_never_made_the_oldest(lake: Lake, table: Table) -> None:
+    """CLEAN-3, CLEAN-10"""
+    grow(lake, table, 2)
+    checkpoint(table)
+    grow(lake, table, 2)
+    broken = checkpoint(table).file_name
+    lake.memory.write(f"{table.location}/{LOG}/{broken}", b"PAR1 not any more")
+    lake.clock.pass_days(40)
+    grow(lake, table, 1)
+    expected = paths(lake)
+    assert clean_log(table).oldest_version == 2
+    assert commits(lake, table) == [2, 3, 4, 5]
+    assert paths(lake) == expected
+
+
+def test_an_altered_time_of_a_commit_does_not_make_the_log_look_older(lake: Lake, table: Table) -> None:
+    grow(lake, table, 2)
+    checkpoint(table)
+    where = f"{table.location}/{LOG}/{2:020d}.json"
+    data = lake.memory.read(where)
+    time = str(lake.clock()).encode()
+    assert time in data
+    lake.memory.write(where, data.replace(time, str(lake.clock() - 90 * DAY_MS).encode()))
+    lake.clock.pass_days(2)
+    assert clean_log(table).num_files == 0
+    assert commits(lake, table) == [0, 1, 2]
+
+
+def test_when_no_checkpoint_can_be_read_nothing_is_deleted(lake: Lake, table: Table) -> None:
+    """CLEAN-4"""
+    grow(lake, table, 2)
+    broken = checkpoint(table).file_name
+    lake.memory.write(f"{table.location}/{LOG}/{broken}", b"")
+    lake.clock.pass_days(40)
+    before = lake.files(table)
+    assert clean_log(table).num_files == 0
+    assert lake.files(table) == before
+
+
+def test_unpublished_commits_are_never_deleted(lake: Lake, table: Table) -> None:
+    """CLEAN-12, CM-C7"""
+    grow(lake, table, 2)
+    checkpoint(table)
+    lake.store.fails = broken_storage("write_if_absent", f"{LOG}/0000")
+    lake.append(table)
+    lake.append(table)
+    lake.store.fails = lambda method, location: None
+    lake.clock.pass_days(40)
+    expected = paths(lake)
+    assert clean_log(table).oldest_version == 2
+    assert sorted(int(name[:20]) for name in lake.files(table, STAGED)) == [3, 4]
+    assert paths(lake) == expected
+
+
+def test_a_staged_file_that_the_catalog_still_serves_is_kept(lake: Lake, table: Table) -> None:
+    """CM-R4: a catalog may name commits that are published already, and readers then read the staged file."""
+    grow(lake, table, 2)
+    (name,) = (name for name in lake.files(table, STAGED) if name.startswith(f"{2:020d}"))
+    checkpoint(table)
+    lake.clock.pass_days(40)
+    commit = RatifiedCommit(
+        version=2, file_name=name, file_size=1, file_modification_time=1, txn_id="t", in_commit_timestamp=1
+    )
+    lake.catalog.changes = lambda method, answer: (
+        replace(answer, commits=(commit,)) if method == "get_ratified_commits" else answer
+    )
+    assert clean_log(table).oldest_version == 2
+    assert lake.files(table, STAGED) == {name}
+
+
+def test_an_interrupted_run_leaves_a_readable_tail(lake: Lake, table: Table) -> None:
+    """CLEAN-11: whichever deletion is the last, every version from the cut-off on stays readable."""
+    grow(lake, table, 2)
+    checkpoint(table)
+    grow(lake, table, 2)
+    checkpoint(table)
+    lake.clock.pass_days(40)
+    grow(lake, table, 1)
+    expected = {version: paths(lake, version) for version in (4, 5)}
+    total = plan_clean_log(table).num_files
+    for _ in range(total):
+        deletions: list[object] = []
+
+        def one_only(method: str, location: object, done: list[object] = deletions) -> Exception | None:
+            if method == "delete":
+                done.append(location)
+            return StorageError("interrupted") if len(done) > 1 else None
+
+        lake.store.fails = one_only
+        with pytest.raises(StorageError):
+            clean_log(table)
+        lake.store.fails = lambda method, location: None
+        assert {version: paths(lake, version) for version in (4, 5)} == expected
+        if plan_clean_log(table).num_files == 1:
+            break
+    clean_log(table)
+    assert commits(lake, table) == [4, 5]
+
+
+def test_sidecars_that_no_checkpoint_needs_go_and_young_ones_stay(lake: Lake, table: Table) -> None:
+    """CLEAN-9"""
+    grow(lake, table, 2)
+    checkpoint(table)
+    lake.put(table, "_delta_log/_sidecars/old.parquet")
+    lake.clock.pass_days(40)
+    lake.put(table, "_delta_log/_sidecars/young.parquet")
+    assert clean_log(table).num_sidecars == 1
+    assert lake.files(table, "_delta_log/_sidecars") == {"young.parquet"}
+
+
+def test_sidecars_are_kept_while_some_checkpoint_cannot_be_read(lake: Lake, table: Table) -> None:
+    """CLEAN-11"""
+    grow(lake, table, 2)
+    checkpoint(table)
+    lake.put(table, "_delta_log/_sidecars/old.parquet")
+    lake.clock.pass_days(40)
+    grow(lake, table, 1)
+    newest = checkpoint(table).file_name
+    lake.memory.write(f"{table.location}/{LOG}/{newest}", b"damaged")
+    assert clean_log(table).oldest_version == 2
+    assert lake.files(table, "_delta_log/_sidecars") == {"old.parquet"}

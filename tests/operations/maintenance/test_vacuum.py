@@ -1,0 +1,291 @@
+"""VACUUM deletes what no version within the retention needs, and nothing else."""
+
+import datetime
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cm_delta_dagster.api.connection import Connection
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import (
+    InvalidArgumentError,
+    RetentionTooShortError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, plan_vacuum, vacuum
+from cm_delta_dagster.protocol.features.deletion_vectors import dv_location
+from tests.support.lake import DAY_MS, Lake, broken_storage, vector
+
+
+@pytest.fixture
+def table(lake: Lake) -> Table:
+    lake.allow(MaintenanceKind.DATA_CLEANUP)
+    return lake.new_table()
+
+
+def age(lake: Lake, table: Table, path: str) -> None:
+    """Make a file look old."""
+    now, lake.clock.now = lake.clock.now, 0
+    lake.put(table, path)
+    lake.clock.now = now
+
+
+def test_files_that_nothing_refers_to_are_deleted_once_they_are_old(lake: Lake, table: Table) -> None:
+    """VAC-1, VAC-4"""
+    lake.append(table, "live.parquet")
+    lake.put(table, "orphan.parquet")
+    lake.put(table, "day=2026-01-01/orphan.parquet")
+    lake.clock.pass_days(6.9)
+    assert vacuum(table).num_files == 0
+    lake.put(table, "young.parquet")
+    lake.clock.pass_days(0.2)
+    result = vacuum(table)
+    assert (result.num_files, result.num_bytes) == (2, 200)
+    assert lake.data_files(table) == {"live.parquet", "young.parquet"}
+
+
+def test_removed_files_are_kept_for_the_retention_and_then_deleted(lake: Lake, table: Table) -> None:
+    """VAC-1, VAC-6"""
+    lake.append(table, "a.parquet")
+    lake.append(table, "b.parquet")
+    lake.clock.pass_days(30)
+    lake.remove(table, "a.parquet")
+    lake.clock.pass_days(6.9)
+    assert vacuum(table).num_files == 0
+    lake.clock.pass_days(0.2)
+    assert vacuum(table).num_files == 1
+    assert lake.data_files(table) == {"b.parquet"}
+
+
+def test_the_plan_lists_the_same_files_and_deletes_nothing(lake: Lake, table: Table) -> None:
+    """VAC-5"""
+    lake.append(table, "live.parquet")
+    lake.put(table, "b c.parquet")
+    lake.put(table, "a.parquet")
+    lake.clock.pass_days(8)
+    plan = plan_vacuum(table)
+    assert plan.paths == ("a.parquet", "b c.parquet")
+    assert (plan.num_files, plan.num_bytes, plan.version) == (2, 200, 1)
+    assert lake.data_files(table) == {"a.parquet", "b c.parquet", "live.parquet"}
+
+
+def test_vacuum_commits_nothing_and_leaves_the_log_alone(lake: Lake, table: Table) -> None:
+    """VAC-3, VAC-6"""
+    lake.append(table, "live.parquet")
+    lake.put(table, "_delta_log/_staged_commits/junk.json")
+    lake.put(table, "_delta_log/junk.parquet")
+    lake.clock.pass_days(100)
+    lake.client.wait_for_background()
+    before, version = lake.files(table), table.snapshot().version
+    vacuum(table, retention_ms=0, retention_check=RetentionCheck.OFF)
+    assert (lake.files(table), table.snapshot().version) == (before, version)
+
+
+def test_hidden_files_are_left_alone_but_change_data_is_not(lake: Lake, table: Table) -> None:
+    """VAC-3"""
+    for path in ("_SUCCESS", ".part.crc", "_temporary/x.parquet", ".hidden/x.parquet", "day=1/_x.parquet"):
+        lake.put(table, path)
+    lake.put(table, "_change_data/cdc.parquet")
+    lake.clock.pass_days(8)
+    assert plan_vacuum(table).paths == ("_change_data/cdc.parquet",)
+
+
+def test_paths_that_need_encoding_are_recognised(lake: Lake, table: Table) -> None:
+    """VAC-7, REC-14"""
+    lake.append(table, "day=a%2525/b%20c.parquet")
+    lake.append(table, f"{table.location}/absolute%20one.parquet")
+    lake.put(table, "absolute one.parquet")
+    lake.clock.pass_days(8)
+    assert plan_vacuum(table).paths == ()
+
+
+def test_files_outside_of_the_table_are_never_deleted(lake: Lake, table: Table) -> None:
+    """VAC-7"""
+    lake.memory.write(f"{table.location}-next/x.parquet", b"theirs")
+    lake.memory.write("memory://lake/x.parquet", b"theirs")
+    lake.clock.pass_days(8)
+    vacuum(table)
+    assert lake.memory.read(f"{table.location}-next/x.parquet") == b"theirs"
+    assert lake.memory.read("memory://lake/x.parquet") == b"theirs"
+
+
+def test_deletion_vectors_of_live_and_of_recently_removed_files_are_kept(lake: Lake, table: Table) -> None:
+    """VAC-2"""
+    old, live = vector(name="^-aqEH.-t@S}K{vb[*k^"), vector()
+    for descriptor in (old, live):
+        location = dv_location(table.location, descriptor)
+        assert location is not None
+        lake.put(table, location.removeprefix(f"{table.location}/"))
+    lake.put(table, "deletion_vector_00000000-0000-0000-0000-000000000000.bin")
+    lake.append(table, "a.parquet", deletion_vector=old)
+    lake.append(table, "b.parquet", deletion_vector=live)
+    lake.clock.pass_days(8)
+    lake.remove(table, "a.parquet")
+    assert plan_vacuum(table).paths == ("deletion_vector_00000000-0000-0000-0000-000000000000.bin",)
+    lake.clock.pass_days(8)
+    assert [path.rpartition(".")[2] for path in plan_vacuum(table).paths] == ["parquet", "bin", "bin"]
+
+
+def test_files_of_unpublished_commits_are_kept(lake: Lake, table: Table) -> None:
+    """CM-R2"""
+    lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}.json")
+    lake.append(table, "a.parquet")
+    lake.store.fails = lambda method, location: None
+    lake.clock.pass_days(8)
+    vacuum(table)
+    assert lake.data_files(table) == {"a.parquet"}
+
+
+def test_a_commit_made_during_the_listing_protects_its_files(lake: Lake, table: Table) -> None:
+    """An old file comes back to life, as RESTORE does, after the listing began."""
+    lake.put(table, "back.parquet")
+    lake.clock.pass_days(8)
+    done: list[str] = []
+
+    def overtake(method: str, location: object) -> None:
+        if method == "list_recursive" and not done:
+            done.append(method)
+            lake.append(table, "back.parquet")
+            age(lake, table, "back.parquet")
+
+    lake.store.fails = overtake
+    vacuum(table)
+    assert lake.data_files(table) == {"back.parquet"}
+
+
+def test_a_commit_made_after_the_plan_protects_its_files(lake: Lake, table: Table) -> None:
+    lake.put(table, "back.parquet")
+    lake.put(table, "gone.parquet")
+    lake.clock.pass_days(8)
+    done: list[str] = []
+    asked: list[int] = []
+
+    def overtake(method: str, argument: object) -> None:
+        if method == "get_ratified_commits":
+            asked.append(1)
+        # Two snapshots and one walk over the history make the plan; the next question precedes the deletion.
+        if len(asked) == 4 and not done:
+            done.append("x")
+            lake.append(table, "back.parquet")
+
+    lake.catalog.fails = overtake
+    assert vacuum(table).num_files == 1
+    assert done
+    assert lake.data_files(table) == {"back.parquet"}
+
+
+def test_tombstones_that_a_checkpoint_dropped_still_protect_a_longer_retention(lake: Lake) -> None:
+    """VAC-6: the table's retention was shorter when the checkpoint was written than what is asked for now."""
+    lake.allow(MaintenanceKind.DATA_CLEANUP)
+    table = lake.new_table(properties={"delta.deletedFileRetentionDuration": "interval 1 days"})
+    lake.append(table, "a.parquet")
+    lake.remove(table, "a.parquet")
+    lake.clock.pass_days(3)
+    checkpoint(table)
+    lake.append(table, "b.parquet")
+    fresh = lake.reopened().table("main.test.t")
+    assert fresh.snapshot().tombstones.num_rows == 0
+    assert plan_vacuum(fresh, retention_ms=7 * DAY_MS).paths == ()
+    assert plan_vacuum(fresh).paths == ("a.parquet",)
+
+
+def test_a_retention_below_that_of_the_table_is_refused_unless_the_check_is_off(lake: Lake, table: Table) -> None:
+    """VAC-5"""
+    lake.put(table, "orphan.parquet")
+    lake.clock.pass_days(1)
+    with pytest.raises(RetentionTooShortError, match="7 days"):
+        vacuum(table, retention_ms=DAY_MS // 2)
+    assert lake.data_files(table) == {"orphan.parquet"}
+    assert vacuum(table, retention_ms=DAY_MS // 2, retention_check=RetentionCheck.OFF).num_files == 1
+
+
+@pytest.mark.parametrize("retention", [0, 7, 1.5, "7 days", True, datetime.timedelta(microseconds=-1)])
+def test_a_retention_that_is_no_length_of_time_is_refused(lake: Lake, table: Table, retention: Any) -> None:
+    """The unit of a number would be a guess, and a wrong guess deletes files."""
+    lake.put(table, "orphan.parquet")
+    lake.clock.pass_days(8)
+    handle = Connection(lake.client).table(str(table.identifier))
+    for verb in (handle.plan_vacuum, handle.vacuum):
+        with pytest.raises(InvalidArgumentError, match=r"retention is .*timedelta"):
+            verb(retention, retention_check=RetentionCheck.OFF)
+    for argument in ("retention", "abandoned_after"):
+        with pytest.raises(InvalidArgumentError, match=rf"{argument} is .*timedelta"):
+            Connection(lake.client).plan_purge(**{argument: retention})
+    assert handle.plan_vacuum(datetime.timedelta(0), retention_check=RetentionCheck.OFF).paths == ("orphan.parquet",)
+
+
+@pytest.mark.parametrize("retention", [0.5, "0", True])
+def test_a_retention_that_is_no_number_of_milliseconds_is_refused(table: Table, retention: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="retention_ms"):
+        vacuum(table, retention_ms=retention, retention_check=RetentionCheck.OFF)
+
+
+def test_a_table_that_keeps_removed_files_for_no_time_warns(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    """At its creation, and each time that VACUUM goes by it."""
+    lake.allow(MaintenanceKind.DATA_CLEANUP)
+    properties = {"delta.deletedFileRetentionDuration": "interval 0 days"}
+    table = lake.new_table("careless", properties=properties)
+    (creation,) = caplog.records
+    assert "main.test.careless" in creation.getMessage() and "interval 7 days" in creation.getMessage()
+    caplog.clear()
+    lake.append(table, "a.parquet")
+    lake.remove(table, "a.parquet")
+    lake.clock.now += 1
+    assert vacuum(table).num_files == 1
+    (warning,) = caplog.records
+    assert warning.levelno == logging.WARNING and "running readers" in warning.getMessage()
+    caplog.clear()
+    vacuum(table, retention_ms=DAY_MS)
+    vacuum(lake.new_table("careful"))
+    assert not caplog.records
+
+
+def test_a_negative_retention_is_refused_whatever_the_check(lake: Lake, table: Table) -> None:
+    with pytest.raises(InvalidArgumentError):
+        vacuum(table, retention_ms=-1, retention_check=RetentionCheck.OFF)
+
+
+def test_an_unsupported_writer_feature_stops_vacuum_before_the_listing(lake: Lake, table: Table) -> None:
+    """VPC-2"""
+    commit = f"{table.location}/_delta_log/{0:020d}.json"
+    text = lake.memory.read(commit).decode().replace('"inCommitTimestamp",', '"inCommitTimestamp","unheardOf",')
+    lake.replace_commit(table, 0, text.encode())
+    lake.put(table, "orphan.parquet")
+    lake.clock.pass_days(8)
+    fresh = lake.reopened().table("main.test.t")
+    lake.store.calls.clear()
+    with pytest.raises(UnsupportedFeatureError, match="unheardOf"):
+        vacuum(fresh)
+    assert not any(method in ("list_recursive", "delete") for method, _ in lake.store.calls)
+
+
+def test_a_file_that_cannot_be_deleted_is_reported_and_the_next_run_goes_on(lake: Lake, table: Table) -> None:
+    for number in range(5):
+        lake.put(table, f"orphan-{number}.parquet")
+    lake.clock.pass_days(8)
+    lake.store.fails = broken_storage("delete", "orphan-2")
+    with pytest.raises(StorageError):
+        vacuum(table)
+    assert "orphan-2.parquet" in lake.data_files(table)
+    lake.store.fails = lambda method, location: None
+    vacuum(table)
+    assert lake.data_files(table) == set()
+
+
+def test_hadoops_checksum_files_go_with_their_files(tmp_path: Path) -> None:
+    """On a local file system Spark leaves a hidden checksum beside each file."""
+    local = Lake(tmp_path, warehouse=f"file://{tmp_path}/warehouse")
+    local.allow(MaintenanceKind.DATA_CLEANUP)
+    table = local.new_table()
+    root = Path(table.location.removeprefix("file://"))
+    (root / "x.parquet").write_bytes(b"x")
+    (root / ".x.parquet.crc").write_bytes(b"x")
+    local.clock.now = (root / "x.parquet").stat().st_mtime_ns // 1_000_000 + 8 * DAY_MS
+    assert vacuum(table).num_files == 1
+    assert {path.name for path in root.iterdir()} == {"_delta_log"}
+    local.client.close()

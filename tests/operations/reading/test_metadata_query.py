@@ -1,0 +1,44 @@
+"""Aggregates of a table without reading its rows."""
+
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from cm_delta_dagster.client.snapshots.path_table import open_path_table
+from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
+from cm_delta_dagster.operations.reading.metadata_query import aggregate
+from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates
+from cm_delta_dagster.storage.stores import Stores
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> object:
+    for low in (0, 10):
+        rows = pa.table({"k": range(low, low + 4), "p": ["a", "b", "a", "b"], "v": ["x"] * 4})
+        deltalake.write_deltalake(str(tmp_path / "t"), rows, mode="append", partition_by=["p"])
+    return open_path_table(Stores(), str(tmp_path / "t"))
+
+
+def test_the_log_answers_without_data_files(table, tmp_path: Path) -> None:
+    """SKIP-6."""
+    for file in (tmp_path / "t").rglob("*.parquet"):
+        file.unlink()
+    assert aggregate(table, columns=["K", "p", "v"]) == MetadataAggregates(
+        num_rows=8, minimums={"k": 0, "p": "a"}, maximums={"k": 13, "p": "b"}
+    )
+    assert aggregate(table, where="p = 'b'", columns=["k"]) == MetadataAggregates(
+        num_rows=4, minimums={"k": 1}, maximums={"k": 13}
+    )
+    assert aggregate(table, where="k = 3").num_rows is None
+    assert aggregate(table, version=0).num_rows == 4
+
+
+def test_an_unknown_column_version_or_condition_is_refused(table) -> None:
+    with pytest.raises(InvalidArgumentError, match="nope"):
+        aggregate(table, columns=["nope"])
+    with pytest.raises(InvalidArgumentError, match="nope"):
+        aggregate(table, where="nope = 1")
+    with pytest.raises(VersionNotFoundError):
+        aggregate(table, version=7)

@@ -1,0 +1,86 @@
+"""Change data feed through Spark: the answers of the reader without a JVM."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.operations.reading.read_changes import read_changes
+from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
+from tests.support.changes_of import path_table, write
+
+GOLDEN = Path(__file__).parents[2] / "golden/tables.tar.gz"
+
+
+def canonical(rows: pa.Table) -> list[str]:
+    utc = pa.timestamp("us", "UTC")
+    moments = [position for position, field in enumerate(rows.schema) if pa.types.is_timestamp(field.type)]
+    for position in moments:
+        rows = rows.set_column(position, rows.schema.names[position], rows.column(position).cast(utc))
+    return sorted(map(repr, rows.to_pylist()))
+
+
+def long_history(path: Path, appends: int) -> None:
+    """One file a version, then an update, a deletion and a removal of all files: every file is met twice or more."""
+    for number in range(appends):
+        write(path, pa.table({"k": [number], "p": [f"a {number % 3}%"], "v": ["x"]}), mode="append", partition_by=["p"])
+    table = deltalake.DeltaTable(str(path))
+    table.update(updates={"v": "'y'"}, predicate="k = 2")
+    table.delete("k = 3")
+    table.delete()
+
+
+@pytest.mark.parametrize("appends", [3, 20])
+def test_spark_gives_the_changes_that_arrow_gives(tmp_path: Path, spark: SparkSession, appends: int) -> None:
+    """CDF-5, CDF-6, CDF-7: in one scan for each part, and in few scans that tell the version by the file."""
+    long_history(tmp_path / "t", appends)
+    table = path_table(tmp_path / "t")
+    queries: list[dict[str, Any]] = [
+        {},
+        {"where": "p = 'a 2%' and _commit_version > 1", "columns": ["_commit_version", "k"]},
+        {"where": "_change_type <> 'insert' or k = 1"},
+    ]
+    for query in queries:
+        frame = read_changes(table, spark=spark, start_version=0, **query)
+        expected = read_changes_arrow(table, start_version=0, **query)
+        assert frame.columns == expected.schema.names
+        assert canonical(frame.toArrow()) == canonical(expected)
+        assert expected.num_rows
+
+
+def test_the_feed_has_the_schema_of_delta_spark(tmp_path: Path, spark: SparkSession) -> None:
+    """CDF-7."""
+    long_history(tmp_path / "t", 1)
+    table = path_table(tmp_path / "t")
+    for version in (0, 1):  # With and without files.
+        frame = read_changes(table, spark=spark, start_version=version, end_version=version)
+        fields = [(item.name, item.dataType.simpleString(), item.nullable) for item in frame.schema.fields]
+        assert fields[-3:] == [
+            ("_change_type", "string", True),
+            ("_commit_version", "bigint", True),
+            ("_commit_timestamp", "timestamp", True),
+        ]
+
+
+@pytest.mark.parametrize("name", ["krs-data/cdf-table-with-cdc-and-dvs", "spark44/cdf_cm_id_dv"])
+def test_deletion_vectors_and_ids_of_columns_in_a_long_history(tmp_path: Path, spark: SparkSession, name: str) -> None:
+    """CDF-6, COLMAP-15."""
+    with tarfile.open(GOLDEN) as archive:
+        members = [item for item in archive if item.name.removeprefix("./").startswith(f"{name}/delta/")]
+        archive.extractall(tmp_path, members=members, filter="tar")
+    table = path_table(tmp_path / name / "delta")
+    expected = read_changes_arrow(table, start_version=0)
+    assert canonical(read_changes(table, spark=spark, start_version=0).toArrow()) == canonical(expected)
+
+
+def test_what_spark_refuses_is_an_error_of_ours(tmp_path: Path, spark: SparkSession) -> None:
+    long_history(tmp_path / "t", 1)
+    with pytest.raises(InvalidArgumentError, match="nope"):
+        read_changes(path_table(tmp_path / "t"), spark=spark, start_version=0, where="nope = 1")
+    with pytest.raises(CmDeltaError, match="before they begin"):
+        read_changes(path_table(tmp_path / "t"), spark=spark, start_version=1, end_version=0)

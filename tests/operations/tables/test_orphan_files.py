@@ -1,0 +1,34 @@
+"""Files that no table has are found, and whatever a table has is not among them."""
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.operations.tables.orphan_files import UnclaimedFiles, unclaimed_files
+from cm_delta_dagster.operations.tables.purge import plan_purge, purge
+from tests.support.lake import Lake
+
+WAREHOUSE = "memory://lake/warehouse"
+
+
+def test_what_a_stale_writer_leaves_after_the_purge_of_its_table_is_found(lake: Lake) -> None:
+    """CM-D7, CM-D8"""
+    lake.allow(MaintenanceKind.TABLE_PURGE)
+    for name in ("kept", "dropped", "purged"):
+        lake.append(lake.new_table(name))
+    lake.client.wait_for_background()
+    stale = lake.client.table("main.test.purged")
+    staging = lake.catalog.create_staging_table(TableIdentifier.parse("main.test.young"))
+    lake.memory.write(f"{staging.location}/part.parquet", b"rows")
+    drop_table(lake.client, identifier="main.test.purged")
+    purge(lake.client, plan_purge(lake.client, retention_ms=0))
+    drop_table(lake.client, identifier="main.test.dropped")
+    lake.client.wait_for_background()
+    assert unclaimed_files(lake.client, warehouse=WAREHOUSE) == ()
+
+    lake.put(stale, "delta.txn=1/part.parquet")
+    lake.put(stale, "delta.txn=1/other.parquet", b"")
+    lake.memory.write(f"{WAREHOUSE}/note.txt", b"?")
+    assert unclaimed_files(lake.client, warehouse=f"{WAREHOUSE}/") == (
+        UnclaimedFiles(location=WAREHOUSE, num_files=1, num_bytes=1, last_written_ms=lake.clock()),
+        UnclaimedFiles(location=stale.location, num_files=2, num_bytes=100, last_written_ms=lake.clock()),
+    )

@@ -1,0 +1,80 @@
+"""DELETE: rows that go, rows that stay, files that are not touched."""
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import IllegalCommitError, InvalidArgumentError
+from cm_delta_dagster.operations.reading.history import history
+from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.write import WriteOutcome
+from tests.support.builders import TableBuilder
+
+
+@pytest.fixture
+def build(client: DeltaClient, spark: SparkSession) -> Callable[..., TableBuilder]:
+    return lambda columns, *partitions, **properties: TableBuilder(
+        client,
+        spark,
+        columns,
+        partition_by=partitions,
+        properties={k.replace("__", "."): v for k, v in properties.items()},
+    )
+
+
+def test_a_partition_is_removed_without_being_read(build: Callable[..., TableBuilder]) -> None:
+    """DML-3."""
+    builder = build("id long, p string", "p")
+    builder.append((1, "a"), (2, "b"))
+    result = delete(builder.table, spark=builder.spark, where="p = 'a'")
+    assert builder.rows() == [(2, "b")]
+    assert (result.num_added_files, result.num_removed_files, result.metrics["numDeletedRows"]) == (0, 1, "1")
+
+
+def test_files_with_rows_of_both_kinds_are_rewritten(build: Callable[..., TableBuilder]) -> None:
+    """DML-1, DML-2: rows for which the condition is NULL stay; whole files go without a copy."""
+    builder = build("id long, v long")
+    builder.append((1, 1), (2, 2), (3, None))
+    builder.append((4, 1), (5, 1))
+    builder.append((6, 6))
+    result = delete(builder.table, spark=builder.spark, where="v = 1")
+    assert builder.rows() == [(2, 2), (3, None), (6, 6)]
+    assert (result.num_removed_files, result.num_added_files) == (2, 1)
+    assert (result.metrics["numCopiedRows"], result.metrics["numDeletedRows"]) == ("2", "3")
+    info = history(builder.table, limit=1)[0].commit_info
+    assert info is not None and info.operation == "DELETE"
+
+
+def test_a_delete_that_finds_nothing_makes_no_version(build: Callable[..., TableBuilder]) -> None:
+    """DML-3."""
+    builder = build("id long")
+    builder.append((1,), (3,))
+    result = delete(builder.table, spark=builder.spark, where="id = 2")
+    assert (result.outcome, builder.table.snapshot().version) == (WriteOutcome.NOTHING_TO_DO, 1)
+
+
+def test_a_condition_that_only_spark_understands_is_obeyed(build: Callable[..., TableBuilder]) -> None:
+    builder = build("id long, p string", "p")
+    builder.append((1, "a"), (2, "a"), (3, "b"))
+    delete(builder.table, spark=builder.spark, where="p = 'a' AND id % 2 = 0")
+    assert builder.rows() == [(1, "a"), (3, "b")]
+
+
+def test_every_row_goes_only_when_asked_for(build: Callable[..., TableBuilder]) -> None:
+    builder = build("id long")
+    builder.append((1,))
+    with pytest.raises(InvalidArgumentError):
+        delete(builder.table, spark=builder.spark, where="nope = 1")
+    delete(builder.table, spark=builder.spark, where="TRUE")
+    assert builder.rows() == []
+
+
+def test_append_only_tables_refuse_a_delete(build: Callable[..., TableBuilder]) -> None:
+    """APPEND-2."""
+    builder = build("id long", delta__appendOnly="true")
+    builder.append((1,))
+    with pytest.raises(IllegalCommitError, match="append-only"):
+        delete(builder.table, spark=builder.spark, where="id = 1")
+    assert builder.rows() == [(1,)]

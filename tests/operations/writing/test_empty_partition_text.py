@@ -1,0 +1,119 @@
+"""The empty text in a partition column is NULL in Delta: no write that is repeated may double its rows."""
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError, PartitionMismatchError
+from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, In, Predicate
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from tests.support.builders import TableBuilder
+
+
+@pytest.fixture
+def build(client: DeltaClient, spark: SparkSession) -> Callable[[], TableBuilder]:
+    def table() -> TableBuilder:
+        builder = TableBuilder(client, spark, "id long, p string", partition_by=["p"])
+        builder.append((1, ""), (2, None), (3, "a"))
+        return builder
+
+    return table
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "p = ''",
+        "P <=> ''",
+        "p IN ('', 'a')",
+        "id > 0 AND (p = '' OR id = 7)",
+        Comparison("p", ComparisonOperator.EQ, ""),
+        In("`p`", ("a", "")),
+    ],
+    ids=str,
+)
+def test_writes_refuse_a_condition_on_the_empty_text(build: Callable[[], TableBuilder], where: Predicate | str) -> None:
+    """PART-1, DML-7: nothing is written, so a rerun adds nothing either."""
+    builder = build()
+    with pytest.raises(InvalidArgumentError, match=r"partition column 'p'.*p IS NULL"):
+        overwrite(builder.table, frame=builder.frame((9, "")), where=where)
+    with pytest.raises(InvalidArgumentError, match="p IS NULL"):
+        delete(builder.table, spark=builder.spark, where=where)
+    with pytest.raises(InvalidArgumentError, match="p IS NULL"):
+        merge(builder.table, frame=builder.frame((1, "")), keys=["id"], within=where)
+    assert builder.table.snapshot().version == 1
+
+
+def test_rows_with_the_empty_text_lie_in_the_slice_of_null(build: Callable[[], TableBuilder]) -> None:
+    """DML-7: the rerun replaces what the first run wrote."""
+    builder = build()
+    for where in ("p IS NULL", "p IS NULL", "p = '' OR p IS NULL"):
+        overwrite(builder.table, frame=builder.frame((8, ""), (9, None)), where=where)
+        assert builder.rows() == [(3, "a"), (8, None), (9, None)]
+
+
+@pytest.mark.parametrize("where", ["length(p) = 0", "p >= ''", "p IN ('a') OR p LIKE '%'"])
+def test_rows_are_compared_as_they_will_be_stored(build: Callable[[], TableBuilder], where: str) -> None:
+    """DML-7: what will be NULL does not satisfy a condition that the empty text would."""
+    builder = build()
+    with pytest.raises(PartitionMismatchError):
+        overwrite(builder.table, frame=builder.frame((9, "")), where=where)
+    assert builder.table.snapshot().version == 1
+
+
+def test_the_empty_text_breaks_not_null(client: DeltaClient, spark: SparkSession) -> None:
+    """SCHEMA-9: the row would be read as NULL."""
+    schema = StructType((StructField("id", PrimitiveType("long")), StructField("p", PrimitiveType("string"), False)))
+    table = create_table(client, identifier="main.test.strict", schema=schema, partition_columns=["p"])
+    with pytest.raises(InvalidDataError, match="NOT NULL"):
+        append(table, frame=spark.range(1).select("id", F.lit("").alias("p")))
+    assert table.snapshot().version == 0
+
+
+@pytest.mark.parametrize("mode", list(MergeMode))
+def test_a_merge_refuses_the_empty_text_as_a_key(build: Callable[[], TableBuilder], mode: MergeMode) -> None:
+    """DML-5, PART-1: a NULL key matches no row, so each run would insert the row again."""
+    builder = build()
+    with pytest.raises(InvalidDataError, match=r"p = , id = 1|id = 1, p = "):
+        merge(builder.table, frame=builder.frame((1, ""), (3, "a")), keys=["id", "p"], mode=mode)
+    assert builder.table.snapshot().version == 1
+
+
+def test_a_merge_by_another_key_keeps_its_rows_on_each_run(build: Callable[[], TableBuilder]) -> None:
+    """DML-4: the slice holds the rows as they will be stored."""
+    builder = build()
+    for _ in range(2):
+        merge(builder.table, frame=builder.frame((1, ""), (4, "")), keys=["id"], within="p IS NULL")
+        assert builder.rows() == [(1, None), (2, None), (3, "a"), (4, None)]
+    for _ in range(2):
+        merge(builder.table, frame=builder.frame((5, "")), keys=["id"])
+    assert builder.rows() == [(1, None), (2, None), (3, "a"), (4, None), (5, None)]
+
+
+def test_the_empty_text_is_an_ordinary_key_of_other_columns(client: DeltaClient, spark: SparkSession) -> None:
+    builder = TableBuilder(client, spark, "k string, v long")
+    for value in (1, 2):
+        merge(builder.table, frame=builder.frame(("", value)), keys=["k"])
+        overwrite(builder.table, frame=builder.frame(("", value)), where="k = ''")
+    assert builder.rows() == [("", 2)]
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [("p = ''", []), ("p IS NULL", [1, 2]), ("p <> ''", [3]), ("p IN ('', 'a')", [3]), ("p = '' OR p IS NULL", [1, 2])],
+)
+def test_spark_and_arrow_read_the_empty_text_as_null(
+    build: Callable[[], TableBuilder], where: str, ids: list[int]
+) -> None:
+    """PART-1."""
+    builder = build()
+    assert [row[0] for row in builder.rows(where=where)] == ids
+    assert sorted(read_arrow(builder.table, where=where)["id"].to_pylist()) == ids

@@ -1,0 +1,98 @@
+"""Verbs that lose a race against another verb, with real rows: both stand as if one had run after the other, or one fails."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import CommitConflictError
+from cm_delta_dagster.operations.maintenance.optimize import optimize
+from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.merge import merge
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from tests.operations.writing.test_write import Interleaved
+from tests.support.builders import TableBuilder
+
+Row = tuple[int, str, int]
+Rows = frozenset[Row]
+
+START: tuple[tuple[Row, ...], ...] = (((1, "a", 0), (3, "b", 0)), ((2, "a", 0), (4, "b", 0)))
+"""Rows of two appends: two files in each partition."""
+
+VERBS: Mapping[str, tuple[Callable[[TableBuilder, Any], Any], Callable[[Rows], Rows]]] = {
+    "append a": (
+        lambda it, table: append(table, frame=it.frame((5, "a", 1))),
+        lambda rows: rows | {(5, "a", 1)},
+    ),
+    "overwrite": (
+        lambda it, table: overwrite(table, frame=it.frame((6, "a", 1))),
+        lambda rows: frozenset({(6, "a", 1)}),
+    ),
+    "overwrite a": (
+        lambda it, table: overwrite(table, frame=it.frame((7, "a", 1)), where="p = 'a'"),
+        lambda rows: frozenset(row for row in rows if row[1] != "a") | {(7, "a", 1)},
+    ),
+    "delete b": (
+        lambda it, table: delete(table, spark=it.spark, where="p = 'b'"),
+        lambda rows: frozenset(row for row in rows if row[1] != "b"),
+    ),
+    "delete 1": (
+        lambda it, table: delete(table, spark=it.spark, where="id = 1"),
+        lambda rows: frozenset(row for row in rows if row[0] != 1),
+    ),
+    "merge 2": (
+        lambda it, table: merge(table, frame=it.frame((2, "a", 1)), keys=["id", "p"]),
+        lambda rows: frozenset(row for row in rows if row[:2] != (2, "a")) | {(2, "a", 1)},
+    ),
+    "optimize": (
+        lambda it, table: optimize(table, spark=it.spark),
+        lambda rows: rows,
+    ),
+}
+"""Each verb, and what it does to a set of rows."""
+
+RACES = (
+    ("WriteSerializable", "append a", "overwrite", True),
+    ("WriteSerializable", "overwrite", "append a", True),
+    ("Serializable", "overwrite", "append a", False),
+    ("WriteSerializable", "overwrite a", "delete b", True),
+    ("WriteSerializable", "overwrite a", "delete 1", False),
+    ("WriteSerializable", "delete 1", "merge 2", True),
+    ("Serializable", "merge 2", "append a", True),
+    ("Serializable", "delete b", "append a", True),
+    ("WriteSerializable", "merge 2", "optimize", False),
+    ("WriteSerializable", "merge 2", "delete b", True),
+)
+"""Level, loser, winner, and whether both stand."""
+
+
+@pytest.fixture
+def allowed(client: DeltaClient) -> Iterator[DeltaClient]:
+    rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
+    client.catalog.set_maintenance_rule(rule)
+    yield client
+
+
+@pytest.mark.parametrize(("level", "loser", "winner", "both"), RACES)
+def test_the_outcome_is_that_of_one_after_the_other(
+    allowed: DeltaClient, spark: SparkSession, tmp_path: Path, level: str, loser: str, winner: str, both: bool
+) -> None:
+    """OCC-3, OCC-8 to OCC-12, OCC-14."""
+    properties = {"delta.isolationLevel": level}
+    builder = TableBuilder(allowed, spark, "id long, p string, v long", partition_by=["p"], properties=properties)
+    for rows in START:
+        builder.append(*rows)
+    (lose, do_loser), (win, do_winner) = VERBS[loser], VERBS[winner]
+    rows = frozenset(row for some in START for row in some)
+    late: Any = Interleaved(builder.table, lambda: win(builder, builder.table))
+    if not both:
+        with pytest.raises(CommitConflictError):
+            lose(builder, late)
+        assert frozenset(builder.rows()) == do_winner(rows)
+        return
+    assert lose(builder, late).retries == 1
+    assert frozenset(builder.rows()) in (do_loser(do_winner(rows)), do_winner(do_loser(rows)))

@@ -1,0 +1,260 @@
+"""Append and overwrite through the whole client: rows, log, conflicts, idempotency."""
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import Idempotency, IdempotencyRule
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import (
+    CommitConflictError,
+    IllegalCommitError,
+    InvalidArgumentError,
+    InvalidDataError,
+    PartitionMismatchError,
+    SchemaMismatchError,
+)
+from cm_delta_dagster.operations.reading.history import history
+from cm_delta_dagster.operations.writing.write import WriteOutcome, append, overwrite
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from tests.support.builders import TableBuilder
+
+
+@pytest.fixture
+def build(client: DeltaClient, spark: SparkSession) -> Callable[..., TableBuilder]:
+    return lambda columns, *partitions, **properties: TableBuilder(
+        client,
+        spark,
+        columns,
+        partition_by=partitions,
+        properties={k.replace("__", "."): v for k, v in properties.items()},
+    )
+
+
+class Interleaved:
+    """A table handle that lets something happen between the snapshot of a write and its commit."""
+
+    def __init__(self, table: Table, meanwhile: Callable[[], object]) -> None:
+        self._table, self._meanwhile = table, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def snapshot(self, **arguments: Any) -> Any:
+        found = self._table.snapshot(**arguments)
+        meanwhile, self._meanwhile = self._meanwhile, lambda: None
+        meanwhile()
+        return found
+
+
+def data_files(builder: TableBuilder) -> int:
+    root = builder.table.location
+    return sum(status.name.endswith(".parquet") for status in builder.table.store.list_recursive(root))
+
+
+def test_appended_rows_are_read_back_and_described(build: Callable[..., TableBuilder]) -> None:
+    """OCC-2, CINFO-3."""
+    builder = build("id long, p string", "p")
+    result = builder.append((1, "a"), (2, "a"), (3, None))
+    assert builder.rows() == [(1, "a"), (2, "a"), (3, None)]
+    assert (result.outcome, result.version, result.data_version) == (WriteOutcome.COMMITTED, 1, 1)
+    assert (result.num_output_rows, result.num_added_files, result.num_removed_files) == (3, 2, 0)
+    assert result.rows_by_partition == {("a",): 2, (None,): 1}
+    assert result.snapshot.num_rows == 3
+    info = history(builder.table, limit=1)[0].commit_info
+    assert info is not None
+    assert (info.operation, info.is_blind_append) == ("WRITE", True)
+    assert info.operation_parameters == {"mode": "Append", "partitionBy": '["p"]'}
+    assert info.operation_metrics == result.metrics
+    assert result.metrics["numOutputRows"] == "3"
+
+
+def test_an_empty_append_makes_no_version(build: Callable[..., TableBuilder]) -> None:
+    """DML-3."""
+    builder = build("id long")
+    result = builder.append()
+    assert (result.outcome, result.version) == (WriteOutcome.NOTHING_TO_DO, 0)
+
+
+def test_an_overwrite_replaces_every_row_in_one_commit(build: Callable[..., TableBuilder]) -> None:
+    """DML-7."""
+    builder = build("id long")
+    builder.append((1,), (2,))
+    builder.append((3,))
+    result = overwrite(builder.table, frame=builder.frame((9,)))
+    assert builder.rows() == [(9,)]
+    assert builder.rows(version=2) == [(1,), (2,), (3,)]
+    assert (result.num_removed_files, result.num_added_files, result.version) == (2, 1, 3)
+
+
+def test_an_overwrite_with_rows_of_the_same_table_is_safe(build: Callable[..., TableBuilder]) -> None:
+    """LOG-19."""
+    builder = build("id long")
+    builder.append((1,), (2,))
+    from cm_delta_dagster.operations.reading.read import read
+
+    overwrite(builder.table, frame=read(builder.table, spark=builder.spark).where("id = 2"))
+    assert builder.rows() == [(2,)]
+
+
+def test_a_partition_slice_is_replaced_without_reading_rows(build: Callable[..., TableBuilder]) -> None:
+    """DML-7: the file of the replaced partition may even be gone."""
+    builder = build("id long, p string", "p")
+    builder.append((1, "a"), (2, "b"), (3, None))
+    for status in list(builder.table.store.list_recursive(builder.table.location)):
+        if "/p=a/" in status.location:
+            builder.table.store.delete(status.location)
+    result = overwrite(builder.table, frame=builder.frame((9, "a")), where="p = 'a'")
+    assert builder.rows() == [(2, "b"), (3, None), (9, "a")]
+    assert result.num_removed_files == 1
+    assert overwrite(builder.table, frame=builder.frame(), where="p IS NULL").num_removed_files == 1
+    assert builder.rows() == [(2, "b"), (9, "a")]
+
+
+def test_a_slice_within_files_keeps_their_other_rows(build: Callable[..., TableBuilder]) -> None:
+    """DML-7, DML-2: NULL does not satisfy the condition and stays; untouched files are not mentioned."""
+    builder = build("id long, v long")
+    builder.append((1, 10), (2, 20), (3, None))
+    builder.append((4, 40), (5, 50))
+    builder.append((6, 15))
+    result = overwrite(builder.table, frame=builder.frame((9, 12)), where="v < 25")
+    assert builder.rows() == [(3, None), (4, 40), (5, 50), (9, 12)]
+    assert (result.num_removed_files, result.metrics["numCopiedRows"]) == (2, "1")
+
+
+def test_rows_outside_of_the_slice_are_refused(build: Callable[..., TableBuilder]) -> None:
+    """DML-7: nothing is committed and no file is left."""
+    builder = build("id long, p string", "p")
+    builder.append((1, "a"))
+    before = data_files(builder)
+    with pytest.raises(PartitionMismatchError, match="p = b"):
+        overwrite(builder.table, frame=builder.frame((9, "b")), where="p = 'a'")
+    assert builder.table.snapshot().version == 1
+    assert data_files(builder) == before
+
+
+def test_unknown_columns_need_a_merge_of_schemas(build: Callable[..., TableBuilder]) -> None:
+    """SCHEVO-1, SCHEVO-3."""
+    builder = build("id long")
+    builder.append((1,))
+    frame = builder.frame((2, "x"), columns="ID int, extra string")
+    with pytest.raises(SchemaMismatchError, match="extra"):
+        append(builder.table, frame=frame)
+    append(builder.table, frame=frame, schema_mode=SchemaMode.MERGE)
+    assert builder.rows() == [(1, None), (2, "x")]
+    assert builder.table.snapshot().schema.names == ("id", "extra")
+    with pytest.raises(InvalidArgumentError):
+        append(builder.table, frame=frame, schema_mode=SchemaMode.OVERWRITE)
+
+
+def test_a_new_column_may_need_a_feature_which_is_added_with_it(build: Callable[..., TableBuilder]) -> None:
+    """NTZ-1."""
+    builder = build("id long")
+    frame = builder.frame((2, dt.datetime(2020, 1, 1)), columns="id long, t timestamp_ntz")
+    append(builder.table, frame=frame, schema_mode=SchemaMode.MERGE)
+    assert "timestampNtz" in (builder.table.snapshot().protocol.writer_features or ())
+    assert builder.rows() == [(2, dt.datetime(2020, 1, 1))]
+
+
+def test_a_full_overwrite_may_replace_the_schema(build: Callable[..., TableBuilder]) -> None:
+    """SCHEVO-4."""
+    builder = build("id long, p string", "p")
+    builder.append((1, "a"))
+    frame = builder.frame(("x", "b"), columns="name string, P string")
+    overwrite(builder.table, frame=frame, schema_mode=SchemaMode.OVERWRITE)
+    assert builder.rows() == [("x", "b")]
+    assert builder.table.snapshot().schema.names == ("name", "p")
+    with pytest.raises(InvalidArgumentError):
+        overwrite(builder.table, frame=frame, where="p = 'b'", schema_mode=SchemaMode.OVERWRITE)
+    with pytest.raises(SchemaMismatchError, match="'p'"):
+        overwrite(builder.table, frame=builder.frame((1,), columns="id long"), schema_mode=SchemaMode.OVERWRITE)
+
+
+def test_append_only_tables_take_appends_and_refuse_removals(build: Callable[..., TableBuilder]) -> None:
+    """APPEND-2, APPEND-3."""
+    builder = build("id long", delta__appendOnly="true")
+    builder.append((1,))
+    before = data_files(builder)
+    with pytest.raises(IllegalCommitError, match="append-only"):
+        overwrite(builder.table, frame=builder.frame((2,)))
+    assert (builder.rows(), data_files(builder)) == ([(1,)], before)
+
+
+def test_a_repeated_write_of_one_batch_happens_once(build: Callable[..., TableBuilder]) -> None:
+    """TXN-4."""
+    builder = build("id long")
+    first = append(builder.table, frame=builder.frame((1,)), idempotency=Idempotency(app_id="job", version=7))
+    builder.append((2,))
+    again = append(builder.table, frame=builder.frame((1,)), idempotency=Idempotency(app_id="job", version=7))
+    assert (again.outcome, again.version) == (WriteOutcome.ALREADY_COMMITTED, first.version)
+    older = append(builder.table, frame=builder.frame((1,)), idempotency=Idempotency(app_id="job", version=6))
+    assert older.outcome is WriteOutcome.ALREADY_COMMITTED
+    exact = Idempotency(app_id="job", version=6, rule=IdempotencyRule.EXACT)
+    assert append(builder.table, frame=builder.frame((3,)), idempotency=exact).outcome is WriteOutcome.COMMITTED
+    assert builder.rows() == [(1,), (2,), (3,)]
+
+
+def test_the_same_batch_committed_meanwhile_is_recognised(build: Callable[..., TableBuilder]) -> None:
+    """TXN-4, OCC-11: the loser of the race removes its files and answers with the winner's version."""
+    builder = build("id long")
+    batch = Idempotency(app_id="job", version=1)
+    table = Interleaved(builder.table, lambda: append(builder.table, frame=builder.frame((1,)), idempotency=batch))
+    result = append(table, frame=builder.frame((1,)), idempotency=batch)
+    assert (result.outcome, result.version) == (WriteOutcome.ALREADY_COMMITTED, 1)
+    assert builder.rows() == [(1,)]
+    assert data_files(builder) == 1
+
+
+def test_two_appends_at_once_both_stay(build: Callable[..., TableBuilder]) -> None:
+    """OCC-12."""
+    builder = build("id long")
+    table = Interleaved(builder.table, lambda: builder.append((1,)))
+    assert append(table, frame=builder.frame((2,))).version == 2
+    assert builder.rows() == [(1,), (2,)]
+
+
+def test_overwrites_of_different_partitions_both_stay(build: Callable[..., TableBuilder]) -> None:
+    """OCC-8: the loser is rebased, not refused."""
+    builder = build("id long, p string", "p")
+    builder.append((1, "a"), (2, "b"))
+    table = Interleaved(builder.table, lambda: overwrite(builder.table, frame=builder.frame((8, "b")), where="p = 'b'"))
+    result = overwrite(table, frame=builder.frame((9, "a")), where="p = 'a'")
+    assert (builder.rows(), result.retries) == ([(8, "b"), (9, "a")], 1)
+
+
+def test_overwrites_of_one_partition_conflict_and_leave_no_files(build: Callable[..., TableBuilder]) -> None:
+    """OCC-9, OCC-10."""
+    builder = build("id long, p string", "p")
+    builder.append((1, "a"))
+    table = Interleaved(builder.table, lambda: overwrite(builder.table, frame=builder.frame((8, "a")), where="p = 'a'"))
+    with pytest.raises(CommitConflictError):
+        overwrite(table, frame=builder.frame((9, "a")), where="p = 'a'")
+    assert builder.rows() == [(8, "a")]
+    assert data_files(builder) == 2
+
+
+def test_not_null_columns_are_enforced(client: DeltaClient, spark: SparkSession) -> None:
+    """SCHEVO-2, SCHEMA-9, DML-6."""
+    builder = TableBuilder(client, spark, "id long not null, v string")
+    builder.append((1, "a"))
+    with pytest.raises(InvalidDataError, match="'id'"):
+        append(builder.table, frame=builder.frame((None, "b"), columns="id long, v string"))
+    with pytest.raises(SchemaMismatchError, match="id"):
+        append(builder.table, frame=builder.frame(("b",), columns="v string"))
+    assert builder.rows() == [(1, "a")]
+
+
+def test_statistics_of_a_write_let_reads_skip_files(build: Callable[..., TableBuilder]) -> None:
+    """STATS-8, SKIP-1."""
+    builder = build("id long, s string")
+    builder.append((1, "a"))
+    builder.append((2, "b"))
+    snapshot = builder.table.snapshot()
+    stats = [json.loads(text) for text in snapshot.files["stats"].to_pylist()]
+    assert sorted(item["minValues"]["id"] for item in stats) == [1, 2]
+    assert builder.rows(where="id = 2 AND s = 'b'") == [(2, "b")]

@@ -1,0 +1,234 @@
+"""Partition values as text and back."""
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cm_delta_dagster.errors import CorruptLogError, InvalidDataError
+from cm_delta_dagster.protocol.actions.partition_values import (
+    is_partition_type,
+    parse_partition_value,
+    partition_value_array,
+    serialize_partition_value,
+)
+from cm_delta_dagster.protocol.schema.types import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    VARIANT,
+    VOID,
+    ArrayType,
+    DataType,
+    DecimalType,
+    StructType,
+)
+
+UTC = dt.UTC
+MICROS = dt.datetime(1970, 1, 1, 0, 0, 0, 123456)
+ALL_TYPES: list[DataType] = [
+    STRING, BYTE, SHORT, INTEGER, LONG, FLOAT, DOUBLE, BOOLEAN, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, DecimalType(10,
+    2),
+]  # fmt: skip
+
+
+def integers(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+
+VALUES: dict[DataType, st.SearchStrategy[Any]] = {
+    STRING: st.text(min_size=1),
+    BYTE: integers(8),
+    SHORT: integers(16),
+    INTEGER: integers(32),
+    LONG: integers(64),
+    FLOAT: st.floats(width=32, allow_nan=False),
+    DOUBLE: st.floats(allow_nan=False),
+    BOOLEAN: st.booleans(),
+    BINARY: st.binary(min_size=1),
+    DATE: st.dates(),
+    TIMESTAMP: st.datetimes(timezones=st.just(UTC)),
+    TIMESTAMP_NTZ: st.datetimes(),
+    DecimalType(38, 10): st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal(f"{n}E-10")),
+}
+typed_values = st.sampled_from(list(VALUES)).flatmap(lambda t: st.tuples(st.just(t), VALUES[t]))
+
+
+@settings(deadline=None)
+@given(typed_values)
+def test_every_value_comes_back_from_its_text(typed_value: tuple[DataType, Any]) -> None:
+    """PART-3, PART-4, PART-5, PART-6, PART-7."""
+    data_type, value = typed_value
+
+    text = serialize_partition_value(value, data_type)
+
+    assert parse_partition_value(text, data_type) == value
+
+
+@settings(deadline=None)
+@given(st.sampled_from(list(VALUES)).flatmap(lambda t: st.tuples(st.just(t), st.lists(st.none() | VALUES[t]))))
+def test_many_texts_give_the_same_values_as_one_by_one(typed_values: tuple[DataType, list[Any]]) -> None:
+    """PART-1, PART-8."""
+    data_type, values = typed_values
+    texts = [serialize_partition_value(value, data_type) for value in values]
+
+    array = partition_value_array(pa.array(texts, type=pa.string()), data_type)
+
+    assert array.to_pylist() == [parse_partition_value(text, data_type) for text in texts]
+
+
+@pytest.mark.parametrize("data_type", [*ALL_TYPES, VOID])
+def test_null_and_the_empty_string_are_null_for_every_type(data_type: DataType) -> None:
+    """PART-1."""
+    assert parse_partition_value(None, data_type) is None
+    assert parse_partition_value("", data_type) is None
+    array = partition_value_array(pa.chunked_array([["", None], [None]], type=pa.string()), data_type)
+    assert array.to_pylist() == [None, None, None]
+    assert len(partition_value_array(pa.chunked_array([], type=pa.string()), data_type)) == 0
+
+
+@pytest.mark.parametrize("data_type", ALL_TYPES)
+def test_null_is_written_as_null(data_type: DataType) -> None:
+    """PART-2."""
+    assert serialize_partition_value(None, data_type) is None
+
+
+def test_the_empty_string_is_written_as_null() -> None:
+    """PART-2."""
+    assert serialize_partition_value("", STRING) is None
+    assert serialize_partition_value(b"", BINARY) is None
+    assert serialize_partition_value(" ", STRING) == " "
+
+
+@pytest.mark.parametrize(
+    ("value", "data_type", "text"),
+    [
+        ("a/b %20 é", STRING, "a/b %20 é"),
+        (dt.date(1970, 1, 1), DATE, "1970-01-01"),
+        (dt.date(1, 1, 1), DATE, "0001-01-01"),
+        (True, BOOLEAN, "true"),
+        (False, BOOLEAN, "false"),
+        (-5, LONG, "-5"),
+        (Decimal("12.3"), DecimalType(10, 2), "12.30"),
+        (Decimal("-0.05"), DecimalType(10, 2), "-0.05"),
+        (Decimal("1E+3"), DecimalType(10, 0), "1000"),
+        (Decimal("-0"), DecimalType(4, 1), "0.0"),
+        (7, DecimalType(4, 1), "7.0"),
+        (math.nan, DOUBLE, "NaN"),
+        (math.inf, FLOAT, "Infinity"),
+        (-math.inf, DOUBLE, "-Infinity"),
+        (0.1, DOUBLE, "0.1"),
+        (1.100000023841858, FLOAT, "1.1"),
+        (MICROS.replace(tzinfo=UTC), TIMESTAMP, "1970-01-01T00:00:00.123456Z"),
+        (
+            dt.datetime(1970, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+            TIMESTAMP,
+            "1970-01-01T00:00:00.000000Z",
+        ),
+        (MICROS, TIMESTAMP_NTZ, "1970-01-01 00:00:00.123456"),
+        (dt.datetime(2024, 2, 29, 23, 59, 59), TIMESTAMP_NTZ, "2024-02-29 23:59:59"),
+        (b"\x01\x02\x03", BINARY, "\x01\x02\x03"),
+        (b"\xff", BINARY, "\u00ff"),
+    ],
+)
+def test_values_are_written_in_the_form_of_the_protocol(value: Any, data_type: DataType, text: str) -> None:
+    """PART-3, PART-4, PART-5, PART-6, PART-7."""
+    assert serialize_partition_value(value, data_type) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "data_type", "value"),
+    [
+        ("1970-01-01 00:00:00.123456", TIMESTAMP, MICROS.replace(tzinfo=UTC)),
+        ("1970-01-01T00:00:00.123456Z", TIMESTAMP, MICROS.replace(tzinfo=UTC)),
+        ("1970-01-01 00:00:00", TIMESTAMP, dt.datetime(1970, 1, 1, tzinfo=UTC)),
+        ("1970-01-01 00:00:00.1", TIMESTAMP, dt.datetime(1970, 1, 1, 0, 0, 0, 100_000, tzinfo=UTC)),
+        ("1970-01-01T02:00:00+02:00", TIMESTAMP, dt.datetime(1970, 1, 1, tzinfo=UTC)),
+        ("1970-01-01", TIMESTAMP, dt.datetime(1970, 1, 1, tzinfo=UTC)),
+        ("1970-01-01 00:00:00.123456000", TIMESTAMP_NTZ, MICROS),
+        ("12.3", DecimalType(10, 2), Decimal("12.30")),
+        ("TRUE", BOOLEAN, True),
+        ("1e5", DOUBLE, 100_000.0),
+        ("Infinity", DOUBLE, math.inf),
+        ("\u4e2d", BINARY, "\u4e2d".encode()),
+        ("+7", LONG, 7),
+    ],
+)
+def test_the_forms_of_other_writers_are_read(text: str, data_type: DataType, value: Any) -> None:
+    """PART-4, PART-5, PART-6, PART-7."""
+    parsed = parse_partition_value(text, data_type)
+
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+def test_a_timestamp_without_zone_is_read_in_the_zone_of_its_writer() -> None:
+    """PART-5, PART-6."""
+    berlin = ZoneInfo("Europe/Berlin")
+    text = "2024-07-01 02:00:00"
+
+    assert parse_partition_value(text, TIMESTAMP, zone=berlin) == dt.datetime(2024, 7, 1, tzinfo=UTC)
+    assert parse_partition_value(text, TIMESTAMP_NTZ, zone=berlin) == dt.datetime(2024, 7, 1, 2)
+    array = partition_value_array(pa.array([text, text + "Z"]), TIMESTAMP, zone=berlin)
+    assert array.type == pa.timestamp("us", "UTC")
+    assert array.to_pylist() == [dt.datetime(2024, 7, 1, tzinfo=UTC), dt.datetime(2024, 7, 1, 2, tzinfo=UTC)]
+
+
+def test_not_a_number_is_read() -> None:
+    """PART-4."""
+    assert math.isnan(parse_partition_value("NaN", FLOAT))
+
+
+@pytest.mark.parametrize(
+    ("text", "data_type"),
+    [
+        ("1.0", LONG), ("0x10", LONG), ("1_000", LONG), (" 1", LONG), ("128", BYTE), ("2147483648", INTEGER),
+        ("x", DOUBLE), ("1e39", FLOAT), ("1_0", DOUBLE), ("1", BOOLEAN), ("yes", BOOLEAN), ("2024-13-01", DATE),
+        ("2024-1-1", DATE), ("2024-01-01 00:00:00", DATE), ("2024-01-01 25:00:00", TIMESTAMP),
+        ("2024-01-01 00:00:00.1234567", TIMESTAMP),
+        ("2024-01-01 00:00:00Z", TIMESTAMP_NTZ), ("12.345", DecimalType(10, 2)), ("NaN", DecimalType(10, 2)),
+        ("abc", DecimalType(10, 2)), ("123", DecimalType(2, 0)), ("{}", StructType()), ("x", VARIANT),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_value_of_the_type_is_damage(text: str, data_type: DataType) -> None:
+    """PART-3, PART-4, PART-5, PART-6."""
+    with pytest.raises(CorruptLogError):
+        parse_partition_value(text, data_type)
+
+
+@pytest.mark.parametrize(
+    ("value", "data_type"),
+    [
+        (1, STRING), ("1", LONG), (True, LONG), (1.0, LONG), (128, BYTE), (1 << 63, LONG), (1, BOOLEAN), (True, DOUBLE),
+        (1e39, FLOAT), (dt.datetime(2024, 1, 1), DATE), (dt.date(2024, 1, 1), TIMESTAMP), (MICROS, TIMESTAMP),
+        (MICROS.replace(tzinfo=UTC), TIMESTAMP_NTZ), (Decimal("0.001"), DecimalType(10, 2)), ("x", BINARY),
+        (Decimal("100"), DecimalType(2, 0)), (Decimal("NaN"), DecimalType(2, 0)), (1.5, DecimalType(10, 2)),
+        (Decimal("1E-999999"), DecimalType(10, 2)), (Decimal("1E+999999"), DecimalType(10, 2)),
+        ([1], ArrayType(LONG)), ("x", VARIANT), (1, VOID),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_refused_before_it_is_written(value: Any, data_type: DataType) -> None:
+    """PART-3, PART-4, META-4."""
+    with pytest.raises(InvalidDataError):
+        serialize_partition_value(value, data_type)
+
+
+def test_only_plain_types_can_be_partitioned_by() -> None:
+    """META-4, UP-VAR-3."""
+    assert all(is_partition_type(data_type) for data_type in ALL_TYPES)
+    assert not any(is_partition_type(data_type) for data_type in (VOID, VARIANT, ArrayType(LONG), StructType()))

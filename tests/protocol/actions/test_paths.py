@@ -1,0 +1,224 @@
+"""Paths of the log, locations and keys."""
+
+import re
+from urllib.parse import quote
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.actions.paths import (
+    decode_path,
+    encode_path,
+    file_key,
+    file_keys,
+    hive_unescape,
+    normalise_location,
+    partition_directory,
+    relative_file_keys,
+    resolve_path,
+)
+
+texts = st.text(st.characters(codec="utf-8"), min_size=1)
+segments = texts.map(lambda text: text.replace("/", "_")).filter(lambda text: text not in (".", ".."))
+relative_paths = st.lists(segments, min_size=1, max_size=4).map("/".join)
+
+
+@settings(deadline=None)
+@given(texts)
+def test_decoding_undoes_encoding(text: str) -> None:
+    """PATH-1, PATH-2, PATH-4."""
+    assert decode_path(encode_path(text)) == text
+
+
+@settings(deadline=None)
+@given(texts)
+def test_an_encoded_path_is_plain_ascii_without_forbidden_characters(text: str) -> None:
+    """PATH-2."""
+    encoded = encode_path(text)
+
+    assert re.fullmatch(r"[A-Za-z0-9_.~\-/=!$&'()*+,;@%]*", encoded)
+    assert not re.search(r"%(?![0-9A-F]{2})", encoded)
+
+
+@settings(deadline=None)
+@given(relative_paths)
+def test_a_file_is_found_again_under_its_own_name(relative: str) -> None:
+    """PATH-4."""
+    assert resolve_path("s3://bucket/t/", encode_path(relative)) == f"s3://bucket/t/{relative}"
+
+
+@settings(deadline=None)
+@given(relative_paths)
+def test_a_partition_value_of_any_kind_gives_a_path_that_comes_back(value: str) -> None:
+    """PART-9, PATH-4."""
+    directory = partition_directory([("p", value)])
+
+    assert directory.count("/") == 0
+    assert hive_unescape(directory.removeprefix("p=")) == value
+    assert decode_path(encode_path(directory + "/f.parquet")) == directory + "/f.parquet"
+
+
+@pytest.mark.parametrize(
+    ("value", "directory", "path"),
+    [
+        ("a/b", "p=a%2Fb", "p=a%252Fb"),
+        ("50%", "p=50%25", "p=50%2525"),
+        ("a b", "p=a b", "p=a%20b"),
+        ("k=v", "p=k%3Dv", "p=k%253Dv"),
+        ("#1", "p=%231", "p=%25231"),
+        ("ü", "p=ü", "p=%C3%BC"),
+        ("a+b", "p=a+b", "p=a+b"),
+        ("12:30", "p=12%3A30", "p=12%253A30"),
+        ("\x01\x7f", "p=%01%7F", "p=%2501%257F"),
+        ("{[]}^", "p=%7B%5B%5D}%5E", "p=%257B%255B%255D%7D%255E"),
+        (None, "p=__HIVE_DEFAULT_PARTITION__", "p=__HIVE_DEFAULT_PARTITION__"),
+        ("", "p=__HIVE_DEFAULT_PARTITION__", "p=__HIVE_DEFAULT_PARTITION__"),
+    ],
+)
+def test_directories_are_escaped_as_hive_does_and_then_as_a_uri(value: str | None, directory: str, path: str) -> None:
+    """PART-9, PATH-2, PATH-4."""
+    assert partition_directory([("p", value)]) == directory
+    assert encode_path(directory) == path
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("a+b", "a+b"), ("ü", "ü"), ("%C3%BC", "ü"), ("a%2520b", "a%20b"), ("a%2fb", "a/b"), ("x y", "x y")],
+)
+def test_a_path_is_decoded_exactly_once(path: str, expected: str) -> None:
+    """PATH-1."""
+    assert decode_path(path) == expected
+
+
+@pytest.mark.parametrize("path", ["50%", "%2", "%zz", "%ff"])
+def test_a_broken_escape_is_damage(path: str) -> None:
+    """PATH-1."""
+    with pytest.raises(CorruptLogError, match=re.escape(path)):
+        decode_path(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("x.parquet", "file:///data/t/x.parquet"),
+        ("./d//x", "file:///data/t/d/x"),
+        ("a%3A/x", "file:///data/t/a:/x"),
+        ("/other/x%20y", "file:///other/x y"),
+        ("file:/other/x", "file:///other/x"),
+        ("file:///other/x", "file:///other/x"),
+        ("s3://bucket/a%20b/x", "s3://bucket/a b/x"),
+        ("c=1:2/x", "file:///data/t/c=1:2/x"),
+    ],
+)
+def test_relative_and_absolute_paths_become_locations(path: str, expected: str) -> None:
+    """PATH-3."""
+    assert resolve_path("file:///data/t", path) == expected
+
+
+def test_a_path_with_a_leading_slash_stays_on_the_host_of_the_table() -> None:
+    """PATH-3."""
+    assert resolve_path("memory://name/t", "/x") == "memory://name/x"
+    assert resolve_path("/data/t", "/x") == "file:///x"
+    assert resolve_path("/data/t", "x") == "/data/t/x"
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "%2E%2E/x", "a%2F..%2Fx", "file:///data/t/../x", "/a/..", ".."])
+def test_a_path_that_climbs_is_refused(path: str) -> None:
+    """PATH-5."""
+    with pytest.raises(CorruptLogError, match=r"'\.\.' segment"):
+        resolve_path("file:///data/t", path)
+    with pytest.raises(CorruptLogError, match=r"'\.\.' segment"):
+        file_keys("file:///data/t", pa.array([path]))
+
+
+@pytest.mark.parametrize("path", ["", ".", "./", "//"])
+def test_a_path_without_a_name_is_refused(path: str) -> None:
+    """PATH-3."""
+    with pytest.raises(CorruptLogError, match="names no file"):
+        file_keys("file:///data/t", pa.array(["a", path]))
+
+
+def test_dots_within_names_are_ordinary() -> None:
+    """PATH-5."""
+    assert resolve_path("s3://b", "..a/b../...") == "s3://b/..a/b../..."
+
+
+@pytest.mark.parametrize(
+    "uri", ["/a/b", "file:/a/b", "file:///a/b", "FILE:/a/b/", "file://localhost/a//b", "file:///a/./b"]
+)
+def test_the_spellings_of_a_local_location_are_one(uri: str) -> None:
+    """REC-14."""
+    assert normalise_location(uri) == "file:///a/b"
+
+
+def test_other_locations_keep_their_host_and_case() -> None:
+    """REC-14."""
+    assert normalise_location("s3a://Bucket/A") == normalise_location("s3://Bucket/A") == "s3://Bucket/A"
+    assert normalise_location("s3://Bucket/A") != normalise_location("s3://Bucket/a")
+    assert normalise_location("memory://n/") == "memory://n"
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(relative_paths.map(encode_path), relative_paths.map(lambda p: "file:/t/" + quote(p)))))
+def test_keys_of_many_paths_are_those_of_each(paths: list[str]) -> None:
+    """REC-14, PATH-3."""
+    chunks = pa.chunked_array([paths[:1], paths[1:]], type=pa.string())
+
+    assert file_keys("file:/t", chunks).to_pylist() == [file_key("file:/t", path) for path in paths]
+
+
+def test_two_spellings_of_one_file_have_one_key_and_null_stays_null() -> None:
+    """REC-14."""
+    paths = pa.array(["p=a b/x", "p=a%20b/x", "file:/t/p=a%20b/x", "/t/p=a b//x", None, "p=ab/x"])
+
+    keys = file_keys("/t/", paths).to_pylist()
+
+    assert set(keys[:4]) == {"file:///t/p=a b/x"}
+    assert keys[4:] == [None, "file:///t/p=ab/x"]
+
+
+_SPELLINGS = st.text(st.sampled_from("ab%2/.:é0 "), min_size=1, max_size=12)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(_SPELLINGS, min_size=1, max_size=5), st.integers(0, 3))
+def test_keys_of_many_odd_paths_are_those_of_each(paths: list[str], start: int) -> None:
+    """REC-14, PATH-1, PATH-3, PATH-5: refused together if one of them is refused alone."""
+    array = pa.array([*["x"] * start, *paths]).slice(start)
+    try:
+        expected = [file_key("file:/t", path) for path in paths]
+    except CorruptLogError:
+        with pytest.raises(CorruptLogError):
+            file_keys("file:/t", array)
+        with pytest.raises(CorruptLogError):
+            relative_file_keys("file:/t", array)
+        return
+    assert file_keys("file:/t", array).to_pylist() == expected
+    relative = relative_file_keys("file:/t", array).to_pylist()
+    assert relative == [key.removeprefix("file:///t/") for key in expected]
+    assert ["//" in key for key in relative] == [not key.startswith("file:///t/") for key in expected]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["d", "a%20b", "file:/t/d", "s3://b", "s3:/", "file://localhost", "%2F"]), _SPELLINGS)
+    )
+)
+def test_directories_that_repeat_are_resolved_as_each_file_would_be(parts: list[tuple[str, str]]) -> None:
+    """REC-14, PATH-3."""
+    paths = [f"{directory}/{name}" for directory, name in parts]
+    try:
+        expected = [file_key("s3://b/t", path) for path in paths]
+    except CorruptLogError:
+        return
+    assert file_keys("s3://b/t", pa.array(paths, pa.string())).to_pylist() == expected
+
+
+def test_plain_paths_are_their_own_keys_and_are_not_copied() -> None:
+    """REC-14."""
+    paths = pa.array(["day=1/a.parquet", "b.parquet"])
+    assert relative_file_keys("file:///t", paths) is paths

@@ -1,0 +1,341 @@
+"""The plan of a change feed: which files of a commit hold changes, and what a range of versions must have in common."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.actions.actions import (
+    AddCdcFile,
+    AddFile,
+    CommitInfo,
+    DeletionVectorDescriptor,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, adds_to_table, removes_to_table
+from cm_delta_dagster.protocol.changes.change_data_feed import (
+    ChangePart,
+    ChangePlan,
+    ChangeType,
+    VectorChange,
+    change_file_schema,
+    change_schema,
+    is_change_type,
+    plan_changes,
+    resolve_vector_changes,
+    without_empty,
+)
+from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
+from cm_delta_dagster.protocol.features.deletion_vectors import decode_inline, encode_inline
+from cm_delta_dagster.protocol.schema.types import (
+    INTEGER,
+    LONG,
+    STRING,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    schema_to_json,
+)
+
+LOCATION = "file:///t"
+PROTOCOL = Protocol(min_reader_version=1, min_writer_version=4)
+MAPPED = Protocol(min_reader_version=2, min_writer_version=5)
+
+
+@dataclass(frozen=True)
+class Commit:
+    version: int
+    actions: CommitActions
+
+    @property
+    def timestamp_ms(self) -> int:
+        return 1000 * self.version
+
+
+def commit(version: int, **parts: Any) -> Commit:
+    parts["adds"] = adds_to_table(parts.get("adds", ()))
+    parts["removes"] = removes_to_table(parts.get("removes", ()))
+    empty: dict[str, Any] = dict.fromkeys(("commit_info", "protocol", "metadata")) | dict.fromkeys(
+        ("transactions", "domains", "cdc"), ()
+    )
+    return Commit(version, CommitActions(version=version, **{**empty, **parts}))
+
+
+def fields(**types: DataType) -> StructType:
+    return StructType(tuple(StructField(name, kind) for name, kind in types.items()))
+
+
+def metadata(schema: StructType, partitions: Sequence[str] = (), enabled: str = "true", **more: str) -> Metadata:
+    configuration = {"delta.enableChangeDataFeed": enabled, **more}
+    return Metadata(
+        id="t", schema_string=schema_to_json(schema), partition_columns=tuple(partitions), configuration=configuration
+    )
+
+
+BASIC = metadata(fields(a=LONG))
+
+
+def planned(
+    *commits: Commit, start: Metadata = BASIC, latest: Metadata | None = None, protocol: Protocol = PROTOCOL
+) -> ChangePlan:
+    first = TableDefinition(version=commits[0].version, protocol=protocol, metadata=start)
+    last = TableDefinition(version=9, protocol=protocol, metadata=latest or start)
+    return plan_changes(commits, start=first, latest=last, location=LOCATION, table="main.t")
+
+
+def add(path: str, deleted: Iterable[int] = (), **more: Any) -> AddFile:
+    vector = encode_inline(deleted) if deleted else None
+    return AddFile(path=path, partition_values={}, size=1, modification_time=0, deletion_vector=vector, **more)
+
+
+def remove(path: str, deleted: Iterable[int] = (), **more: Any) -> RemoveFile:
+    more.setdefault("partition_values", {})
+    return RemoveFile(path=path, deletion_vector=encode_inline(deleted) if deleted else None, **more)
+
+
+def told(plan: ChangePlan) -> list[tuple[int, str | None, list[str]]]:
+    return [
+        (part.version, part.change_type, part.files["path"].to_pylist())
+        for part in without_empty(part for part in plan.parts if isinstance(part, ChangePart))
+    ]
+
+
+def test_change_files_stand_for_all_of_their_version() -> None:
+    """CDF-5, CDCA-1."""
+    file = AddCdcFile(path="_change_data/c", partition_values={"p": None}, size=7)
+    plan = planned(commit(3, cdc=(file,), adds=[add("a")], removes=[remove("b")]))
+    assert told(plan) == [(3, None, ["_change_data/c"])]
+    (part,) = plan.parts
+    assert isinstance(part, ChangePart)
+    assert part.timestamp_ms == 3000
+    assert part.files.schema == ADD_SCHEMA
+    assert part.files["partitionValues"].to_pylist() == [[("p", None)]]
+
+
+def test_without_change_files_adds_insert_and_removes_delete() -> None:
+    """CDF-6."""
+    plan = planned(
+        commit(
+            3,
+            adds=[add("a", [1]), add("kept", data_change=False)],
+            removes=[remove("b"), remove("c", data_change=False)],
+        ),
+        commit(4, removes=[remove("a", [1])]),
+    )
+    assert told(plan) == [(3, "delete", ["b"]), (3, "insert", ["a"]), (4, "delete", ["a"])]
+    assert all(part.files.schema == ADD_SCHEMA for part in plan.parts if isinstance(part, ChangePart))
+
+
+def test_a_merge_that_only_copied_rows_changed_nothing() -> None:
+    """CDF-6: as delta-spark reads the metrics of a MERGE."""
+    metrics = {"numTargetRowsInserted": "0", "numTargetRowsUpdated": "0", "numTargetRowsDeleted": "0"}
+    copied = commit(
+        3, adds=[add("a")], removes=[remove("b")], commit_info=CommitInfo(operation="MERGE", operation_metrics=metrics)
+    )
+    assert told(planned(copied)) == []
+    for operation, other in (("MERGE", {**metrics, "numTargetRowsUpdated": "1"}), ("MERGE", {}), ("WRITE", metrics)):
+        info = CommitInfo(operation=operation, operation_metrics=other)
+        assert len(told(planned(commit(3, adds=[add("a")], removes=[remove("b")], commit_info=info)))) == 2
+
+
+def test_a_file_with_another_deletion_vector_is_told_apart() -> None:
+    """CDF-6: paths are compared as locations."""
+    adds = [add("new"), add("file:///t/a%20b", [1, 2])]
+    plan = planned(commit(3, adds=adds, removes=[remove("gone"), remove("a b", [1])]))
+    assert told(plan) == [(3, "delete", ["gone"]), (3, "insert", ["new"])]
+    (change,) = (part for part in plan.parts if isinstance(part, VectorChange))
+    assert change.before["path"].to_pylist() == ["a b"]
+    assert change.after["path"].to_pylist() == ["file:///t/a%20b"]
+
+
+def test_a_commit_that_contradicts_itself_is_damaged() -> None:
+    """REC-6."""
+    with pytest.raises(CorruptLogError, match=r"Version 3 of main\.t adds or removes the file"):
+        planned(commit(3, adds=[add("a", [1]), add("a", [2])], removes=[remove("a")]))
+
+
+def test_removes_must_tell_partition_values() -> None:
+    """CDF-6, FILE-9."""
+    partitioned = metadata(fields(a=LONG, p=STRING), ["p"])
+    with pytest.raises(CorruptLogError, match="removes the file 'a' without its partition values"):
+        planned(commit(3, removes=[remove("a", partition_values=None)]), start=partitioned)
+    assert told(planned(commit(3, removes=[remove("a", partition_values=None)]))) == [(3, "delete", ["a"])]
+
+
+positions = st.frozensets(st.integers(0, 7))
+
+
+@given(st.lists(st.tuples(positions, positions), min_size=1, max_size=4))
+def test_resolved_files_leave_exactly_the_rows_that_changed(
+    vectors: list[tuple[frozenset[int], frozenset[int]]],
+) -> None:
+    """CDF-6: of eight rows each, with every pair of deletion vectors."""
+    files = adds_to_table(add(f"f{number}") for number in range(len(vectors)))
+    change = VectorChange(version=1, timestamp_ms=1, before=files, after=files)
+    before, after = ([BitMap64(pair[side]) for pair in vectors] for side in (0, 1))
+    parts = resolve_vector_changes(change, before=before, after=after, num_rows=[8] * len(vectors))
+    assert [part.change_type for part in parts] == [ChangeType.DELETE, ChangeType.INSERT]
+    for part, left, right in ((parts[0], 1, 0), (parts[1], 0, 1)):
+        found = {}
+        for row in part.files.to_pylist():
+            vector = row["deletionVector"]
+            hidden = set() if vector is None else set(decode_inline(DeletionVectorDescriptor(
+                storage_type=vector["storageType"], path_or_inline_dv=vector["pathOrInlineDv"],
+                size_in_bytes=vector["sizeInBytes"], cardinality=vector["cardinality"], offset=vector["offset"])))  # fmt: skip
+            found[row["path"]] = set(range(8)) - hidden
+        expected = {f"f{number}": set(pair[left] - pair[right]) for number, pair in enumerate(vectors)}
+        assert found == {path: rows for path, rows in expected.items() if rows}
+
+
+def test_a_vector_beyond_the_file_is_damage() -> None:
+    """DV-27."""
+    files = adds_to_table([add("f")])
+    change = VectorChange(version=1, timestamp_ms=1, before=files, after=files)
+    with pytest.raises(CorruptLogError, match="deletes row 8, and the file has 8 rows"):
+        resolve_vector_changes(change, before=[BitMap64()], after=[BitMap64([8])], num_rows=[8])
+
+
+@pytest.mark.parametrize(
+    ("protocol", "enabled"),
+    [
+        (PROTOCOL, "false"),
+        (Protocol(min_reader_version=1, min_writer_version=3), "true"),
+        (Protocol(min_reader_version=1, min_writer_version=7, writer_features=("appendOnly",)), "true"),
+    ],
+)
+def test_change_data_feed_must_be_active_at_the_start(protocol: Protocol, enabled: str) -> None:
+    """CDF-1, CDF-8."""
+    with pytest.raises(InvalidArgumentError, match="not active at version 3"):
+        planned(commit(3), start=metadata(fields(a=LONG), enabled=enabled), protocol=protocol)
+
+
+def test_change_data_feed_must_stay_active_and_readable() -> None:
+    """CDF-8, PROT-3."""
+    listed = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("changeDataFeed",))
+    assert told(planned(commit(3), commit(4, protocol=listed, adds=[add("a")]))) == [(4, "insert", ["a"])]
+    with pytest.raises(InvalidArgumentError, match="not active at version 4"):
+        planned(commit(3), commit(4, metadata=metadata(fields(a=LONG), enabled="false")))
+    unlisted = Protocol(min_reader_version=1, min_writer_version=7, writer_features=())
+    with pytest.raises(InvalidArgumentError, match="not active at version 4"):
+        planned(commit(3), commit(4, protocol=unlisted))
+    unknown = Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=("x",), writer_features=("changeDataFeed", "x")
+    )
+    with pytest.raises(UnsupportedFeatureError, match="x"):
+        planned(commit(3), commit(4, protocol=unknown))
+
+
+NESTED = StructType((StructField("s", fields(x=LONG)),))
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        (fields(a=LONG), fields(b=STRING, a=LONG)),
+        (NESTED, StructType((StructField("s", fields(x=LONG, y=LONG)),))),
+        (StructType((StructField("a", LONG, nullable=False),)), fields(a=LONG)),
+        (fields(a=ArrayType(LONG, False)), fields(a=ArrayType(LONG, True))),
+    ],
+)
+def test_new_columns_and_new_nulls_are_no_obstacle(older: StructType, newer: StructType) -> None:
+    """CDF-6: the latest schema reads all of the range."""
+    plan = planned(commit(3, metadata=metadata(older)), start=metadata(older), latest=metadata(newer))
+    assert plan.definition.schema == newer
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "reason"),
+    [
+        (fields(a=INTEGER), fields(a=LONG), "the type of 'a' changed"),
+        (fields(a=LONG, b=LONG), fields(a=LONG), "'b' is missing"),
+        (fields(a=LONG), fields(A=LONG), "'a' is spelled 'A'"),
+        (fields(a=LONG), StructType((StructField("a", LONG, nullable=False),)), "'a' became NOT NULL"),
+        (NESTED, fields(s=fields(x=STRING)), r"'s\.x' changed"),
+        (fields(a=ArrayType(LONG)), fields(a=ArrayType(LONG, False)), "elements of 'a' became NOT NULL"),
+        (fields(a=ArrayType(LONG)), fields(a=ArrayType(STRING)), r"'a\.element' changed"),
+        (fields(a=MapType(LONG, LONG)), fields(a=MapType(LONG, LONG, False)), "values of 'a' became NOT NULL"),
+        (fields(a=MapType(LONG, LONG)), fields(a=MapType(STRING, LONG)), r"'a\.key' changed"),
+        (fields(a=MapType(LONG, LONG)), fields(a=MapType(LONG, STRING)), r"'a\.value' changed"),
+        (fields(a=LONG), fields(a=STRING), "the type of 'a' changed"),
+    ],
+)
+def test_a_schema_that_cannot_read_all_of_the_range_is_refused(
+    older: StructType, newer: StructType, reason: str
+) -> None:
+    """CDF-6, CDF-8: at the start, or at a version in between."""
+    with pytest.raises(SchemaMismatchError, match=reason):
+        planned(commit(3), start=metadata(older), latest=metadata(newer))
+    with pytest.raises(SchemaMismatchError, match=reason):
+        planned(commit(3), commit(4, metadata=metadata(older)), start=metadata(newer), latest=metadata(newer))
+
+
+def test_other_partition_columns_are_refused() -> None:
+    """CDF-6: values of older files would be lost."""
+    with pytest.raises(SchemaMismatchError, match="partitioned by other columns"):
+        planned(commit(3), start=metadata(fields(a=LONG)), latest=metadata(fields(a=LONG), ["a"]))
+
+
+def mapped(mode: str = "name", **names: str) -> Metadata:
+    columns = tuple(
+        StructField(name, LONG, metadata={PHYSICAL_NAME: physical, COLUMN_ID: number})
+        for number, (name, physical) in enumerate(names.items())
+    )
+    return metadata(StructType(columns), **{"delta.columnMapping.mode": mode})
+
+
+def test_column_mapping_reads_by_the_schema_of_the_last_version() -> None:
+    """CDF-6, COLMAP-15: so a later rename does not stand in the way."""
+    plan = planned(commit(3), start=mapped(a="c1"), latest=mapped(b="c1"), protocol=MAPPED)
+    assert plan.definition.schema.names == ("a",)
+    grown = planned(commit(3), commit(4, metadata=mapped(a="c1", b="c2")), start=mapped(a="c1"), protocol=MAPPED)
+    assert grown.definition.schema.names == ("a", "b")
+    upgraded = planned(commit(3), commit(4, metadata=mapped(a="a")), start=metadata(fields(a=LONG)), protocol=MAPPED)
+    assert upgraded.definition.version == 4
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (mapped(a="c1"), mapped(b="c1"), "'a' was renamed to 'b'"),
+        (mapped(a="c1", b="c2"), mapped(a="c1"), "'b' was dropped"),
+        (mapped(a="c1"), mapped(a="c2"), "'a' was dropped"),
+        (mapped(a="c1"), mapped("id", a="c1"), "mode changed from name to id"),
+        (mapped(a="c1"), metadata(fields(a=LONG)), "mode changed from name to none"),
+        (metadata(fields(a=LONG)), mapped(b="a"), "'a' was renamed"),
+    ],
+)
+def test_renamed_and_dropped_columns_within_the_range_are_refused(
+    before: Metadata, after: Metadata, reason: str
+) -> None:
+    """CDF-6, COLMAP-15."""
+    with pytest.raises(SchemaMismatchError, match=reason):
+        planned(commit(3), commit(4, metadata=after), start=before, protocol=MAPPED)
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_COMMIT_version", "_commit_timestamp"])
+def test_a_table_with_a_column_of_the_feed_is_refused(name: str) -> None:
+    """CDF-9."""
+    with pytest.raises(SchemaMismatchError, match="name of a column of the change feed"):
+        planned(commit(3), start=metadata(fields(**{name: LONG})))
+
+
+def test_the_feed_has_three_columns_more_and_its_files_one() -> None:
+    """CDF-4, CDF-7."""
+    assert change_schema(fields(a=LONG)).names == ("a", "_change_type", "_commit_version", "_commit_timestamp")
+    kind = change_file_schema(fields(a=LONG)).fields[-1]
+    assert is_change_type(kind)
+    assert not is_change_type(StructField("_change_type", STRING, metadata={PHYSICAL_NAME: "c", COLUMN_ID: 1}))
+    assert isinstance(planned(commit(3)).parts, tuple)
+    assert pa.types.is_string(ADD_SCHEMA.field("path").type)

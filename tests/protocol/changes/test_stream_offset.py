@@ -1,0 +1,91 @@
+"""The offset of a stream: its JSON, what is refused, and the order of positions."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset, parse_offset
+
+LONGS = st.integers(min_value=0, max_value=2**63 - 1)
+OFFSETS = st.builds(
+    StreamOffset,
+    table_id=st.text(st.characters(exclude_categories=("Cs",)), max_size=20),
+    version=LONGS,
+    index=st.integers(min_value=BEFORE_FIRST, max_value=2**63 - 1),
+    is_initial=st.booleans(),
+)
+FIELDS = {"sourceVersion": 1, "reservoirId": "t", "reservoirVersion": 7, "index": 3, "isStartingVersion": False}
+
+
+@given(OFFSETS)
+def test_an_offset_comes_back_from_its_json(offset: StreamOffset) -> None:
+    """STREAM-1."""
+    assert parse_offset(offset.to_json()) == offset
+
+
+def test_the_json_is_that_of_delta_spark() -> None:
+    """STREAM-1: names of the beta period, and -1 for a version of which nothing was read."""
+    offset = StreamOffset(table_id="0b3f", version=5, is_initial=True)
+    assert offset.to_json() == (
+        '{"sourceVersion":1,"reservoirId":"0b3f","reservoirVersion":5,"index":-1,"isStartingVersion":true}'
+    )
+
+
+@pytest.mark.parametrize("index", [-1, -100])
+def test_the_bases_of_both_forms_of_delta_spark_mean_the_same(index: int) -> None:
+    """STREAM-1."""
+    source_version = 1 if index == -1 else 3
+    content = json.dumps(FIELDS | {"index": index, "sourceVersion": source_version})
+    assert parse_offset(content) == StreamOffset(table_id="t", version=7)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"sourceVersion": 2}, "sourceVersion 2"),
+        ({"sourceVersion": 4}, "sourceVersion 4"),
+        ({"sourceVersion": 3, "index": -20}, "schema tracking log"),
+        ({"sourceVersion": 3, "index": -19}, "schema tracking log"),
+        ({"index": -2}, "no position"),
+        ({"index": -100}, "no position"),
+        ({"index": True}, "index is not a whole number"),
+        ({"index": 1.0}, "index is not a whole number"),
+        ({"index": 2**63}, "index is not a whole number"),
+        ({"reservoirVersion": -1}, "no position"),
+        ({"reservoirVersion": "7"}, "reservoirVersion is not a whole number"),
+        ({"reservoirId": 7}, "reservoirId is not a string"),
+        ({"isStartingVersion": 0}, "isStartingVersion is not true or false"),
+        ({"isInitialSnapshot": False}, "unknown: isInitialSnapshot"),
+    ],
+)
+def test_what_is_no_offset_is_refused_with_the_reason(changed: dict[str, Any], reason: str) -> None:
+    """STREAM-1."""
+    with pytest.raises(InvalidArgumentError, match=reason):
+        parse_offset(json.dumps(FIELDS | changed))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_no_field_may_be_missing(name: str) -> None:
+    """STREAM-1."""
+    with pytest.raises(InvalidArgumentError, match=f"unknown: {name}"):
+        parse_offset(json.dumps({key: value for key, value in FIELDS.items() if key != name}))
+
+
+@pytest.mark.parametrize("content", ["", "{", "7", "null", "[]", '"7"', "x" * 1000, "[" * 100_000])
+def test_what_is_no_json_object_is_refused_and_shown_shortly(content: str) -> None:
+    """STREAM-1."""
+    with pytest.raises(InvalidArgumentError, match="no offset of a stream") as caught:
+        parse_offset(content)
+    assert len(str(caught.value)) < 500
+
+
+def test_positions_are_ordered_by_version_and_then_by_index() -> None:
+    """STREAM-1."""
+    places = [(3, -1), (3, 0), (3, 12), (4, -1), (11, -1)]
+    offsets = [StreamOffset(table_id="t", version=version, index=index) for version, index in places]
+    shuffled = [offsets[number] for number in (3, 1, 4, 0, 2)]
+    assert sorted(shuffled, key=lambda offset: offset.position) == offsets

@@ -1,0 +1,76 @@
+"""Commit times."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cm_delta_dagster.protocol.actions.actions import Metadata
+from cm_delta_dagster.protocol.features.in_commit_timestamps import (
+    monotonic_times,
+    next_in_commit_timestamp,
+    version_at,
+    with_enablement,
+)
+
+
+@pytest.mark.parametrize(
+    ("now", "previous", "expected"), [(100, None, 100), (100, 50, 100), (100, 100, 101), (100, 5000, 5001)]
+)
+def test_the_next_timestamp_is_now_or_just_after_the_previous(now: int, previous: int | None, expected: int) -> None:
+    """ICT-4."""
+    assert next_in_commit_timestamp(now, previous) == expected
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 1000), min_size=2))
+def test_timestamps_grow_strictly_whatever_the_clock_does(clock: list[int]) -> None:
+    """ICT-5."""
+    times: list[int] = []
+    for now in clock:
+        times.append(next_in_commit_timestamp(now, times[-1] if times else None))
+    assert all(earlier < later for earlier, later in itertools.pairwise(times))
+
+
+def test_file_times_are_made_to_grow() -> None:
+    """TT-7."""
+    assert monotonic_times([10, 10, 5, 30, 29]) == (10, 11, 12, 30, 31)
+
+
+@pytest.mark.parametrize(("timestamp", "version"), [(9, None), (10, 3), (19, 3), (20, 4), (25, 4), (30, 5), (99, 5)])
+def test_a_timestamp_finds_the_newest_version_not_after_it(timestamp: int, version: int | None) -> None:
+    """TT-2."""
+    assert version_at([(3, 10), (4, 20), (5, 30)], timestamp) == version
+
+
+_ENABLED = "delta.enableInCommitTimestamps"
+_VERSION = "delta.inCommitTimestampEnablementVersion"
+_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+_SINCE = {_VERSION: "3", _TIMESTAMP: "30"}
+
+
+def _metadata(**configuration: str) -> Metadata:
+    return Metadata(id="i", schema_string="{}", configuration={"other": "1", **configuration})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "version", "expected"),
+    [
+        ({}, {_ENABLED: "true"}, 7, {_ENABLED: "true", _VERSION: "7", _TIMESTAMP: "70"}),
+        ({_ENABLED: "false"}, {_ENABLED: "true", **_SINCE}, 7, {_ENABLED: "true", _VERSION: "7", _TIMESTAMP: "70"}),
+        ({}, {_ENABLED: "true"}, 0, {_ENABLED: "true"}),
+        ({_ENABLED: "true"}, {_ENABLED: "true"}, 7, {_ENABLED: "true"}),
+        ({_ENABLED: "true", **_SINCE}, {_ENABLED: "true", **_SINCE}, 7, {_ENABLED: "true", **_SINCE}),
+        ({_ENABLED: "true", **_SINCE}, {_ENABLED: "false", **_SINCE}, 7, {_ENABLED: "false"}),
+        ({}, {"more": "2"}, 7, {"more": "2"}),
+    ],
+)
+def test_the_commit_that_turns_timestamps_on_says_so_and_the_one_that_turns_them_off_forgets_it(
+    before: dict[str, str], after: dict[str, str], version: int, expected: dict[str, str]
+) -> None:
+    """ICT-6, ICT-8, ICT-13."""
+    written = with_enablement(
+        _metadata(**after), before=_metadata(**before), version=version, timestamp_ms=10 * version
+    )
+    assert written == _metadata(**expected)

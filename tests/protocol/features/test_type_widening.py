@@ -1,0 +1,67 @@
+"""Recorded type changes that can be read."""
+
+import pytest
+
+from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.features.type_widening import check_type_changes, is_widening
+from cm_delta_dagster.protocol.schema.types import LONG, ArrayType, StructField, StructType
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        *[("byte", wider) for wider in ("short", "integer", "long", "double", "decimal(10,0)", "decimal(12,2)")],
+        *[("short", wider) for wider in ("integer", "long", "double", "decimal(10,0)")],
+        *[("integer", wider) for wider in ("long", "double", "decimal(10,0)", "decimal(38,28)")],
+        *[("long", wider) for wider in ("decimal(20,0)", "decimal(38,18)")],
+        ("float", "double"),
+        ("date", "timestamp_ntz"),
+        ("decimal(5,2)", "decimal(6,2)"),
+        ("decimal(5,2)", "decimal(10, 7)"),
+        ("long", "long"),
+    ],
+)
+def test_every_change_of_the_protocol_is_known(before: str, after: str) -> None:
+    """UP-TW-2."""
+    assert is_widening(before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("long", "integer"),
+        ("long", "double"),
+        ("integer", "float"),
+        ("double", "float"),
+        ("integer", "decimal(9,0)"),
+        ("integer", "decimal(11,2)"),
+        ("long", "decimal(18,0)"),
+        ("decimal(5,2)", "decimal(6,4)"),
+        ("decimal(5,2)", "decimal(5,1)"),
+        ("date", "timestamp"),
+        ("string", "binary"),
+        ("decimal(99,0)", "decimal(100,0)"),
+    ],
+)
+def test_no_other_change_is(before: str, after: str) -> None:
+    """UP-TW-2, UP-TW-5."""
+    assert not is_widening(before, after)
+
+
+def _changed(changes: object) -> StructType:
+    inner = StructType((StructField("x", LONG, True, {"delta.typeChanges": changes}),))
+    return StructType((StructField("l", ArrayType(inner)),))
+
+
+def test_changes_are_looked_for_at_every_level() -> None:
+    """UP-TW-5: all changes of a field, one after the other, and those inside of lists and maps."""
+    good = {"fromType": "byte", "toType": "short"}
+    check_type_changes(_changed([good, {"fromType": "short", "toType": "long", "fieldPath": "element"}]))
+    with pytest.raises(UnsupportedFeatureError, match=r"'l\.element\.x' was changed from string to long"):
+        check_type_changes(_changed([good, {"fromType": "string", "toType": "long"}]))
+
+
+@pytest.mark.parametrize("changes", ["x", [1], [{}], [{"fromType": "byte"}], [{"fromType": 1, "toType": "long"}]])
+def test_a_damaged_record_is_refused(changes: object) -> None:
+    with pytest.raises(CorruptLogError, match="typeChanges"):
+        check_type_changes(_changed(changes))

@@ -1,0 +1,266 @@
+"""Action reconciliation."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.actions.actions import (
+    Action,
+    AddCdcFile,
+    AddFile,
+    CommitInfo,
+    DeletionVectorDescriptor,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions, decode_commit, encode_commit
+from cm_delta_dagster.protocol.actions.file_columns import table_to_adds, table_to_removes
+from cm_delta_dagster.protocol.log.action_reconciliation import FileState, TableState, replay
+from cm_delta_dagster.protocol.log.log_compaction import compact
+
+_LOCATION = "file:///data/t"
+_PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
+_METADATA = Metadata(id="i", schema_string="{}", configuration={"a": "1"}, name="first")
+_START: tuple[Action, ...] = (_PROTOCOL, _METADATA)
+
+
+def _dv(name: str | None) -> DeletionVectorDescriptor | None:
+    if name is None:
+        return None
+    return DeletionVectorDescriptor(storage_type="u", path_or_inline_dv=name, size_in_bytes=1, cardinality=1, offset=1)
+
+
+def _add(path: str, dv: str | None = None, *, size: int = 1, stats: str | None = None) -> AddFile:
+    return AddFile(path=path, partition_values={}, size=size, modification_time=0, stats=stats, deletion_vector=_dv(dv))
+
+
+def _remove(path: str, dv: str | None = None) -> RemoveFile:
+    return RemoveFile(path=path, deletion_timestamp=1, deletion_vector=_dv(dv))
+
+
+def _commits(*commits: Sequence[Action], start: int = 0) -> list[CommitActions]:
+    return [decode_commit(encode_commit(list(actions)), version=start + n) for n, actions in enumerate(commits)]
+
+
+def _state(*commits: Sequence[Action]) -> TableState:
+    return replay(None, _commits(_START, *commits), location=_LOCATION)
+
+
+def _live(state: TableState) -> set[tuple[str, str | None]]:
+    adds = table_to_adds(state.files.adds)
+    found = [(add.path, add.deletion_vector and add.deletion_vector.path_or_inline_dv) for add in adds]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def _dead(state: TableState) -> set[tuple[str, str | None]]:
+    removes = table_to_removes(state.files.removes)
+    found = [(file.path, file.deletion_vector and file.deletion_vector.path_or_inline_dv) for file in removes]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def _comparable(state: TableState) -> tuple[object, ...]:
+    return (
+        state.version,
+        state.protocol,
+        state.metadata,
+        dict(state.transactions),
+        dict(state.domains),
+        sorted(table_to_adds(state.files.adds), key=repr),
+        sorted(table_to_removes(state.files.removes), key=repr),
+    )
+
+
+@pytest.mark.parametrize(
+    ("commits", "live", "dead"),
+    [
+        ([[_add("a")], [_add("b")]], {("a", None), ("b", None)}, set()),
+        ([[_add("a")], [_remove("a")]], set(), {("a", None)}),
+        ([[_add("a")], [_remove("a")], [_add("a")]], {("a", None)}, set()),
+        ([[_add("a")], [_remove("a"), _add("a", "v1")]], {("a", "v1")}, {("a", None)}),
+        ([[_add("a")], [_add("a", "v1"), _remove("a")]], {("a", "v1")}, {("a", None)}),
+        ([[_add("a", "v1")], [_remove("a")]], {("a", "v1")}, {("a", None)}),
+        (
+            [[_add("a", "v1")], [_remove("a", "v1"), _add("a", "v2")], [_remove("a", "v2")]],
+            set(),
+            {("a", "v1"), ("a", "v2")},
+        ),
+        ([[_remove("never")]], set(), {("never", None)}),
+        ([[_add("a b")], [_remove("a%20b")]], set(), {("a%20b", None)}),
+        ([[_add("a%20b")], [_remove("file:///data/t/a%20b")]], set(), {("file:///data/t/a%20b", None)}),
+        ([[_add("file:/data/t/a")], [_remove("a")]], set(), {("a", None)}),
+    ],
+)
+def test_the_newest_reference_to_a_logical_file_decides(
+    commits: list[list[Action]], live: set[tuple[str, str | None]], dead: set[tuple[str, str | None]]
+) -> None:
+    """REC-5, REC-6, REC-8, REC-9, REC-10, REC-14."""
+    state = _state(*commits)
+    assert (_live(state), _dead(state)) == (live, dead)
+
+
+def test_a_file_without_a_vector_is_the_same_among_neighbours_that_have_one() -> None:
+    """REC-5: the columns of one commit hold vectors, those of the other none."""
+    assert _live(_state([_add("a"), _add("b", "v")], [_remove("a")])) == {("b", "v")}
+    assert _live(_state([_add("a"), _add("b")], [_remove("a"), _remove("b"), _add("b", "v")])) == {("b", "v")}
+
+
+def test_an_add_again_replaces_all_that_was_known_of_the_file() -> None:
+    """REC-8, FILE-4."""
+    (add,) = table_to_adds(_state([_add("a", size=1, stats="{}")], [_add("a", size=2)]).files.adds)
+    assert (add.size, add.stats) == (2, None)
+
+
+def test_the_newest_metadata_replaces_the_older_as_a_whole() -> None:
+    """REC-2."""
+    newer = Metadata(id="i", schema_string="{}", configuration={"b": "2"})
+    assert _state([newer]).metadata == newer
+
+
+def test_the_newest_transaction_wins_even_if_its_number_is_smaller() -> None:
+    """REC-3, TXN-2, TXN-3."""
+    state = _state([SetTransaction(app_id="a", version=9)], [SetTransaction(app_id="a", version=1)])
+    assert state.transactions["a"].version == 1
+    assert "b" not in state.transactions
+
+
+def test_a_removed_domain_is_gone_and_may_come_back() -> None:
+    """REC-4, DOM-6."""
+    first, gone = (
+        DomainMetadata(domain="u.x", configuration="1"),
+        DomainMetadata(domain="u.x", configuration="1", removed=True),
+    )
+    other = DomainMetadata(domain="delta.unknown", configuration="{}")
+    assert dict(_state([first, other], [gone]).domains) == {"delta.unknown": other}
+    assert _state([first], [gone], [first]).domains["u.x"] == first
+
+
+def test_change_files_and_commit_infos_leave_no_trace() -> None:
+    """REC-11."""
+    cdc = AddCdcFile(path="_change_data/c", partition_values={}, size=1)
+    assert _live(_state([CommitInfo(operation="WRITE"), cdc, _add("a")])) == {("a", None)}
+
+
+@pytest.mark.parametrize("kept", [(_PROTOCOL,), (_METADATA,), ()])
+def test_a_log_without_protocol_or_metadata_is_corrupt(kept: tuple[Action, ...]) -> None:
+    """REC-1, LOG-7."""
+    with pytest.raises(CorruptLogError):
+        replay(None, _commits(kept), location=_LOCATION)
+
+
+def test_an_append_to_a_state_does_not_touch_the_state() -> None:
+    """LOG-19: nothing is reconciled until somebody looks, and the older state stays what it was."""
+    base = _state([_add("a")])
+    newer = replay(base, _commits([_remove("a"), _add("b")], start=2), location=_LOCATION)
+    assert "_sets" not in newer.files.__dict__
+    assert "_sets" not in base.files.__dict__
+    assert (_live(newer), _live(base)) == ({("b", None)}, {("a", None)})
+
+
+def test_many_refreshes_do_not_keep_all_the_older_states() -> None:
+    """REC-13: a client that looks after each of many commits holds one older state, not all."""
+    state = _state([_add("f0")])
+    for version in range(2, 200):
+        state = replay(
+            state, _commits([_remove(f"f{version - 2}"), _add(f"f{version - 1}")], start=version), location=_LOCATION
+        )
+        assert state.files.num_files == 1
+    depth, files = 0, state.files
+    while files._base is not None:
+        depth, files = depth + 1, files._base
+    assert depth <= 1
+
+
+def test_very_many_commits_that_nobody_looks_at_are_still_reconciled() -> None:
+    """REC-13."""
+    state = _state()
+    for version in range(1, 300):
+        state = replay(state, _commits([_add(f"f{version % 50}", size=version)], start=version), location=_LOCATION)
+    assert state.files.num_files == 50
+    assert state.files.size_bytes == sum(range(250, 300))
+
+
+@st.composite
+def _histories(draw: st.DrawFn) -> list[list[Action]]:
+    """Legal histories: files are added, given a vector, refreshed and removed; txns and domains come and go."""
+    live: dict[str, str | None] = {}
+    history: list[list[Action]] = [list(_START)]
+    counter = itertools.count()
+    for _ in range(draw(st.integers(1, 8))):
+        actions: list[Action] = [CommitInfo(operation="WRITE")]
+        for path in draw(st.sets(st.sampled_from(["a", "b", "c%20c", "d"]), max_size=3)):
+            if path not in live:
+                live[path] = None
+                actions.append(_add(path, size=next(counter)))
+                continue
+            act = draw(st.sampled_from(["remove", "vector", "refresh"]))
+            if act != "refresh":
+                actions.append(_remove(path, live[path]))
+            if act == "remove":
+                del live[path]
+                continue
+            if act == "vector":
+                live[path] = f"v{next(counter)}"
+            actions.append(_add(path, live[path], size=next(counter)))
+        if draw(st.booleans()):
+            actions.append(SetTransaction(app_id=draw(st.sampled_from("xy")), version=draw(st.integers(0, 5))))
+        if draw(st.booleans()):
+            actions.append(DomainMetadata(domain="u", configuration="c", removed=draw(st.booleans())))
+        if draw(st.booleans()):
+            actions.append(Metadata(id="i", schema_string="{}", name=str(next(counter))))
+        order = draw(st.permutations(actions[1:]))
+        history.append([actions[0], *order])
+    return history
+
+
+@settings(deadline=None, max_examples=60)
+@given(_histories(), st.data())
+def test_replay_gives_the_same_state_from_wherever_it_starts(history: list[list[Action]], data: st.DataObject) -> None:
+    """REC-13, REC-7, LC-5: any prefix as base, looked at or not, any range compacted."""
+    commits = _commits(*history)
+    whole = replay(None, commits, location=_LOCATION)
+    cut = data.draw(st.integers(1, len(commits)))
+    base = replay(None, commits[:cut], location=_LOCATION)
+    if data.draw(st.booleans()):
+        # Looking reconciles.
+        assert _comparable(base) == _comparable(replay(None, commits[:cut], location=_LOCATION))
+    assert _comparable(replay(base, commits[cut:], location=_LOCATION)) == _comparable(whole)
+    start = data.draw(st.integers(0, len(commits) - 1))
+    end = data.draw(st.integers(start, len(commits) - 1))
+    if end > start:
+        compacted = decode_commit(compact(commits[start : end + 1], location=_LOCATION), version=end)
+        mixed = [*commits[:start], compacted, *commits[end + 1 :]]
+        assert _comparable(replay(None, mixed, location=_LOCATION)) == _comparable(whole)
+    live, dead = _live(whole), _dead(whole)
+    assert not live & dead
+    assert len({path for path, _ in live}) == len(live)
+
+
+@settings(deadline=None, max_examples=60)
+@given(_histories())
+def test_replay_agrees_with_a_model_made_of_dictionaries(history: list[list[Action]]) -> None:
+    """REC-5, REC-6, REC-7, REC-8."""
+    model: dict[tuple[str, str | None], AddFile | RemoveFile] = {}
+    for actions in history:
+        files = [action for action in actions if isinstance(action, AddFile | RemoveFile)]
+        for file in files:
+            model[file.path, file.deletion_vector.unique_id if file.deletion_vector else None] = file
+    state = replay(None, _commits(*history), location=_LOCATION)
+    expected = [file for file in model.values() if isinstance(file, AddFile)]
+    assert sorted(table_to_adds(state.files.adds), key=repr) == sorted(expected, key=repr)
+    tombstones = [file for file in model.values() if isinstance(file, RemoveFile)]
+    assert sorted(table_to_removes(state.files.removes), key=repr) == sorted(tombstones, key=repr)
+    assert state.files.size_bytes == sum(file.size for file in expected)
+
+
+def test_an_empty_state_has_no_files() -> None:
+    """REC-1."""
+    assert (FileState.empty(_LOCATION).num_files, FileState.empty(_LOCATION).size_bytes) == (0, 0)

@@ -1,0 +1,173 @@
+"""Which offered columns fit a table, and what the table becomes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cm_delta_dagster.errors import SchemaMismatchError
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode, fits, reconcile_schemas
+from cm_delta_dagster.protocol.schema.types import (
+    LONG,
+    STRING,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+
+TABLE = StructType(
+    (
+        StructField("Id", LONG, False, {"comment": "key"}),
+        StructField("name", STRING),
+        StructField("s", StructType((StructField("x", LONG), StructField("y", STRING)))),
+    )
+)
+
+
+def struct(**types: DataType) -> StructType:
+    return StructType(tuple(StructField(name, data_type) for name, data_type in types.items()))
+
+
+def merged(table: StructType, offered: StructType) -> StructType:
+    return reconcile_schemas(table, offered, mode=SchemaMode.MERGE)
+
+
+def strict(table: StructType, offered: StructType) -> StructType:
+    return reconcile_schemas(table, offered, mode=SchemaMode.STRICT)
+
+
+@pytest.mark.parametrize("mode", [SchemaMode.STRICT, SchemaMode.MERGE])
+def test_missing_nullable_columns_and_other_case_leave_the_table_as_it_is(mode: SchemaMode) -> None:
+    """SCHEVO-2."""
+    assert reconcile_schemas(TABLE, struct(ID=LONG, S=struct(X=LONG)), mode=mode) == TABLE
+
+
+def test_an_unknown_column_is_refused_and_both_schemas_are_shown() -> None:
+    """SCHEVO-1."""
+    with pytest.raises(SchemaMismatchError) as caught:
+        strict(TABLE, struct(id=LONG, extra=STRING))
+
+    message = str(caught.value)
+    assert "'extra' does not exist" in message
+    assert "  Id: bigint not null" in message
+    assert "  extra: string" in message
+
+
+def test_an_unknown_nested_field_is_refused_by_its_path() -> None:
+    """SCHEVO-1."""
+    with pytest.raises(SchemaMismatchError, match=r"'s\.z'"):
+        strict(TABLE, struct(id=LONG, s=struct(z=LONG)))
+
+
+@pytest.mark.parametrize("mode", [SchemaMode.STRICT, SchemaMode.MERGE])
+def test_a_missing_column_that_may_not_be_null_is_refused(mode: SchemaMode) -> None:
+    """SCHEVO-2, SCHEMA-9."""
+    with pytest.raises(SchemaMismatchError, match="'Id' is missing"):
+        reconcile_schemas(TABLE, struct(name=STRING), mode=mode)
+
+
+@pytest.mark.parametrize("key", ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"])
+def test_a_missing_column_with_a_value_of_its_own_is_fine(key: str) -> None:
+    """SCHEVO-2."""
+    table = StructType((StructField("a", LONG, False, {key: "1"}), StructField("b", LONG)))
+
+    assert strict(table, struct(b=LONG)) == table
+
+
+BYTE, SHORT, INTEGER, FLOAT, DOUBLE, DATE, TIMESTAMP, NTZ, VOID = (
+    PrimitiveType(name)
+    for name in ["byte", "short", "integer", "float", "double", "date", "timestamp", "timestamp_ntz", "void"]
+)
+
+
+@pytest.mark.parametrize(
+    ("offered", "column"),
+    [
+        (BYTE, SHORT), (BYTE, INTEGER), (BYTE, LONG), (SHORT, INTEGER), (SHORT, LONG), (INTEGER, LONG), (FLOAT, DOUBLE),
+        (DecimalType(5, 2), DecimalType(7, 4)), (DecimalType(5, 2), DecimalType(6, 2)), (VOID, STRING),
+        (ArrayType(INTEGER), ArrayType(LONG)), (MapType(SHORT, FLOAT), MapType(INTEGER, DOUBLE)),
+    ],
+)  # fmt: skip
+def test_narrower_values_fit_a_wider_column_which_keeps_its_type(offered: DataType, column: DataType) -> None:
+    """SCHEVO-1."""
+    table = struct(c=column)
+
+    assert fits(offered, column)
+    assert strict(table, struct(c=offered)) == table
+    assert merged(table, struct(c=offered)) == table
+
+
+@pytest.mark.parametrize(
+    ("offered", "column"),
+    [
+        (LONG, INTEGER), (DOUBLE, FLOAT), (INTEGER, DOUBLE), (LONG, STRING), (STRING, LONG), (DATE, TIMESTAMP),
+        (TIMESTAMP, NTZ), (NTZ, TIMESTAMP), (INTEGER, DecimalType(20, 0)), (DecimalType(7, 2), DecimalType(7, 4)),
+        (DecimalType(7, 4), DecimalType(9, 2)), (ArrayType(LONG), LONG), (struct(a=LONG), MapType(STRING, LONG)),
+        (ArrayType(STRING), ArrayType(LONG)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", [SchemaMode.STRICT, SchemaMode.MERGE])
+def test_values_that_could_change_are_refused(offered: DataType, column: DataType, mode: SchemaMode) -> None:
+    """SCHEVO-1, SCHEVO-5."""
+    assert not fits(offered, column)
+    with pytest.raises(SchemaMismatchError, match="in the offered rows"):
+        reconcile_schemas(struct(c=column), struct(c=offered), mode=mode)
+
+
+def test_merging_appends_new_columns_at_every_level_as_nullable() -> None:
+    """SCHEVO-3."""
+    new = StructType((StructField("k", LONG, False),))
+    offered = StructType(
+        (
+            StructField("New", ArrayType(new, False), False, {"comment": "n"}),
+            StructField("id", LONG),
+            StructField("s", StructType((StructField("z", LONG, False),))),
+        )
+    )
+
+    result = merged(TABLE, offered)
+
+    assert result.names == ("Id", "name", "s", "New")
+    assert result.fields[:2] == TABLE.fields[:2]
+    assert result.fields[2].type == struct(x=LONG, y=STRING, z=LONG)
+    assert result.fields[3] == StructField("New", ArrayType(struct(k=LONG), True), True, {"comment": "n"})
+
+
+def test_merging_reaches_into_arrays_and_maps() -> None:
+    """SCHEVO-3."""
+    table = struct(a=ArrayType(struct(x=LONG)), m=MapType(STRING, struct(x=LONG)))
+    offered = struct(a=ArrayType(struct(y=LONG)), m=MapType(STRING, struct(y=LONG)))
+
+    both = struct(x=LONG, y=LONG)
+    assert merged(table, offered) == struct(a=ArrayType(both), m=MapType(STRING, both))
+
+
+def test_overwriting_takes_the_offered_schema() -> None:
+    """SCHEVO-4."""
+    offered = struct(other=STRING)
+
+    assert reconcile_schemas(TABLE, offered, mode=SchemaMode.OVERWRITE) == offered
+
+
+@pytest.mark.parametrize("mode", list(SchemaMode))
+def test_offered_columns_that_differ_only_in_case_are_refused(mode: SchemaMode) -> None:
+    """SCHEMA-8."""
+    with pytest.raises(SchemaMismatchError, match="same level"):
+        reconcile_schemas(TABLE, struct(id=LONG, ID=LONG), mode=mode)
+
+
+column_sets = st.lists(st.sampled_from("abcdef"), unique=True).map(lambda names: struct(**dict.fromkeys(names, LONG)))
+
+
+@settings(deadline=None)
+@given(column_sets, column_sets)
+def test_after_merging_the_same_rows_fit_strictly(table: StructType, offered: StructType) -> None:
+    """SCHEVO-3: merging is enough, changes nothing that was there, and does nothing the second time."""
+    result = merged(table, offered)
+
+    assert result.fields[: len(table.fields)] == table.fields
+    assert strict(result, offered) == result
+    assert merged(result, offered) == result

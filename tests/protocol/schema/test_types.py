@@ -1,0 +1,324 @@
+"""The log's schema JSON, Arrow schemas and column names."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.schema.types import (
+    LONG,
+    STRING,
+    VARIANT,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    check_column_names,
+    check_unique_names,
+    data_type_text,
+    from_arrow_schema,
+    from_arrow_type,
+    parse_schema,
+    schema_text,
+    schema_to_json,
+    to_arrow_schema,
+    walk_fields,
+)
+
+PRIMITIVES = [
+    "string",
+    "long",
+    "integer",
+    "short",
+    "byte",
+    "float",
+    "double",
+    "boolean",
+    "binary",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "void",
+    "variant",
+]
+
+names = st.text(alphabet="abcXYZ_ü. $", min_size=1, max_size=6)
+metadata = st.dictionaries(names, st.one_of(st.integers(), st.text(), st.booleans(), st.none()), max_size=2)
+decimals = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: DecimalType(p, s)))
+
+
+def fields(types: st.SearchStrategy[DataType]) -> st.SearchStrategy[StructType]:
+    field = st.builds(StructField, names, types, st.booleans(), metadata)
+    return st.lists(field, max_size=4, unique_by=lambda item: item.name.lower()).map(lambda f: StructType(tuple(f)))
+
+
+def nested(leaves: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.builds(ArrayType, inner, st.booleans()), st.builds(MapType, inner, inner, st.booleans()), fields(inner)
+        ),
+        max_leaves=6,
+    )
+
+
+schemas = fields(nested(st.one_of(st.sampled_from([PrimitiveType(name) for name in PRIMITIVES]), decimals)))
+arrow_schemas = fields(
+    nested(
+        st.one_of(
+            st.sampled_from([PrimitiveType(name) for name in PRIMITIVES if name not in ("variant", "void")]), decimals
+        )
+    )
+)
+
+PUBLISHED = {
+    "type": "struct",
+    "fields": [
+        {"name": "a", "type": "integer", "nullable": False, "metadata": {"comment": "x"}},
+        {
+            "name": "b",
+            "type": {
+                "type": "struct",
+                "fields": [{"name": "d", "type": "integer", "nullable": False, "metadata": {}}],
+            },
+            "nullable": True,
+            "metadata": {},
+        },
+        {
+            "name": "c",
+            "type": {"type": "array", "elementType": "integer", "containsNull": False},
+            "nullable": True,
+            "metadata": {},
+        },
+        {
+            "name": "e",
+            "type": {
+                "type": "array",
+                "elementType": {
+                    "type": "struct",
+                    "fields": [{"name": "d", "type": "integer", "nullable": False, "metadata": {}}],
+                },
+                "containsNull": True,
+            },
+            "nullable": True,
+            "metadata": {},
+        },
+        {
+            "name": "f",
+            "type": {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True},
+            "nullable": True,
+            "metadata": {},
+        },
+    ],
+}
+
+
+def column(type_value: object, name: str = "x") -> str:
+    field = {"name": name, "type": type_value, "nullable": True, "metadata": {}}
+    return json.dumps({"type": "struct", "fields": [field]})
+
+
+def only_type(type_value: object) -> DataType:
+    return parse_schema(column(type_value)).fields[0].type
+
+
+@settings(deadline=None)
+@given(schemas)
+def test_parsing_what_was_written_gives_an_equal_schema_on_one_line(schema: StructType) -> None:
+    """SCHEMA-10, SCHEMA-7, META-3."""
+    text = schema_to_json(schema)
+
+    assert parse_schema(text) == schema
+    assert "\n" not in text
+
+
+def test_the_published_example_is_reproduced_in_full() -> None:
+    """SCHEMA-1, SCHEMA-5, SCHEMA-6, SCHEMA-10."""
+    schema = parse_schema(json.dumps(PUBLISHED))
+
+    assert json.loads(schema_to_json(schema)) == PUBLISHED
+    assert schema.names == ("a", "b", "c", "e", "f")
+    assert schema.fields[2].type == ArrayType(PrimitiveType("integer"), False)
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_every_primitive_keeps_its_name(name: str) -> None:
+    """SCHEMA-2, SCHEMA-11."""
+    assert only_type(name) == PrimitiveType(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("decimal(10,2)", DecimalType(10, 2)),
+        ("decimal( 38 , 38 )", DecimalType(38, 38)),
+        ("decimal", DecimalType(10, 0)),
+        ("decimal(1,0)", DecimalType(1, 0)),
+    ],
+)
+def test_decimals_are_read_in_every_allowed_spelling(text: str, expected: DecimalType) -> None:
+    """SCHEMA-3."""
+    assert only_type(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["int", "bigint", "tinyint", "decimal(39,0)", "decimal(0,0)", "decimal(5,6)", "decimal(5,-1)", "LONG",
+             "geometry(OGC:CRS84)", "interval", "interval month to day", "decimal(5)", ""],
+)  # fmt: skip
+def test_an_unknown_type_is_refused_by_column_and_type(text: str) -> None:
+    """SCHEMA-4, UP-INT-1, ruling X19."""
+    with pytest.raises(CorruptLogError, match=r"s\.element") as caught:
+        parse_schema(column({"type": "array", "elementType": text, "containsNull": True}, "s"))
+
+    assert text.replace(" ", "") in str(caught.value).replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        '"long"',
+        "{}",
+        '{"type":"struct"}',
+        '{"type":"struct","fields":[1]}',
+        '{"type":"struct","fields":[{"name":"a","type":"long"}]}',
+        '{"type":"struct","fields":[{"name":"a","nullable":true,"metadata":{}}]}',
+        column({"type": "array", "containsNull": True}),
+        column({"type": "udt", "class": "x"}),
+        column(7),
+        "[" * 100_000,
+    ],
+)
+def test_broken_schema_text_is_reported_as_damage(text: str) -> None:
+    """SCHEMA-1."""
+    with pytest.raises(CorruptLogError):
+        parse_schema(text)
+
+
+def test_a_map_without_the_null_flag_may_hold_null() -> None:
+    """Ruling X20, SCHEMA-6."""
+    assert only_type({"type": "map", "keyType": "string", "valueType": "long"}) == MapType(STRING, LONG, True)
+
+
+def test_a_field_is_found_ignoring_case() -> None:
+    """SCHEMA-8."""
+    schema = StructType((StructField("Name", STRING),))
+
+    assert schema.field("nAME") == StructField("Name", STRING)
+    assert schema.field("other") is None
+
+
+def test_schemas_with_metadata_can_be_hashed() -> None:
+    """Schemas are keys of caches."""
+    assert len({StructType((StructField("a", LONG, True, {"k": value}),)) for value in (1, 1, 2)}) == 2
+
+
+@pytest.mark.parametrize("level", ["top", "struct", "array", "map"])
+def test_names_equal_but_for_case_are_refused_at_every_level(level: str) -> None:
+    """SCHEMA-8."""
+    struct = StructType((StructField("id", LONG), StructField("ID", LONG)))
+    wrapped: dict[str, DataType] = {"struct": struct, "array": ArrayType(struct), "map": MapType(STRING, struct)}
+    schema = struct if level == "top" else StructType((StructField("x", wrapped[level]),))
+
+    with pytest.raises(SchemaMismatchError, match="'id' and 'ID'"):
+        check_column_names(schema)
+
+
+def test_one_name_at_two_levels_is_no_clash() -> None:
+    """SCHEMA-8."""
+    check_column_names(StructType((StructField("a", StructType((StructField("a", LONG),))), StructField("b.c", LONG))))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a,b", "a;b", "{", "}", "(", ")", "a\nb", "a\tb", "a=b"])
+def test_names_that_need_column_mapping_are_refused_but_unique(name: str) -> None:
+    """SCHEMA-8."""
+    schema = StructType((StructField("s", StructType((StructField(name, LONG),))),))
+
+    check_unique_names(schema)
+    with pytest.raises(SchemaMismatchError, match="cannot store"):
+        check_column_names(schema)
+
+
+def test_types_are_shown_as_spark_shows_them() -> None:
+    """SCHEVO-1."""
+    struct = StructType((StructField("a", PrimitiveType("integer")), StructField("b", ArrayType(LONG))))
+
+    assert data_type_text(MapType(STRING, struct)) == "map<string,struct<a:int,b:array<bigint>>>"
+    assert data_type_text(DecimalType(10, 2)) == "decimal(10,2)"
+    shown = schema_text(StructType((StructField("s", struct, False), StructField("t", STRING))))
+    assert shown == "  s: struct not null\n    a: int\n    b: array<bigint>\n  t: string"
+
+
+def test_walking_names_the_inside_of_arrays_and_maps() -> None:
+    """SCHEMA-9."""
+    inner = StructType((StructField("i", LONG),))
+    schema = StructType((StructField("a", ArrayType(inner)), StructField("m", MapType(inner, inner))))
+
+    assert [".".join(path) for path, _ in walk_fields(schema)] == ["a", "a.element.i", "m", "m.key.i", "m.value.i"]
+
+
+def without_metadata(data_type: DataType) -> DataType:
+    match data_type:
+        case StructType():
+            return StructType(
+                tuple(StructField(f.name, without_metadata(f.type), f.nullable) for f in data_type.fields)
+            )
+        case ArrayType():
+            return ArrayType(without_metadata(data_type.element_type), data_type.contains_null)
+        case MapType():
+            key, value = without_metadata(data_type.key_type), without_metadata(data_type.value_type)
+            return MapType(key, value, data_type.value_contains_null)
+        case _:
+            return data_type
+
+
+@settings(deadline=None)
+@given(arrow_schemas)
+def test_arrow_and_back_gives_the_same_types(schema: StructType) -> None:
+    """PQ-1, SCHEMA-10."""
+    assert from_arrow_schema(to_arrow_schema(schema)) == without_metadata(schema)
+
+
+@pytest.mark.parametrize(
+    ("arrow", "expected"),
+    [
+        (pa.timestamp("ns", "Europe/Berlin"), PrimitiveType("timestamp")),
+        (pa.timestamp("s"), PrimitiveType("timestamp_ntz")),
+        (pa.uint32(), LONG),
+        (pa.uint64(), DecimalType(20, 0)),
+        (pa.large_list(pa.large_string()), ArrayType(STRING)),
+        (pa.dictionary(pa.int8(), pa.string()), STRING),
+        (pa.decimal256(38, 3), DecimalType(38, 3)),
+    ],
+)
+def test_foreign_arrow_types_become_a_type_that_holds_every_value(arrow: pa.DataType, expected: DataType) -> None:
+    """PQ-3."""
+    assert from_arrow_type(arrow) == expected
+
+
+def test_void_columns_are_null_in_arrow_whatever_they_declare() -> None:
+    """SCHEMA-11."""
+    void = PrimitiveType("void")
+    schema = StructType((StructField("v", void, False), StructField("a", ArrayType(void, False))))
+
+    assert to_arrow_schema(schema).field("v") == pa.field("v", pa.null())
+    with pytest.raises(UnsupportedFeatureError, match="'m' is a map"):
+        to_arrow_schema(StructType((StructField("m", MapType(void, STRING)),)))
+
+
+def test_types_without_a_counterpart_are_refused_by_column() -> None:
+    """PQ-3, SCHEMA-4."""
+    with pytest.raises(InvalidArgumentError, match=r"'s\.t'"):
+        from_arrow_schema(pa.schema([("s", pa.struct([("t", pa.time64("us"))]))]))
+    with pytest.raises(InvalidArgumentError):
+        from_arrow_type(pa.decimal256(39, 0))
+    with pytest.raises(UnsupportedFeatureError, match="'v' has the type 'variant'"):
+        to_arrow_schema(StructType((StructField("v", VARIANT),)))

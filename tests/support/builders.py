@@ -1,0 +1,65 @@
+"""Grows tables through the real write path."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.writing.write import WriteResult, append
+from cm_delta_dagster.spark.schema import from_spark
+
+_numbers = itertools.count()
+
+
+class TableBuilder:
+    """A table and short ways to write to it and to look at it.
+
+    Args:
+        columns: schema as Spark's DDL text, e.g. ``id long, day date``.
+    """
+
+    def __init__(
+        self,
+        client: DeltaClient,
+        spark: SparkSession,
+        columns: str,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.client = client
+        self.spark = spark
+        self.columns = columns
+        self.table: Table = create_table(
+            client,
+            identifier=name or f"main.test.t{next(_numbers)}",
+            schema=from_spark(spark.createDataFrame([], columns).schema),
+            partition_columns=tuple(partition_by),
+            properties=dict(properties or {}),
+        )
+
+    def frame(self, *rows: Sequence[Any], columns: str | None = None) -> DataFrame:
+        """Rows as a DataFrame of one partition, so that an append makes one file for each table partition."""
+        return self.spark.createDataFrame(list(rows), columns or self.columns).coalesce(1)
+
+    def append(self, *rows: Sequence[Any], columns: str | None = None) -> WriteResult:
+        return append(self.table, frame=self.frame(*rows, columns=columns))
+
+    def rows(self, **arguments: Any) -> list[tuple[Any, ...]]:
+        """Every row of the table, sorted; arguments as of ``read``."""
+        return rows_of(self.table_frame(**arguments))
+
+    def table_frame(self, **arguments: Any) -> DataFrame:
+        """The table as a DataFrame; arguments as of ``read``."""
+        return read(self.table, spark=self.spark, **arguments)
+
+
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """Rows as tuples, sorted with NULL first in each column."""
+    return sorted((tuple(row) for row in frame.collect()), key=lambda row: [(v is not None, v) for v in row])

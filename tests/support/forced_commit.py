@@ -1,0 +1,45 @@
+"""A commit that is staged and ratified without a look at what storage holds: what a client without that look has left."""
+
+import uuid
+
+from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary, Ratified
+from cm_delta_dagster.client.snapshots.commit_sources import digest_of
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import AddFile, CommitInfo
+from cm_delta_dagster.protocol.log import log_files
+from tests.support.lake import Lake
+
+
+def ratify_append(lake: Lake, table: Table, path: str) -> int:
+    """Stage and ratify an append of 10 rows as the catalog's next version; it is not published."""
+    lake.clock.now += 1000
+    latest = lake.catalog.get_ratified_commits(table.table_id).latest_version
+    version, txn_id = latest + 1, str(uuid.uuid4())
+    info = CommitInfo(
+        in_commit_timestamp=lake.clock(), timestamp=lake.clock(), txn_id=txn_id, operation="WRITE", engine_info="fork"
+    )
+    add = AddFile(
+        path=path,
+        partition_values={"day": "2026-01-01"},
+        size=100,
+        modification_time=lake.clock(),
+        stats='{"numRecords":10}',
+    )
+    lake.put(table, path)
+    data = commit_json.encode_commit([info, add])
+    name = log_files.staged_commit_file_name(version, str(uuid.uuid4()))
+    lake.memory.write(f"{log_files.staged_commits_directory(table.location)}/{name}", data)
+    outcome = lake.catalog.commit(
+        table.table_id,
+        CommitProposal(
+            version=version,
+            file_name=name,
+            file_size=len(data),
+            file_modification_time=lake.clock(),
+            sha256=digest_of(data),
+            summary=CommitSummary(txn_id=txn_id, in_commit_timestamp=lake.clock(), operation="WRITE", data_change=True),
+        ),
+    )
+    assert isinstance(outcome, Ratified)
+    return version

@@ -1,0 +1,196 @@
+"""Tables without rows: a real SQLite catalog, an in-memory store, a clock that the test moves, files of mere bytes."""
+
+import datetime
+import hashlib
+import itertools
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.transaction import Committed
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import StorageError
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.file_columns import removes_of
+from cm_delta_dagster.protocol.actions.paths import decode_path
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from cm_delta_dagster.storage.memory_store import MemoryStore
+from cm_delta_dagster.storage.stores import Stores
+
+SCHEMA = StructType((StructField("id", PrimitiveType("long")), StructField("day", PrimitiveType("date"))))
+START_MS = int(datetime.datetime(2026, 3, 10, 12, tzinfo=datetime.UTC).timestamp() * 1000)
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Clock:
+    """Epoch milliseconds that stand still until moved."""
+
+    def __init__(self) -> None:
+        self.now = START_MS
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_days(self, days: float) -> None:
+        self.now += int(days * DAY_MS)
+
+
+class Unreliable:
+    """Forwards every call to the real object, except as the test wants.
+
+    ``fails`` and ``fails_after`` (method, first argument) give an error to raise instead of the call, or in place of
+    its answer; they may also do something of their own in between. ``changes`` (method, answer) gives the answer to
+    return.
+    """
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.fails: Callable[[str, Any], Exception | None] = lambda method, argument: None
+        self.fails_after: Callable[[str, Any], Exception | None] = lambda method, argument: None
+        self.changes: Callable[[str, Any], Any] = lambda method, answer: answer
+        self.calls: list[tuple[str, Any]] = []
+
+    def __getattr__(self, method: str) -> Any:
+        target = getattr(self._real, method)
+        if not callable(target) or method == "now_ms":  # The clock is no request.
+            return target
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            first = arguments[0] if arguments else None
+            self.calls.append((method, first))
+            error = self.fails(method, first)
+            if error is not None:
+                raise error
+            answer = target(*arguments, **named)
+            error = self.fails_after(method, first)
+            if error is not None:
+                raise error
+            return self.changes(method, answer)
+
+        return call
+
+
+def broken_storage(method: str, part: str) -> Callable[[str, Any], Exception | None]:
+    """For ``Unreliable.fails``: that method fails for locations that contain ``part``."""
+
+    def fails(called: str, location: Any) -> Exception | None:
+        if called == method and part in str(location):
+            return StorageError(f"{called} of {location} fails, as the test wants.")
+        return None
+
+    return fails
+
+
+class Lake:
+    """Catalog, store, clock and client, and short ways to grow a table's log."""
+
+    def __init__(
+        self, directory: Path, warehouse: str = "memory://lake/warehouse", *, publish_delay_seconds: float = 0
+    ) -> None:
+        self.directory = directory
+        self.clock = Clock()
+        self.memory = MemoryStore(now_ms=self.clock)
+        self.store = Unreliable(self.memory)
+        self.sql_catalog = SqlCatalog(f"sqlite:///{directory}/catalog.db", warehouse=warehouse, now_ms=self.clock)
+        self.catalog = Unreliable(self.sql_catalog)
+        self.client = DeltaClient(
+            self.catalog,
+            stores=Stores(stores={"memory": self.store}),
+            # Without copies in the catalog: what happens to files is what the tests are about. And nothing is put off: what
+            # was broken stays so until the test mends it.
+            settings=ClientSettings(
+                retry_initial_seconds=0.001,
+                retry_max_seconds=0.002,
+                copied_content_bytes=0,
+                publish_delay_seconds=publish_delay_seconds,
+            ),
+            now_ms=self.clock,
+        )
+        self._numbers = itertools.count()
+
+    def reopened(self) -> DeltaClient:
+        """Another client of the same catalog and files, with nothing in memory; it needs no closing."""
+        return DeltaClient(self.catalog, stores=Stores(stores={"memory": self.store}), now_ms=self.clock)
+
+    def new_table(self, name: str = "t", **arguments: Any) -> Table:
+        """``main.test.<name>``, partitioned by day; arguments as of ``create_table``."""
+        return create_table(
+            self.client,
+            identifier=f"main.test.{name}",
+            **{"schema": SCHEMA, "partition_columns": ("day",), **arguments},
+        )
+
+    def allow(self, kind: MaintenanceKind, scope: str = "main") -> None:
+        self.catalog.set_maintenance_rule(MaintenanceRule(scope=scope, kind=kind, allowed=True))
+
+    def deny(self, kind: MaintenanceKind, scope: str = "main", reason: str = "") -> None:
+        self.catalog.set_maintenance_rule(MaintenanceRule(scope=scope, kind=kind, allowed=False, reason=reason))
+
+    def append(self, table: Table, path: str | None = None, **more: Any) -> Committed:
+        """Commit one new file of 100 bytes and 10 rows, and put bytes where it is said to be."""
+        self.clock.now += 1000
+        name = path or f"part-{next(self._numbers):05d}.parquet"
+        add = AddFile(
+            **{
+                "path": name,
+                "partition_values": {"day": "2026-01-01"},
+                "size": 100,
+                "modification_time": self.clock(),
+                "stats": '{"numRecords":10}',
+                **more,
+            }
+        )
+        if ":" not in name:
+            self.put(table, decode_path(name))
+        transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+        transaction.add_files([add])
+        return transaction.commit()
+
+    def remove(self, table: Table, path: str) -> Committed:
+        """Commit the removal of a live file; its bytes stay."""
+        self.clock.now += 1000
+        snapshot = table.snapshot()
+        files = snapshot.files.filter([value == path for value in snapshot.files["path"].to_pylist()])
+        assert files.num_rows == 1
+        transaction = table.start_transaction(snapshot, operation="DELETE")
+        transaction.remove_files(removes_of(files, deletion_timestamp=self.clock(), data_change=True))
+        return transaction.commit()
+
+    def replace_commit(self, table: Table, version: int, data: bytes) -> None:
+        """Other bytes as the published commit of a version, as if the catalog had ratified them; checksums from there on go."""
+        log = f"{table.location}/_delta_log"
+        self.memory.write(f"{log}/{version:020d}.json", data)
+        for status in self.memory.list_from(log):
+            if status.name.endswith(".crc") and int(status.name[:20]) >= version:
+                self.memory.delete(status.location)
+        with closing(sqlite3.connect(self.directory / "catalog.db")) as database, database:
+            database.execute(
+                "UPDATE cm_delta_commits SET sha256 = ?, file_size = ?, content = NULL WHERE table_id = ? AND version = ?",
+                (hashlib.sha256(data).hexdigest(), len(data), table.table_id, version),
+            )
+
+    def put(self, table: Table, path: str, data: bytes = b"x" * 100) -> None:
+        """Bytes at a decoded path below the table root."""
+        self.memory.write(f"{table.location}/{path}", data)
+
+    def files(self, table: Table, below: str = "") -> set[str]:
+        """Decoded paths of every object below the table root, or below a directory of it."""
+        root = f"{table.location}/{below}".rstrip("/") + "/"
+        return {status.location.removeprefix(root) for status in self.memory.list_recursive(root)}
+
+    def data_files(self, table: Table) -> set[str]:
+        return {path for path in self.files(table) if not path.startswith("_delta_log/")}
+
+
+def vector(text: str = "u", name: str = "ab^-aqEH.-t@S}K{vb[*k^", cardinality: int = 2) -> DeletionVectorDescriptor:
+    """A deletion vector in a file of its own; ``ab`` is the directory of the default one."""
+    return DeletionVectorDescriptor(
+        storage_type=text, path_or_inline_dv=name, size_in_bytes=40, cardinality=cardinality, offset=1
+    )
