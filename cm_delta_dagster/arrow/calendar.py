@@ -1,4 +1,4 @@
-"""Dates and times in Spark's old calendar (protocol heading "Parquet": dates and timestamps). Room: arrow.
+"""Dates and times in Spark's old calendar (protocol heading "Parquet": dates and timestamps).
 
 Spark 2, and later Spark when told to, wrote days of the hybrid Julian and Gregorian calendar and moments by its clock; marks in
 the footer of a file say so. A wall clock time of the old calendar means the same year, month, day and time of the new one,

@@ -1,4 +1,4 @@
-"""Columns of one data file as the table wants them (protocol headings "Column Mapping", "Parquet", "Schema"). Room: arrow.
+"""Columns of one data file as the table wants them (protocol headings "Column Mapping", "Parquet", "Schema").
 
 A :class:`FileLayout` is planned from the schema of a file and serves all files of the same schema: which Parquet columns to
 read, and how their arrays become arrays of the table's types. Fields are found by name, physical name or id at every

@@ -1,4 +1,4 @@
-"""Opening data files over the store (protocol heading "Data Files"). Room: arrow.
+"""Opening data files over the store (protocol heading "Data Files").
 
 A local file is opened by its path; small objects of other stores are fetched whole, large ones range by range. Whatever is wrong
 with a file becomes an error that names it: rows are never left out silently.

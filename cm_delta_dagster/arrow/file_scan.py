@@ -1,4 +1,4 @@
-"""The rows of one data file (protocol headings "Deletion Vectors", "Row Tracking", "Column Mapping"). Room: arrow.
+"""The rows of one data file (protocol headings "Deletion Vectors", "Row Tracking", "Column Mapping").
 
 A file is cut into units of one row group each, which can be read by different threads. Positions count all rows of the file, also
 those of row groups that are not read (DV-5).

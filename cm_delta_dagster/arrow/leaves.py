@@ -1,4 +1,4 @@
-"""Values of one Parquet column as the table's type (protocol headings "Parquet", "Type Widening"). Room: arrow.
+"""Values of one Parquet column as the table's type (protocol headings "Parquet", "Type Widening").
 
 Every physical form that the protocol allows is taken, and every widening; a conversion that would change a value, or one that the
 protocol does not know, is refused. Nested types are taken apart in :mod:`~cm_delta_dagster.arrow.columns`.

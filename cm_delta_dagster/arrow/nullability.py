@@ -1,4 +1,4 @@
-"""NOT NULL on read: a promise of the schema that is checked (protocol heading "Column Invariants"). Room: arrow.
+"""NOT NULL on read: a promise of the schema that is checked (protocol heading "Column Invariants").
 
 The schema of the result repeats the promise, and those who take the result rely on it; a file that breaks it is an error.
 """

@@ -1,4 +1,4 @@
-"""Predicates over rows held in Arrow. Room: arrow. Values and meaning are those of ``predicates``.
+"""Predicates over rows held in Arrow. Values and meaning are those of ``predicates``.
 
 A predicate is compiled once, for a schema, and then answers for one batch after the other with true, false or null. A comparison
 for which Spark would convert the column or the value in a way that depends on its settings, or that may round, is refused

@@ -1,4 +1,4 @@
-"""Row groups that a predicate leaves out, by the statistics of a Parquet footer (heading "Data skipping"). Room: arrow.
+"""Row groups that a predicate leaves out, by the statistics of a Parquet footer (heading "Data skipping").
 
 Conservative: what is not understood excludes nothing, and the rows of a group that stays are tested one by one.
 """

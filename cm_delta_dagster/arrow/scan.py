@@ -1,4 +1,4 @@
-"""Reading a set of data files as Arrow record batches (protocol headings "Data Files", "Deletion Vectors"). Room: arrow.
+"""Reading a set of data files as Arrow record batches (protocol headings "Data Files", "Deletion Vectors").
 
 The same rows as ``spark.scan`` gives, without a JVM: partition values from the log, deletion vectors applied, columns mapped and
 widened, absent columns null. Files are read ahead by a few threads, one row group at a time, and given out in the order of

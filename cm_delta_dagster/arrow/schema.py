@@ -1,4 +1,4 @@
-"""The Arrow schema of a table's rows (protocol headings "Schema Serialization Format", "Variant Data Type"). Room: arrow.
+"""The Arrow schema of a table's rows (protocol headings "Schema Serialization Format", "Variant Data Type").
 
 Types, nullability, comments and all other metadata of the table, at every level. It is made from the log alone; what the
 data files hold is shaped to it in :mod:`~cm_delta_dagster.arrow.columns`.

@@ -1,4 +1,4 @@
-"""Shredded variants put together again (protocol heading "Variant Shredding"). Room: arrow.
+"""Shredded variants put together again (protocol heading "Variant Shredding").
 
 A shredded variant keeps parts of its values in typed Parquet columns (``typed_value``); what did not fit the types is in ``value``.
 The result is the plain encoding, so that nobody above sees the difference. Nothing is shredded here.

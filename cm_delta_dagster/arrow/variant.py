@@ -1,4 +1,4 @@
-"""Variants as JSON text (protocol headings "Variant Data Type", "Variant data in Parquet"). Room: arrow.
+"""Variants as JSON text (protocol headings "Variant Data Type", "Variant data in Parquet").
 
 Reads the Parquet Variant encoding, which is two byte strings, ``metadata`` (a dictionary of field names) and ``value``. The text is
 the one of Spark's ``to_json``. Shredded variants are put together in :mod:`~cm_delta_dagster.arrow.shredding` first.

@@ -16,8 +16,8 @@ from cm_delta_dagster.catalog.commit_policy import (
     PolicyChange,
 )
 from cm_delta_dagster.catalog.maintenance import (
-    Claimed,
-    HeldByAnother,
+    LeaseGranted,
+    LeaseHeldByAnother,
     MaintenanceDecision,
     MaintenanceKind,
     MaintenanceRule,
@@ -192,7 +192,7 @@ class Catalog(RecoverableCatalog, typing.Protocol):
         """
         ...
 
-    def turn(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
+    def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
         """Wait in a row with the table's other writers, for at most ``seconds``; gives whether it is one's turn.
 
         For writers who have met, so that they need not race. It is advice: without it, or when a turn is lost, commits are
@@ -232,13 +232,18 @@ class Catalog(RecoverableCatalog, typing.Protocol):
         ...
 
     def get_ratified_commits(
-        self, table_id: str, *, start: int | None = None, end: int | None = None, kept_from: int | None = None
+        self,
+        table_id: str,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        content_from_version: int | None = None,
     ) -> RatifiedCommits:
         """The unpublished ratified commits within the inclusive range (CM-C9) and the latest version (CM-C10).
 
         Args:
-            kept_from: from this version on content is served wherever the catalog has it, and of published commits too
-                (``kept``); None serves that of inline commits alone.
+            content_from_version: from this version on content is served wherever the catalog has it, and of published commits too
+                (``cached_commits``); None serves that of inline commits alone.
         """
         ...
 
@@ -285,13 +290,13 @@ class Catalog(RecoverableCatalog, typing.Protocol):
         """
         ...
 
-    def claim_maintenance(
+    def acquire_maintenance_lease(
         self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int
-    ) -> Claimed | HeldByAnother:
+    ) -> LeaseGranted | LeaseHeldByAnother:
         """Hold the table for one maintenance run; the same owner renews. An expired claim is free."""
         ...
 
-    def release_maintenance(self, table_id: str, *, owner: str) -> None:
+    def release_maintenance_lease(self, table_id: str, *, owner: str) -> None:
         """Give the claim back; no error if it is not held."""
         ...
 

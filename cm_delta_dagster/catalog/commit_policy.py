@@ -1,4 +1,4 @@
-"""How commits are made and who decides it (protocol "Catalog-managed tables", commit kinds). Room: catalog.
+"""How commits are made and who decides it (protocol "Catalog-managed tables", commit kinds).
 
 Values of the catalog seam; how a table goes from one policy to another is the catalog's own, in ``catalog.sql.policies``.
 """

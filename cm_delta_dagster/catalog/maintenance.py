@@ -1,6 +1,6 @@
 """What a catalog says about maintenance: kinds, rules, decisions and claims (protocol "Maintenance operations").
 
-Room: catalog. Values alone.
+Values alone.
 """
 
 from dataclasses import dataclass
@@ -55,14 +55,14 @@ class MaintenanceDecision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class LeaseGranted:
     """The caller holds the table for maintenance until ``expires_ms``."""
 
     expires_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldByAnother:
+class LeaseHeldByAnother:
     """Another maintenance run holds the table."""
 
     owner: str

@@ -1,4 +1,4 @@
-"""What is proposed to a catalog and what it answers: proposals, ratified commits, outcomes. Room: catalog.
+"""What is proposed to a catalog and what it answers: proposals, ratified commits, outcomes.
 
 Values alone; see :class:`~cm_delta_dagster.catalog.catalog.Catalog` for what they promise.
 """
@@ -118,9 +118,9 @@ class RatifiedCommits:
     (CM-C10); every version in ``(published_version, latest_version]`` that lies in the range is among ``commits``.
     ``latest_data_version`` is the newest version that changed data, ``commit_policy`` what writers have to keep to now.
     ``latest_in_commit_timestamp`` is that of ``latest_version``, None where the catalog does not tell.
-    ``preceding_timestamp`` is the in-commit timestamp of the version before ``kept_from``, None where there is no newer
+    ``preceding_timestamp`` is the in-commit timestamp of the version before ``content_from_version``, None where there is no newer
     version or the catalog does not tell.
-    ``kept`` are published commits that are served with their content: ascending, contiguous, up to ``published_version``
+    ``cached_commits`` are published commits that are served with their content: ascending, contiguous, up to ``published_version``
     or the end of the range; empty unless they were asked for.
     """
 
@@ -129,7 +129,7 @@ class RatifiedCommits:
     latest_data_version: int
     commits: tuple[RatifiedCommit, ...]
     commit_policy: CommitPolicy = STAGED_POLICY
-    kept: tuple[RatifiedCommit, ...] = ()
+    cached_commits: tuple[RatifiedCommit, ...] = ()
     latest_in_commit_timestamp: int | None = None
     preceding_timestamp: int | None = None
 

@@ -1,4 +1,4 @@
-"""Tables as a catalog knows them: names, entries, definitions, and those that have no name (any more). Room: catalog.
+"""Tables as a catalog knows them: names, entries, definitions, and those that have no name (any more).
 
 Values alone.
 """

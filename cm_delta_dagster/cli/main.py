@@ -25,7 +25,7 @@ from cm_delta_dagster.operations.doctor import Depth, RepairPlan
 from cm_delta_dagster.operations.doctor import doctor as examine_table
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.tables.drop import drop_table
-from cm_delta_dagster.operations.tables.orphan_files import unclaimed_files
+from cm_delta_dagster.operations.tables.orphan_files import find_orphan_files
 from cm_delta_dagster.operations.tables.purge import DROPPED_RETENTION_MS, plan_purge
 from cm_delta_dagster.operations.tables.purge import purge as apply_purge
 from cm_delta_dagster.operations.tables.rename import rename_table
@@ -242,7 +242,7 @@ def purge(context: click.Context, scope: str, warehouse: str, days: float, apply
 def unclaimed(context: click.Context, warehouse: str) -> None:
     """List files of the warehouse that belong to no table that the catalog knows; nothing is deleted."""
     with open_client(context, warehouse) as client:
-        found = unclaimed_files(client, warehouse=warehouse)
+        found = find_orphan_files(client, warehouse=warehouse)
     for one in found:
         click.echo(
             f"{one.location}  {one.num_files} files, {size_text(one.num_bytes)}  "

@@ -1,4 +1,4 @@
-"""The Delta client: one catalog, the stores behind it, and what they share. Room: client."""
+"""The Delta client: one catalog, the stores behind it, and what they share."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The clock of a client, compared with the catalog's. Package: client.
+"""The clock of a client, compared with the catalog's.
 
 In-commit timestamps of a table must grow, so that one commit from a machine whose clock is far ahead sets the time of all
 later commits; and by such a clock VACUUM and log cleanup would delete files that are still needed.

@@ -1,4 +1,4 @@
-"""Version 0 (protocol "Creating catalog-managed tables"). Room: client.
+"""Version 0 (protocol "Creating catalog-managed tables").
 
 A table in the making looks like a table without files: the verbs write to it as to any other, and what they commit
 becomes version 0, followed by the name. The name comes last, so that a failure before leaves nothing that can be seen;
@@ -206,7 +206,7 @@ class _CreationCommitter:
         table.entry = self._register(summary, initial)
         self._mark(table.entry)
         snapshot = advance(transaction.snapshot, (own,), published_version=0)
-        table.after_commit.created(snapshot, data=data)
+        table.post_commit.created(snapshot, data=data)
         return Committed(
             version=0, txn_id=transaction.txn_id, in_commit_timestamp=timestamp, retries=0, snapshot=snapshot
         )

@@ -1,4 +1,4 @@
-"""Settings of the Delta client. Room: client."""
+"""Settings of the Delta client."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +25,7 @@ class ClientSettings:
         max_commit_attempts: proposals per transaction before CommitRetriesExceededError (OCC-15).
         retry_initial_seconds: longest first pause after a lost race; see :meth:`longest_pause_seconds`.
         retry_max_seconds: longest pause between two proposals.
-        turn_seconds: longest wait for one's turn among writers of a table who have met; 0 has them race each time.
+        commit_lock_seconds: longest wait for one's turn among writers of a table who have met; 0 has them race each time.
         max_resolve_attempts: questions to the catalog about a proposal whose answer was lost (CM-W4).
         incremental_refresh_limit: commits that a cached snapshot may lag behind before it is rebuilt from a checkpoint.
         snapshot_cache_size: tables whose latest snapshot is kept in memory.
@@ -43,7 +43,7 @@ class ClientSettings:
     max_commit_attempts: int = 30
     retry_initial_seconds: float = 0.01
     retry_max_seconds: float = 2.0
-    turn_seconds: float = 2.0
+    commit_lock_seconds: float = 2.0
     max_resolve_attempts: int = 6
     incremental_refresh_limit: int = 200
     snapshot_cache_size: int = 64

@@ -1,4 +1,4 @@
-"""A table that a catalog manages: snapshots, time travel, transactions. Room: client. Log only, no rows."""
+"""A table that a catalog manages: snapshots, time travel, transactions. Log only, no rows."""
 
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ from cm_delta_dagster.client.commits.committer import TableCommitter
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.transaction import Transaction
-from cm_delta_dagster.client.post_commit.hooks import AfterCommit
+from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit
@@ -96,7 +96,7 @@ class Table:
             records=CatalogRecords(services.catalog, table_id),
             threads=services.settings.read_threads,
         )
-        self.after_commit = AfterCommit(
+        self.post_commit = PostCommitHooks(
             store=store,
             catalog=services.catalog,
             background=services.background,
@@ -106,7 +106,7 @@ class Table:
             tables_behind=services.tables_behind,
         )
         self._committer = TableCommitter(
-            store=store, catalog=services.catalog, settings=services.settings, after_commit=self.after_commit
+            store=store, catalog=services.catalog, settings=services.settings, post_commit=self.post_commit
         )
 
     @property
@@ -127,7 +127,9 @@ class Table:
         cached = self.services.cached_snapshot(self.table_id)
         latest = version is None and timestamp_ms is None
         # Versions of the past are what the log still holds of them, whatever the catalog keeps.
-        ratified = self.catalog_answer(kept_from=None if not latest else 0 if cached is None else cached.version + 1)
+        ratified = self.catalog_answer(
+            content_from_version=None if not latest else 0 if cached is None else cached.version + 1
+        )
         if timestamp_ms is not None:
             log = self._commit_log(ratified)
             version = log.version_at_or_before(timestamp_ms, oldest=log.earliest_readable)
@@ -251,14 +253,18 @@ class Table:
 
         What this client has put off to publish, or to tell the catalog of it, is done before.
         """
-        self.after_commit.settle()
-        self.services.background.hurry(self.table_id)
+        self.post_commit.flush()
+        self.services.background.flush(self.table_id)
         return self.catalog_answer()
 
-    def catalog_answer(self, *, kept_from: int | None = None) -> RatifiedCommits:
+    def catalog_answer(self, *, content_from_version: int | None = None) -> RatifiedCommits:
         """As :meth:`ratified`, at once: the mark and the publication of this handle's last commits may still be under way."""
         return ratified_commits(
-            self.catalog, self.store, table_id=self.table_id, location=self.location, kept_from=kept_from
+            self.catalog,
+            self.store,
+            table_id=self.table_id,
+            location=self.location,
+            content_from_version=content_from_version,
         )
 
     def _commit_log(self, ratified: RatifiedCommits) -> CommitLog:
@@ -275,7 +281,7 @@ class Table:
     def _latest(self, ratified: RatifiedCommits, cached: Snapshot | None) -> Snapshot:
         """The catalog's latest version, from ``cached`` if that is of the same history.
 
-        ``ratified`` was either asked with ``kept_from`` right after ``cached``, or without it.
+        ``ratified`` was either asked with ``content_from_version`` right after ``cached``, or without it.
         """
         behind = ratified.latest_version - cached.version if cached is not None else -1
         limit = self.services.settings.incremental_refresh_limit
@@ -309,13 +315,13 @@ class Table:
             start=cached.version + 1,
             end=ratified.latest_version,
             ratified=ratified.commits,
-            kept=ratified.kept,
+            cached=ratified.cached_commits,
         )
         try:
             commits = self.reader.decode_all(sources)
         except ObjectNotFoundError:
             return self._load(ratified, ratified.latest_version)
-        self.after_commit.note(commits, published_version=ratified.published_version)
+        self.post_commit.note(commits, published_version=ratified.published_version)
         snapshot = replace(
             advance(cached, commits, published_version=ratified.published_version),
             commit_policy=ratified.commit_policy,
@@ -475,7 +481,7 @@ class Table:
             ) from error
 
     def _read(self, ratified: RatifiedCommits, version: int) -> LoadedState:
-        return load_state(self.reader, version=version, ratified=ratified.commits, kept=ratified.kept)
+        return load_state(self.reader, version=version, ratified=ratified.commits, cached=ratified.cached_commits)
 
     def _check_readable(self, snapshot: Snapshot) -> None:
         name = f"{snapshot.identifier} at version {snapshot.version}"

@@ -1,4 +1,4 @@
-"""What arguments of verbs mean, and errors that name their table. Room: operations. Needs no engine."""
+"""What arguments of verbs mean, and errors that name their table. Needs no engine."""
 
 import functools
 import typing

@@ -1,4 +1,4 @@
-"""The IO manager: assets that return PySpark frames are tables of the catalog. Room: orchestration.
+"""The IO manager: assets that return PySpark frames are tables of the catalog.
 
 Outputs are described by asset metadata (``write_contract``), partitions become predicates (``partitions``), one output
 becomes one commit (``output``), and what a run means for a table is in ``runs``.

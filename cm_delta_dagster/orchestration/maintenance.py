@@ -1,4 +1,4 @@
-"""Maintenance as jobs: publish, checkpoint, compaction, vacuum, log clean-up. Room: orchestration.
+"""Maintenance as jobs: publish, checkpoint, compaction, vacuum, log clean-up.
 
 One job for each table, one op for each task. Every op asks the catalog first; a denied task does nothing, succeeds, and
 shows who decided and why. ``action: plan`` shows what would be done. The ops of one table share the pool

@@ -1,6 +1,6 @@
 """What an output tells Dagster: the standard ``dagster/...`` keys, ours under ``cm_delta/``, row counts, data versions.
 
-Room: orchestration. Everything comes from the log that the write has already read; nothing here starts a Spark job.
+Everything comes from the log that the write has already read; nothing here starts a Spark job.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """One output becomes one commit: the write contract and the partition slice turned into a call of ``operations``.
 
-Room: orchestration. Checks come before work: whatever cannot be right is refused before a data file is written. A
+Checks come before work: whatever cannot be right is refused before a data file is written. A
 conflict with another writer is settled inside the commit; the user's code is never run again for it.
 """
 

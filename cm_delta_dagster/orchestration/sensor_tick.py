@@ -1,4 +1,4 @@
-"""One evaluation of a commit sensor: commits go in, events, run requests and the next cursor come out. Room: orchestration.
+"""One evaluation of a commit sensor: commits go in, events, run requests and the next cursor come out.
 
 What happened to each commit is decided in ``_take``; how far to go in one evaluation in ``run``.
 """
@@ -147,7 +147,7 @@ class SensorTick:
             elif run is not None and not run.is_finished:
                 self._wait(commit)
             else:
-                self._settle(commit, asset, run, recorded or frozenset())
+                self._flush(commit, asset, run, recorded or frozenset())
 
     def _run_for(self, commit: WatchedCommit, asset_key: dg.AssetKey) -> dg.DagsterRun | None:
         """The run of this instance that accounts for the commit on this asset."""
@@ -155,7 +155,7 @@ class SensorTick:
             return None
         return self._known.run_of(commit)
 
-    def _settle(
+    def _flush(
         self, commit: WatchedCommit, asset: WatchedAsset, run: dg.DagsterRun | None, recorded: frozenset[str]
     ) -> None:
         """Report what of the commit has no event yet, and launch for all of it; ``recorded`` is what its run came to record."""

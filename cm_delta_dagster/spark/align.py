@@ -1,4 +1,4 @@
-"""Bringing a DataFrame into the shape of the table (protocol heading "Schema enforcement", SCHEVO-2). Room: spark.
+"""Bringing a DataFrame into the shape of the table (protocol heading "Schema enforcement", SCHEVO-2).
 
 Which shapes may be brought together is decided before, in :mod:`cm_delta_dagster.protocol.schema.evolution`; here the
 columns are found by name, put in order and cast.

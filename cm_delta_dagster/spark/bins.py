@@ -1,4 +1,4 @@
-"""Rows of many small files brought together by bin (heading "OPTIMIZE"). Room: spark.
+"""Rows of many small files brought together by bin (heading "OPTIMIZE").
 
 One scan and one shuffle for many bins: the files of a bin meet in one task, so that each bin becomes one file. A scan
 for each bin would cost a plan for each bin, which for small files is more than the rows do.

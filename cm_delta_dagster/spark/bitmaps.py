@@ -1,4 +1,4 @@
-"""Deletion vectors as rows that Spark can join with (protocol heading "Deletion Vectors"). Room: spark.
+"""Deletion vectors as rows that Spark can join with (protocol heading "Deletion Vectors").
 
 A bitmap becomes an array of 64-bit words, so that a scanned row is tested by ``getbit`` on its position in the file. That
 is one bit for each row up to the last deleted one, however many are deleted.

@@ -1,4 +1,4 @@
-"""From the columns that data files hold to the columns of the table (protocol heading "Column Mapping"). Room: spark.
+"""From the columns that data files hold to the columns of the table (protocol heading "Column Mapping").
 
 A file calls its columns by physical names, may hold nulls where the table promises none, and never holds ``void``. This
 module says what is asked of the file and builds the table's column from it: name, nesting, nullability and metadata.

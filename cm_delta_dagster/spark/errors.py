@@ -1,4 +1,4 @@
-"""The border where Spark's exceptions become errors of this package. Room: spark.
+"""The border where Spark's exceptions become errors of this package.
 
 Messages carry the root cause in one line; the Java stack trace stays in the exception's ``__cause__``.
 """

@@ -1,4 +1,4 @@
-"""Column mapping in ``id`` mode: what each data file calls a column (COLMAP-id-1 to -4). Room: spark.
+"""Column mapping in ``id`` mode: what each data file calls a column (COLMAP-id-1 to -4).
 
 Spark can match columns by ``field_id`` only under a setting of the whole session, and pushes filters down by name even
 then. So the footers tell the names, and files with the same names are read together, by name.

@@ -1,4 +1,4 @@
-"""What the log knows of a file, brought to each of its rows (DV-4, ROWTRK-10, LOG-11). Room: spark.
+"""What the log knows of a file, brought to each of its rows (DV-4, ROWTRK-10, LOG-11).
 
 A small table of files is joined, by broadcast, with the rows of the files. Every row must find its file there; one that
 does not stops the query, because it would be returned undeleted or without its values. The key of the join is a number,

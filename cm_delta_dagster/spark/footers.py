@@ -1,4 +1,4 @@
-"""Parquet footers of data files just written. Room: spark. Reads the tail of each object only."""
+"""Parquet footers of data files just written. Reads the tail of each object only."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

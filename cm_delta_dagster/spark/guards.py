@@ -1,4 +1,4 @@
-"""Row rules that are enforced inside the job that writes the rows: NOT NULL and the declared predicate. Room: spark.
+"""Row rules that are enforced inside the job that writes the rows: NOT NULL and the declared predicate.
 
 A rule becomes a condition; one written column is wrapped so that computing it raises where a condition holds. Without a
 rule to check nothing is wrapped.

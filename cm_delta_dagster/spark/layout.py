@@ -1,4 +1,4 @@
-"""How the files of a scan are handed to Spark (LOG-11, PART-8). Room: spark.
+"""How the files of a scan are handed to Spark (LOG-11, PART-8).
 
 The log alone decides partition values. Spark's own discovery of partitions from directory names is fast, so it is used
 for the files whose directories say exactly what the log says; that is proven here, directory by directory and without

@@ -1,4 +1,4 @@
-"""Handing data files to Spark's own Parquet reader, all of them and nothing else (LOG-19, TT-6). Room: spark.
+"""Handing data files to Spark's own Parquet reader, all of them and nothing else (LOG-19, TT-6).
 
 A directory is handed over whole only if its listing proves that nothing else lies in it. What the columns mean is
 decided elsewhere; this module loads what the files hold.

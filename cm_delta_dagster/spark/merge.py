@@ -1,4 +1,4 @@
-"""Plans of a merge by key (heading "DML": DML-4, DML-5). Room: spark. DataFrames in, DataFrames and facts out.
+"""Plans of a merge by key (heading "DML": DML-4, DML-5). DataFrames in, DataFrames and facts out.
 
 Source and target are joined under positional column names, so that neither names with dots nor a source that was
 computed from the target itself can be mistaken for one another. NULL keys match nothing.

@@ -1,6 +1,6 @@
 """NOT NULL on read: a promise that is believed only as far as it is proven (protocol heading "Column Invariants").
 
-Room: spark. Spark trusts NOT NULL blindly: it drops IS NULL tests, and where a file does hold a null it computes with
+Spark trusts NOT NULL blindly: it drops IS NULL tests, and where a file does hold a null it computes with
 whatever lies in memory. So a column is handed to Spark as NOT NULL only if the statistics of every file prove that it
 holds no null; elsewhere each value is checked, and a null is an error instead of a wrong answer.
 """

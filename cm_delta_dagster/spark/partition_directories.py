@@ -1,4 +1,4 @@
-"""Directory names of partition values that are too long for a file system. Package: spark.
+"""Directory names of partition values that are too long for a file system.
 
 The log alone says what the partition values of a file are; its directory may have any name. Spark names a directory after the
 value (``p=value``), which file systems refuse beyond 255 bytes. Such a value is written under its SHA-256 instead, in the

@@ -1,6 +1,6 @@
 """Partition values between Delta's text form and Spark columns (protocol heading "Partition Value Serialization").
 
-Room: spark. Nothing here depends on the session's time zone or on its ANSI setting. Texts are cast back only in the
+Nothing here depends on the session's time zone or on its ANSI setting. Texts are cast back only in the
 canonical form that :data:`CANONICAL` describes; other legal spellings are first rewritten by
 ``protocol.partition_values``.
 """

@@ -1,4 +1,4 @@
-"""Predicates as Spark columns. Room: spark. The SQL text itself is made by
+"""Predicates as Spark columns. The SQL text itself is made by
 :mod:`cm_delta_dagster.protocol.predicates.predicates`."""
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Copy-on-write: which files hold rows that go, and the rows that stay (protocol heading "DML", DML-2). Room: spark."""
+"""Copy-on-write: which files hold rows that go, and the rows that stay (protocol heading "DML", DML-2)."""
 
 from collections.abc import Mapping
 

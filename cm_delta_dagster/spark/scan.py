@@ -1,5 +1,5 @@
 """Reading a set of data files as a DataFrame (protocol headings "Data Files", "Deletion Vectors", "Column Mapping",
-"Row Tracking"). Room: spark.
+"Row Tracking").
 
 Rows come from Spark's own Parquet reader, without a Spark job or a changed setting before the query itself. This module
 knows neither the log nor the catalog.

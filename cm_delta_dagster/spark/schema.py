@@ -1,4 +1,4 @@
-"""Schemas between the log and Spark (protocol heading "Schema Serialization Format"). Room: spark."""
+"""Schemas between the log and Spark (protocol heading "Schema Serialization Format")."""
 
 import json
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Leaving the user's Spark session as it was found. Room: spark. Works on Spark classic and Spark Connect."""
+"""Leaving the user's Spark session as it was found. Works on Spark classic and Spark Connect."""
 
 import subprocess
 import threading

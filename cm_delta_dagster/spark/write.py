@@ -1,4 +1,4 @@
-"""Writing a DataFrame as data files of a table (protocol headings "Data Files", "Add File"). Room: spark.
+"""Writing a DataFrame as data files of a table (protocol headings "Data Files", "Add File").
 
 Spark's own Parquet writer writes into a fresh directory of the table; the files found there become add actions. Nothing
 refers to them until a commit does. This module knows neither the log nor the catalog, and runs no Spark job besides the

@@ -1,4 +1,4 @@
-"""Fetching deletion vectors (protocol heading "Deletion Vectors", DV-3, DV-4). Room: storage.
+"""Fetching deletion vectors (protocol heading "Deletion Vectors", DV-3, DV-4).
 
 Which bytes mean which rows is decided in ``protocol.deletion_vectors``. Every file of vectors is fetched once.
 """

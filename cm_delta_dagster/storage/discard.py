@@ -1,4 +1,4 @@
-"""Taking back what was written for a commit that will never be. Room: storage. Whether it may go is the caller's to know."""
+"""Taking back what was written for a commit that will never be. Whether it may go is the caller's to know."""
 
 import logging
 

@@ -1,6 +1,6 @@
 """Bytes in an object store, through fsspec.
 
-Room: storage. Protocol heading "Delta Log Entries" (atomic, exclusive creation, LOG-5). The only module that calls
+Protocol heading "Delta Log Entries" (atomic, exclusive creation, LOG-5). The only module that calls
 fsspec, and the border at which its exceptions end. Local files are served by
 :mod:`~cm_delta_dagster.storage.local_store` instead.
 """

@@ -1,6 +1,6 @@
 """Bytes on a local (or locally mounted) file system, by the operating system's own calls.
 
-Room: storage. Protocol heading "Delta Log Entries" (atomic, exclusive creation, LOG-5). Plain ``os`` calls rather than
+Protocol heading "Delta Log Entries" (atomic, exclusive creation, LOG-5). Plain ``os`` calls rather than
 fsspec, because a commit waits for this code and because fsspec's local file system can neither create exclusively nor
 make durable. It knows nothing of Delta and does not lock anything.
 """

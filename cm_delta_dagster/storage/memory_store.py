@@ -1,6 +1,6 @@
 """Bytes in this process' memory, for tests, notebooks and documentation.
 
-Room: storage. Shipped with the package so that users can test without a disk. Nothing survives the process.
+Shipped with the package so that users can test without a disk. Nothing survives the process.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Arrow tables to and from the Parquet bytes of the log. Room: storage.
+"""Arrow tables to and from the Parquet bytes of the log.
 
 Serves checkpoints and sidecars; knows nothing of their columns. Of data files only the footer is read here.
 """

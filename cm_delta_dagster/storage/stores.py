@@ -1,6 +1,6 @@
 """Which store serves a location.
 
-Room: storage. Stores are made late, one for each scheme and process, and kept.
+Stores are made late, one for each scheme and process, and kept.
 """
 
 import os

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from tests.contracts.commit_lock_contract import TURN_CONTRACT
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -16,7 +17,6 @@ from tests.contracts.ratification_contract import RATIFICATION_CONTRACT
 from tests.contracts.reader_contract import READER_CONTRACT
 from tests.contracts.recovery_contract import RECOVERY_CONTRACT
 from tests.contracts.state_contract import STATE_CONTRACT
-from tests.contracts.turn_contract import TURN_CONTRACT
 
 CONTRACT = (
     *NAME_CONTRACT,

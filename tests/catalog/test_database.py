@@ -207,8 +207,8 @@ def test_the_server_takes_a_turn_back_from_a_client_that_fell_silent(postgres_ur
     """OCC-15: a machine that is off the net keeps its connections for hours, as far as the server knows."""
     engine = sa.create_engine(postgres_url)
     turns = AdvisoryTurns(engine)
-    holder = turns.turn("a table", seconds=1, silent_seconds=0.2)
-    with holder as silent, turns.turn("a table", seconds=30) as waiting:
+    holder = turns.commit_lock("a table", seconds=1, silent_seconds=0.2)
+    with holder as silent, turns.commit_lock("a table", seconds=30) as waiting:
         assert silent and waiting
     engine.dispose()
 
@@ -247,17 +247,17 @@ def test_turns_take_no_connection_where_connections_are_few(
         with SqlCatalog(url, warehouse="memory://w") as catalog:
             catalog.list_tables()
             execute(postgres_server, f"ALTER {limited} {role if limited == 'ROLE' else database} CONNECTION LIMIT 3")
-            with catalog.turn("a table", seconds=5) as ones_turn:
+            with catalog.commit_lock("a table", seconds=5) as ones_turn:
                 assert not ones_turn
             count = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
             # The server takes a moment to see a connection off.
             until(lambda: catalog._database.read(lambda connection: connection.scalar(sa.text(count))) <= 1)
             execute(postgres_server, f"ALTER {limited} {role if limited == 'ROLE' else database} CONNECTION LIMIT 4")
-            with catalog.turn("a table", seconds=5) as ones_turn:
+            with catalog.commit_lock("a table", seconds=5) as ones_turn:
                 assert not ones_turn, "nobody asks again at once"
         with SqlCatalog(url, warehouse="memory://w") as catalog:
             catalog.list_tables()
-            with catalog.turn("a table", seconds=5) as ones_turn:
+            with catalog.commit_lock("a table", seconds=5) as ones_turn:
                 assert ones_turn
     finally:
         execute(postgres_server, f"ALTER DATABASE {database} OWNER TO CURRENT_USER")

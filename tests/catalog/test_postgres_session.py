@@ -59,7 +59,7 @@ def test_nobody_waits_for_a_turn_behind_a_pooler(pooler: str) -> None:
     with SqlCatalog(pooler, warehouse="memory://w") as catalog:
         catalog.list_tables()
         began = time.monotonic()
-        with catalog.turn("a table", seconds=60) as ones_turn:
+        with catalog.commit_lock("a table", seconds=60) as ones_turn:
             assert not ones_turn
         assert time.monotonic() - began < 30
 

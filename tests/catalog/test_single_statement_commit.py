@@ -96,8 +96,8 @@ def test_contents_that_nobody_needs_are_forgotten_the_short_way_too(catalog: Sql
     table = create(catalog).table_id
     for version in range(1, 120):
         catalog.commit(table, replace(inline(version), published_version=version - 1))
-    kept = catalog.get_ratified_commits(table, kept_from=0)
-    held = [commit.version for commit in (*kept.kept, *kept.commits)]
+    kept = catalog.get_ratified_commits(table, content_from_version=0)
+    held = [commit.version for commit in (*kept.cached_commits, *kept.commits)]
     assert held == list(range(held[0], 120))
     assert 64 <= len(held) <= 80
     contents = sa.text("SELECT count(*) FROM cm_delta_commits WHERE content IS NOT NULL")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.maintenance import Claimed, MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceKind
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient, wall_clock_ms
 from cm_delta_dagster.client.settings import ClientSettings
@@ -122,8 +122,10 @@ def test_the_clock_of_postgresql_is_the_servers(postgres_url: str, monkeypatch: 
         table = create_table(client, identifier="main.test.t", schema=SCHEMA)
         assert abs(table.snapshot().timestamp_ms - real) < 60_000
         assert abs(commit(table) - real) < 60_000
-        claim = catalog.claim_maintenance(table.table_id, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=1000)
-        assert isinstance(claim, Claimed) and abs(claim.expires_ms - real) < 60_000
+        claim = catalog.acquire_maintenance_lease(
+            table.table_id, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=1000
+        )
+        assert isinstance(claim, LeaseGranted) and abs(claim.expires_ms - real) < 60_000
         client.close()
 
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cm_delta_dagster.catalog.maintenance import Claimed, HeldByAnother, MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance import LeaseGranted, LeaseHeldByAnother, MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.ratification import (
     Ratified,
 )
@@ -73,20 +73,26 @@ def a_claim_keeps_others_out_until_it_expires_or_is_released(bench: Bench) -> No
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         start = bench.clock.now
-        assert catalog.claim_maintenance(table, optimize, owner="a", duration_ms=100) == Claimed(expires_ms=start + 100)
-        held = HeldByAnother(owner="a", kind=optimize, expires_ms=start + 100)
-        assert other.claim_maintenance(table, vacuum, owner="b", duration_ms=100) == held
+        assert catalog.acquire_maintenance_lease(table, optimize, owner="a", duration_ms=100) == LeaseGranted(
+            expires_ms=start + 100
+        )
+        held = LeaseHeldByAnother(owner="a", kind=optimize, expires_ms=start + 100)
+        assert other.acquire_maintenance_lease(table, vacuum, owner="b", duration_ms=100) == held
         bench.clock.now += 50
-        assert catalog.claim_maintenance(table, vacuum, owner="a", duration_ms=100) == Claimed(expires_ms=start + 150)
-        other.release_maintenance(table, owner="b")
+        assert catalog.acquire_maintenance_lease(table, vacuum, owner="a", duration_ms=100) == LeaseGranted(
+            expires_ms=start + 150
+        )
+        other.release_maintenance_lease(table, owner="b")
         bench.clock.now = start + 149
-        assert isinstance(other.claim_maintenance(table, vacuum, owner="b", duration_ms=1), HeldByAnother)
+        assert isinstance(other.acquire_maintenance_lease(table, vacuum, owner="b", duration_ms=1), LeaseHeldByAnother)
         bench.clock.now = start + 150
-        assert isinstance(other.claim_maintenance(table, vacuum, owner="b", duration_ms=1000), Claimed)
-        catalog.release_maintenance(table, owner="a")
-        assert isinstance(catalog.claim_maintenance(table, vacuum, owner="a", duration_ms=1), HeldByAnother)
-        other.release_maintenance(table, owner="b")
-        assert isinstance(catalog.claim_maintenance(table, vacuum, owner="a", duration_ms=1), Claimed)
+        assert isinstance(other.acquire_maintenance_lease(table, vacuum, owner="b", duration_ms=1000), LeaseGranted)
+        catalog.release_maintenance_lease(table, owner="a")
+        assert isinstance(
+            catalog.acquire_maintenance_lease(table, vacuum, owner="a", duration_ms=1), LeaseHeldByAnother
+        )
+        other.release_maintenance_lease(table, owner="b")
+        assert isinstance(catalog.acquire_maintenance_lease(table, vacuum, owner="a", duration_ms=1), LeaseGranted)
         assert isinstance(catalog.commit(table, proposal(1)), Ratified)
 
 
@@ -95,12 +101,14 @@ def one_of_many_rivals_gets_the_claim(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
 
-        def attempt(number: int) -> Claimed | HeldByAnother:
-            return catalog.claim_maintenance(table, MaintenanceKind.DATA_CLEANUP, owner=str(number), duration_ms=1000)
+        def attempt(number: int) -> LeaseGranted | LeaseHeldByAnother:
+            return catalog.acquire_maintenance_lease(
+                table, MaintenanceKind.DATA_CLEANUP, owner=str(number), duration_ms=1000
+            )
 
         with ThreadPoolExecutor(8) as threads:
             answers = list(threads.map(attempt, range(8)))
-        assert sum(isinstance(answer, Claimed) for answer in answers) == 1
+        assert sum(isinstance(answer, LeaseGranted) for answer in answers) == 1
 
 
 MAINTENANCE_CONTRACT: tuple[Rule, ...] = (

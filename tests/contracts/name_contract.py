@@ -92,7 +92,9 @@ def a_dropped_and_recreated_name_fences_clients_of_the_old_table(bench: Bench) -
             lambda: catalog.commit(old.table_id, proposal(2)),
             lambda: catalog.get_ratified_commits(old.table_id),
             lambda: catalog.set_published_version(old.table_id, 1),
-            lambda: catalog.claim_maintenance(old.table_id, MaintenanceKind.CHECKPOINT, owner="a", duration_ms=1),
+            lambda: catalog.acquire_maintenance_lease(
+                old.table_id, MaintenanceKind.CHECKPOINT, owner="a", duration_ms=1
+            ),
             lambda: catalog.register_table(old.table_id, NAME, summary=summary(1)),
         ):
             with pytest.raises(TableNotFoundError):

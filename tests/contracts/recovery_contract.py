@@ -109,7 +109,7 @@ def content_of_commits_that_turn_out_to_be_published_is_forgotten(bench: Bench) 
         catalog.take_in_commits(table, history([published(2)]), after=1)
         records = catalog.accepted_commits(table, start=0, end=9)
         assert [(one.version, one.content) for one in records] == [(0, None), (1, None), (2, None)]
-        assert catalog.get_ratified_commits(table, kept_from=0).kept == ()
+        assert catalog.get_ratified_commits(table, content_from_version=0).cached_commits == ()
 
 
 def nothing_is_taken_in_after_somebody_has_committed(bench: Bench) -> None:

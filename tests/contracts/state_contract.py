@@ -61,9 +61,11 @@ def copied(version: int, *, size: int = 0) -> CommitProposal:
 
 def kept(catalog: Catalog, table: str, *, since: int = 0) -> list[int]:
     """Versions that are published and served with their content; the row is checked to be whole."""
-    answer = catalog.get_ratified_commits(table, kept_from=since)
-    versions = [commit.version for commit in answer.kept]
-    assert all(commit.content is not None and len(commit.content) == commit.file_size for commit in answer.kept)
+    answer = catalog.get_ratified_commits(table, content_from_version=since)
+    versions = [commit.version for commit in answer.cached_commits]
+    assert all(
+        commit.content is not None and len(commit.content) == commit.file_size for commit in answer.cached_commits
+    )
     assert versions == list(range(answer.published_version - len(versions) + 1, answer.published_version + 1))
     assert [commit.version for commit in answer.commits] == list(
         range(answer.published_version + 1, answer.latest_version + 1)
@@ -264,17 +266,17 @@ def small_contents_are_served_after_publication_to_those_who_ask(bench: Bench) -
         plain = other.get_ratified_commits(table)
         assert [commit.content for commit in plain.commits] == [None, made[1].content, None]
         assert [commit.mode.value for commit in plain.commits] == ["staged", "inline", "staged"]
-        asked = other.get_ratified_commits(table, kept_from=2)
+        asked = other.get_ratified_commits(table, content_from_version=2)
         assert [commit.content for commit in asked.commits] == [None, made[1].content, made[2].content]
-        assert asked.kept == () and plain.kept == ()
+        assert asked.cached_commits == () and plain.cached_commits == ()
         catalog.set_published_version(table, 2)
-        asked = other.get_ratified_commits(table, kept_from=0)
-        assert [commit.content for commit in asked.kept] == [first, made[0].content, made[1].content]
+        asked = other.get_ratified_commits(table, content_from_version=0)
+        assert [commit.content for commit in asked.cached_commits] == [first, made[0].content, made[1].content]
         assert [commit.content for commit in asked.commits] == [made[2].content]
         assert kept(other, table, since=2) == [2] and kept(other, table, since=3) == []
-        ranged = other.get_ratified_commits(table, start=1, end=1, kept_from=0)
-        assert [commit.version for commit in ranged.kept] == [1] and ranged.commits == ()
-        assert other.get_ratified_commits(table).kept == () == other.load_table(NAME).ratified.kept
+        ranged = other.get_ratified_commits(table, start=1, end=1, content_from_version=0)
+        assert [commit.version for commit in ranged.cached_commits] == [1] and ranged.commits == ()
+        assert other.get_ratified_commits(table).cached_commits == () == other.load_table(NAME).ratified.cached_commits
         taken = other.commit(table, proposal(1))
         assert isinstance(taken, VersionTaken)
         assert [commit.content for commit in taken.winners.commits] == [one.content for one in made]
@@ -288,10 +290,13 @@ def the_version_before_the_asked_ones_is_served_with_its_timestamp(bench: Bench)
         for one in made:
             assert isinstance(catalog.commit(table, one), Ratified)
         expected = [one.summary.in_commit_timestamp for one in made[:2]]
-        asked = [catalog.get_ratified_commits(table, kept_from=version).preceding_timestamp for version in (2, 3, 4)]
+        asked = [
+            catalog.get_ratified_commits(table, content_from_version=version).preceding_timestamp
+            for version in (2, 3, 4)
+        ]
         assert asked == [*expected, None]
         catalog.set_published_version(table, 3)
-        assert catalog.get_ratified_commits(table, kept_from=3).preceding_timestamp == expected[1]
+        assert catalog.get_ratified_commits(table, content_from_version=3).preceding_timestamp == expected[1]
         assert catalog.get_ratified_commits(table).preceding_timestamp is None
 
 
@@ -303,7 +308,7 @@ def a_large_commit_ends_the_row_of_kept_contents(bench: Bench) -> None:
         catalog.commit(table, copied(1))
         catalog.commit(table, inline(2, size=KEPT_CONTENT_BYTES))
         catalog.commit(table, copied(3))
-        served = catalog.get_ratified_commits(table, kept_from=0)
+        served = catalog.get_ratified_commits(table, content_from_version=0)
         assert all(commit.content is not None for commit in served.commits)
         catalog.set_published_version(table, 1)
         assert kept(catalog, table) == []
@@ -363,8 +368,8 @@ def contents_of_created_commits_are_kept_too(bench: Bench) -> None:
         with pytest.raises(CommitRejectedError):
             catalog.record_published(table, replace(told, file_size=1))
         assert isinstance(catalog.record_published(table, told), Ratified)
-        answer: RatifiedCommits = catalog.get_ratified_commits(table, kept_from=0)
-        assert [commit.content for commit in answer.kept] == [zero, one.content]
+        answer: RatifiedCommits = catalog.get_ratified_commits(table, content_from_version=0)
+        assert [commit.content for commit in answer.cached_commits] == [zero, one.content]
         definition = catalog.load_table(NAME).definition
         assert definition is not None and definition.metadata == metadata("id", "b")
 

@@ -50,7 +50,12 @@ class RecordedCatalog:
         )
 
     def get_ratified_commits(
-        self, table_id: str, *, start: int | None = None, end: int | None = None, kept_from: int | None = None
+        self,
+        table_id: str,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        content_from_version: int | None = None,
     ) -> RatifiedCommits:
         """The recorded commits within the range; what is published the recorded answers do not say."""
         wanted = tuple(

@@ -167,8 +167,10 @@ class CatalogThatMixesUpContents(Forwarding):
 
     def get_ratified_commits(self, table_id: str, **range_: Any) -> RatifiedCommits:
         answer: RatifiedCommits = self.real.get_ratified_commits(table_id, **range_)
-        newest = (*answer.kept, *answer.commits)[-1:]
-        return replace(answer, kept=tuple(replace(one, content=newest[0].content) for one in answer.kept))
+        newest = (*answer.cached_commits, *answer.commits)[-1:]
+        return replace(
+            answer, cached_commits=tuple(replace(one, content=newest[0].content) for one in answer.cached_commits)
+        )
 
 
 class RegistrationThatGivesUp(Forwarding):
@@ -232,7 +234,7 @@ def writer_that_takes_unknown_for_success(name: str) -> Member:
                 max(client.now_ms(), snapshot.timestamp_ms + 1),
             )
 
-    settings = ClientSettings(retry_initial_seconds=0, turn_seconds=0, max_resolve_attempts=1, read_threads=1)
+    settings = ClientSettings(retry_initial_seconds=0, commit_lock_seconds=0, max_resolve_attempts=1, read_threads=1)
     return Member(name=name, act=act, settings=settings)
 
 

@@ -189,13 +189,13 @@ def _check_entry(model: Model, entry: TableEntry) -> None:
 def _check_served(table: TableModel, answer: RatifiedCommits, *, start: int = 0, end: int | None = None) -> None:
     served = [(commit.version, commit.file_name) for commit in answer.commits]
     versions = [version for version, _ in served]
-    for commit in (*answer.kept, *answer.commits):
+    for commit in (*answer.cached_commits, *answer.commits):
         if commit.content is not None and commit.version <= table.told:
             same = commit.content == table.ratified[commit.version].data
             require(same, f"the catalog serves another content of version {commit.version} than was ratified")
-    kept = [commit.version for commit in answer.kept]
+    kept = [commit.version for commit in answer.cached_commits]
     last = answer.published_version if end is None else min(end, answer.published_version)
-    whole = all(commit.content is not None for commit in answer.kept) and kept == list(
+    whole = all(commit.content is not None for commit in answer.cached_commits) and kept == list(
         range(last + 1 - len(kept), last + 1)
     )
     require(whole, f"kept are {kept}, published is {answer.published_version}")

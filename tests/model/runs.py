@@ -30,7 +30,7 @@ _SECONDS_TO_ANSWER = 300.0
 
 SETTINGS = ClientSettings(
     retry_initial_seconds=0,
-    turn_seconds=0,
+    commit_lock_seconds=0,
     max_resolve_attempts=2,
     read_threads=1,
     copied_content_bytes=0,
@@ -70,12 +70,12 @@ class InlineWork:
         except Exception:  # As the real one: the commit stands whatever happens here.
             return
 
-    def soon(
+    def schedule(
         self, of: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float, tries: int = 1
     ) -> None:
         self.submit(what, work)
 
-    def hurry(self, of: str | None = None) -> None:
+    def flush(self, of: str | None = None) -> None:
         return
 
     def wait(self) -> None:

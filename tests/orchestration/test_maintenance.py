@@ -6,7 +6,7 @@ from dagster import AssetKey
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.maintenance.authorization import maintenance_claim
+from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
 from cm_delta_dagster.orchestration import (
     MaintenancePolicy,
     MaintenanceTask,
@@ -135,7 +135,7 @@ def test_checkpoint_and_publish_run_without_spark(catalog, instance):
 def test_a_table_held_by_another_run_is_left_alone(catalog, instance):
     table = make_table(catalog.client, NAME)
     allow(catalog, MaintenanceKind.DATA_CLEANUP)
-    with maintenance_claim(table, MaintenanceKind.DATA_CLEANUP, owner="somebody else"):
+    with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="somebody else"):
         assert run_job(policy_of(), catalog, instance, vacuum="run").success
     (seen,) = observations(instance)
     assert seen["cm_delta/outcome"] == "busy" and "somebody else" in seen["cm_delta/result"]

@@ -1,6 +1,6 @@
 """``SqlCatalog``: the catalog seam over one SQL database.
 
-Room: catalog.sql. Headings "Catalog-managed tables", "Maintenance operations". This module puts each operation into its
+Headings "Catalog-managed tables", "Maintenance operations". This module puts each operation into its
 transaction; what the operation does is in ``tables``, ``lifecycle``, ``commits``, ``at_once``, ``definitions``,
 ``policies``, ``maintenance``, ``pins`` and ``feed``.
 """
@@ -15,8 +15,8 @@ from typing import Any
 from cm_delta_dagster.catalog.catalog import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
 from cm_delta_dagster.catalog.maintenance import (
-    Claimed,
-    HeldByAnother,
+    LeaseGranted,
+    LeaseHeldByAnother,
     MaintenanceDecision,
     MaintenanceKind,
     MaintenanceRule,
@@ -215,9 +215,9 @@ class SqlCatalog:
             lambda connection: commits.commit(connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=ahead_ms)
         )
 
-    def turn(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
+    def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
         """A place in the row of the table's writers. Raises nothing."""
-        return self._database.turn(table_id, seconds=seconds)
+        return self._database.commit_lock(table_id, seconds=seconds)
 
     def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
         """Take note. Raises CommitRejectedError, TableNotFoundError."""
@@ -257,12 +257,17 @@ class SqlCatalog:
         return self._database.read(policies.rules)
 
     def get_ratified_commits(
-        self, table_id: str, *, start: int | None = None, end: int | None = None, kept_from: int | None = None
+        self,
+        table_id: str,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        content_from_version: int | None = None,
     ) -> RatifiedCommits:
         """Unpublished ratified commits in the inclusive range, and the head, in one statement. Raises TableNotFoundError."""
         return self._database.read(
             lambda connection: commits.get_ratified_commits(
-                connection, table_id, start=start, end=end, kept_from=kept_from
+                connection, table_id, start=start, end=end, content_from_version=content_from_version
             )
         )
 
@@ -306,9 +311,9 @@ class SqlCatalog:
             lambda connection: maintenance.decision(connection, identifier, kind, table_id=table_id)
         )
 
-    def claim_maintenance(
+    def acquire_maintenance_lease(
         self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int
-    ) -> Claimed | HeldByAnother:
+    ) -> LeaseGranted | LeaseHeldByAnother:
         """Take or renew. Raises TableNotFoundError, InvalidArgumentError."""
         now_ms = self._now_ms()
         return self._database.write(
@@ -317,7 +322,7 @@ class SqlCatalog:
             )
         )
 
-    def release_maintenance(self, table_id: str, *, owner: str) -> None:
+    def release_maintenance_lease(self, table_id: str, *, owner: str) -> None:
         """Give back one's own claim."""
         self._database.write(lambda connection: maintenance.release(connection, table_id, owner=owner))
 

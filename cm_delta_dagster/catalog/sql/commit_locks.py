@@ -1,4 +1,4 @@
-"""Turns: writers of one table who have met wait in a row instead of racing each other. Room: catalog.sql.
+"""Turns: writers of one table who have met wait in a row instead of racing each other.
 
 Advice and nothing more. Whether a version is ratified is decided by the commit alone, so that a turn that is not had, or is lost
 with a connection, costs time and never data. On PostgreSQL it is an advisory lock of a transaction, first come, first served;
@@ -68,7 +68,7 @@ class AdvisoryTurns:
         sa.event.listen(engine, "connect", _spare_connection)
 
     @contextmanager
-    def turn(self, table_id: str, *, seconds: float, silent_seconds: float = _SILENT_SECONDS) -> Iterator[bool]:
+    def commit_lock(self, table_id: str, *, seconds: float, silent_seconds: float = _SILENT_SECONDS) -> Iterator[bool]:
         """As :func:`file_turn`.
 
         Args:

@@ -1,6 +1,6 @@
 """Ratification: one winner for each version, in order (CM-C1 to CM-C14).
 
-Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's.
+Functions over an open connection; the transaction around them is the caller's.
 """
 
 import hashlib
@@ -77,7 +77,7 @@ _WINNERS = (
     .where(COMMITS.c.table_id == sa.bindparam("of_table"), COMMITS.c.version >= sa.bindparam("first"))
     .order_by(COMMITS.c.version)
 )
-_KEPT_FROM = sa.bindparam("kept_from", type_=sa.BigInteger)
+_KEPT_FROM = sa.bindparam("content_from_version", type_=sa.BigInteger)
 _FIRST_KEPT = sa.case((TABLES.c.content_from > _KEPT_FROM, TABLES.c.content_from), else_=_KEPT_FROM)
 # Written as one lower bound, which the index can use.
 _FIRST_SERVED = sa.case((TABLES.c.published_version >= _FIRST_KEPT, _FIRST_KEPT), else_=TABLES.c.published_version + 1)
@@ -419,12 +419,12 @@ def _repeated(proposal: CommitProposal, head: Any) -> Ratified:
 
 
 def get_ratified_commits(
-    connection: sa.Connection, table_id: str, *, start: int | None, end: int | None, kept_from: int | None
+    connection: sa.Connection, table_id: str, *, start: int | None, end: int | None, content_from_version: int | None
 ) -> RatifiedCommits:
     """The served commits in the range, and the table's head, from one statement."""
     parameters = {
         "of_table": table_id,
-        "kept_from": _LAST_VERSION if kept_from is None else kept_from,
+        "content_from_version": _LAST_VERSION if content_from_version is None else content_from_version,
         "first": _FIRST_VERSION if start is None else start,
         "last": _LAST_VERSION if end is None else end,
     }
@@ -444,7 +444,7 @@ def ratified_commits(head: Any, rows: Sequence[Any], *, preceding_timestamp: int
         latest_data_version=head.latest_data_version,
         commits=tuple(commit for commit in found if commit.version > mark),
         commit_policy=CommitPolicy.parse(head.commit_policy),
-        kept=tuple(commit for commit in found if commit.version <= mark and commit.content is not None),
+        cached_commits=tuple(commit for commit in found if commit.version <= mark and commit.content is not None),
         latest_in_commit_timestamp=head.latest_in_commit_timestamp,
         preceding_timestamp=preceding_timestamp,
     )

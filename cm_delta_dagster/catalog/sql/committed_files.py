@@ -1,6 +1,6 @@
 """Every commit that was accepted, published or not: what the log on storage is compared with.
 
-Room: catalog.sql. Functions over an open connection.
+Functions over an open connection.
 """
 
 import sqlalchemy as sa

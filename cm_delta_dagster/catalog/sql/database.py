@@ -1,6 +1,6 @@
 """One catalog database: connections, transactions, retries, and the border at which SQLAlchemy's errors end.
 
-Room: catalog.sql. It knows nothing of tables or commits; see :mod:`~cm_delta_dagster.catalog.sql.catalog` for those.
+It knows nothing of tables or commits; see :mod:`~cm_delta_dagster.catalog.sql.catalog` for those.
 
 SQLite gets one connection for each :class:`Database`, used by one thread at a time, opened late and closed before a
 fork: SQLite counts its file locks for each process, and a child that inherits the counts, but not the locks, can lose
@@ -108,7 +108,7 @@ class Database:
         """Run in one write transaction; ``statements`` may run again when nothing of its first run was committed."""
         return self._retried(statements, self._write_once)
 
-    def turn(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
+    def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
         """A place in the row of those who want to write to a table; see :mod:`~cm_delta_dagster.catalog.sql.commit_locks`."""
         if self._is_sqlite:
             return file_turn(str(self._url.database), table_id, seconds=seconds)
@@ -126,7 +126,7 @@ class Database:
                         wait_seconds=seconds,
                     )
                 )
-            return self._turns.turn(table_id, seconds=seconds)
+            return self._turns.commit_lock(table_id, seconds=seconds)
 
     def back_up(self, target: Path) -> int:
         """Copy the database to a new file while it is in use; see :mod:`~cm_delta_dagster.catalog.sql.backup`.

@@ -1,6 +1,6 @@
 """Metadata and protocol of each table, in step with its log (CM-C13), and the etag that changes with them.
 
-Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's, who holds the lock of the
+Functions over an open connection; the transaction around them is the caller's, who holds the lock of the
 table's row where something is written. What a table property means is not known here.
 """
 

@@ -1,6 +1,6 @@
 """The commit feed of the whole catalog, for sensors.
 
-Room: catalog.sql. Functions over an open connection, one statement each.
+Functions over an open connection, one statement each.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A lock on a file that is waited for no longer than one wants to. Room: catalog.sql.
+"""A lock on a file that is waited for no longer than one wants to.
 
 It ends with its process, and is not held on by a forked child. The system knows how to try for such a lock and how to wait for
 it for ever; trying again and again costs the processor, of all those who wait, what the one who has the lock needs. So a thread

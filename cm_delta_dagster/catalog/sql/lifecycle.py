@@ -1,6 +1,6 @@
 """The life of a table after its drop: undrop, rename, and the way to its physical deletion (CM-D5 to CM-D8).
 
-Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's. Files are never
+Functions over an open connection; the transaction around them is the caller's. Files are never
 touched: the row's state says who may touch them. A row goes from DROPPED or STAGING to PURGING under its lock, before
 the first file goes, and there is no way back.
 """

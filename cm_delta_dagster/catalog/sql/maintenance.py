@@ -1,14 +1,14 @@
 """Maintenance policy and claims (CM-M4, CM-M5, CM-M7).
 
-Room: catalog.sql. Functions over an open connection. A claim keeps two maintenance runs apart; it does not lock out
+Functions over an open connection. A claim keeps two maintenance runs apart; it does not lock out
 writers.
 """
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.maintenance import (
-    Claimed,
-    HeldByAnother,
+    LeaseGranted,
+    LeaseHeldByAnother,
     MaintenanceDecision,
     MaintenanceKind,
     MaintenanceRule,
@@ -96,7 +96,7 @@ def decision(
 
 def claim(
     connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int, now_ms: int
-) -> Claimed | HeldByAnother:
+) -> LeaseGranted | LeaseHeldByAnother:
     """Take, renew or be refused, under the lock of the table's row."""
     if duration_ms <= 0 or not owner:
         raise InvalidArgumentError(
@@ -107,13 +107,13 @@ def claim(
     same = MAINTENANCE_CLAIMS.c.table_id == table_id
     held = connection.execute(sa.select(MAINTENANCE_CLAIMS).where(same)).one_or_none()
     if held is not None and held.owner != owner and held.expires_ms > now_ms:
-        return HeldByAnother(owner=held.owner, kind=MaintenanceKind(held.kind), expires_ms=held.expires_ms)
+        return LeaseHeldByAnother(owner=held.owner, kind=MaintenanceKind(held.kind), expires_ms=held.expires_ms)
     values = {"kind": kind.value, "owner": owner, "expires_ms": now_ms + duration_ms}
     if held is None:
         connection.execute(sa.insert(MAINTENANCE_CLAIMS).values(table_id=table_id, **values))
     else:
         connection.execute(sa.update(MAINTENANCE_CLAIMS).where(same).values(values))
-    return Claimed(expires_ms=now_ms + duration_ms)
+    return LeaseGranted(expires_ms=now_ms + duration_ms)
 
 
 def release(connection: sa.Connection, table_id: str, *, owner: str) -> None:

@@ -1,6 +1,6 @@
 """Brings a catalog database to this release's schema, once, whoever comes first.
 
-Room: catalog.sql. The revisions are in ``migrations``; this module decides whether to run them.
+The revisions are in ``migrations``; this module decides whether to run them.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """What may be a name, a scope, a warehouse or a staged file; pure checks before anything reaches the database.
 
-Room: catalog.sql. Headings "Catalog-managed tables" (CM-C14, CM-D1).
+Headings "Catalog-managed tables" (CM-C14, CM-D1).
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Pinned versions: which version of a table a run reads, the same in all of its processes.
 
-Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's. The primary key
+Functions over an open connection; the transaction around them is the caller's. The primary key
 decides between processes that pin at the same moment.
 """
 

@@ -1,6 +1,6 @@
 """Commit policies: which one holds for a table, and how it changes safely.
 
-Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's. Commits made by creating
+Functions over an open connection; the transaction around them is the caller's. Commits made by creating
 their published file do not pass the catalog, so that a table goes into and out of that way by steps that the catalog checks.
 """
 

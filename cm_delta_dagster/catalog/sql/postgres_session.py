@@ -1,4 +1,4 @@
-"""What a connection just made to PostgreSQL has to be told, and what stands between. Room: catalog.sql.
+"""What a connection just made to PostgreSQL has to be told, and what stands between.
 
 A connection pooler gives each transaction to whichever session of the server is free, so that what one of them was told or has
 prepared means nothing for the next. It shows by the number that it gives to the connection, which is not that of the session.

@@ -1,4 +1,4 @@
-"""Statements of every commit, compiled once and handed to the driver. Room: catalog.sql.
+"""Statements of every commit, compiled once and handed to the driver.
 
 SQLAlchemy writes them and says what went wrong with them; between the two it takes longer than the database does. A statement
 that the driver refuses had no effect, and is run once more by SQLAlchemy, which knows the error for what it is; one that stands

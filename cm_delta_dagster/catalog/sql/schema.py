@@ -1,6 +1,6 @@
 """Tables of the catalog's database, as SQLAlchemy Core sees them.
 
-Room: catalog.sql. The migrations create them; a test compares the two. Every name starts with ``cm_delta_`` because the
+The migrations create them; a test compares the two. Every name starts with ``cm_delta_`` because the
 database may be shared with others (Dagster's own storage, for one).
 """
 

@@ -1,6 +1,6 @@
 """Ratification in a single statement, on databases that can: one way to the server and back, and locks that no network holds.
 
-Room: catalog.sql. It says yes or nothing. Whatever is not a plain next version of a table whose definition stays as it is, and
+It says yes or nothing. Whatever is not a plain next version of a table whose definition stays as it is, and
 every refusal, is left to :mod:`~cm_delta_dagster.catalog.sql.commits`, which tells what is the matter. Run a second time, when the
 first answer was lost, the statement finds its version taken and has no effect.
 """

@@ -1,4 +1,4 @@
-"""The files of a SQLite catalog where this process cannot write them. Package: catalog.sql.
+"""The files of a SQLite catalog where this process cannot write them.
 
 A database in WAL mode has two more files beside it, ``-wal`` and ``-shm``. While they are there, SQLite reads through them
 without write access. Where they are not, and cannot be made, SQLite opens the database only if it is declared immutable,

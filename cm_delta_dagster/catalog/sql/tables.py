@@ -1,6 +1,6 @@
 """Names: reserving, registering, resolving and dropping tables (CM-D1 to CM-D8).
 
-Room: catalog.sql. Functions over an open connection; the transaction around them is the caller's. Files are never
+Functions over an open connection; the transaction around them is the caller's. Files are never
 touched.
 """
 

@@ -1,4 +1,4 @@
-"""From a transaction to a ratified version (protocol "Commit protocol for catalog-managed tables"). Room: client.
+"""From a transaction to a ratified version (protocol "Commit protocol for catalog-managed tables").
 
 stage -> propose -> (lost the race: read the winners, check, rebase, stage anew) -> ratified -> after-commit work. Nothing of the
 user's compute runs again on a rebase. A lost answer is never guessed: the catalog is asked for the version and its ``txnId``.
@@ -26,7 +26,7 @@ from cm_delta_dagster.catalog.ratification import (
 from cm_delta_dagster.client.commits.put_if_absent import create_commit, ratified_commits, record_commit
 from cm_delta_dagster.client.commits.rebase import Race, describe
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
-from cm_delta_dagster.client.post_commit.hooks import AfterCommit
+from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
 from cm_delta_dagster.client.post_commit.publisher import publish_commits
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader
@@ -86,12 +86,12 @@ class TableCommitter:
         store: Store,
         catalog: Catalog,
         settings: ClientSettings,
-        after_commit: AfterCommit,
+        post_commit: PostCommitHooks,
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._settings = settings
-        self._after_commit = after_commit
+        self._after_commit = post_commit
         self._takes_turns_until = 0.0
         self._own_version = -1
         self._waits_in_vain = 0
@@ -143,13 +143,13 @@ class TableCommitter:
 
         Whoever has waited in vain waits half as long the next time: the one at the head of the row may stand still.
         """
-        seconds = self._settings.turn_seconds * 0.5 ** min(self._waits_in_vain, _HALVINGS)
+        seconds = self._settings.commit_lock_seconds * 0.5 ** min(self._waits_in_vain, _HALVINGS)
         # All writers wait for a switch, and not in a row.
         switching = base.commit_policy.kind is CommitPolicyKind.SWITCHING
         if seconds <= 0 or switching or not self._is_in_a_crowd:
             yield False
             return
-        with self._catalog.turn(base.table_id, seconds=seconds) as ones_turn:
+        with self._catalog.commit_lock(base.table_id, seconds=seconds) as ones_turn:
             self._waits_in_vain = 0 if ones_turn else self._waits_in_vain + 1
             yield ones_turn
 
@@ -297,7 +297,7 @@ class TableCommitter:
             metadata=metadata,
             protocol=protocol,
             sha256=digest_of(data),
-            published_version=self._after_commit.untold_mark(base.version)
+            published_version=self._after_commit.unreported_published_version(base.version)
             if mode is not CommitMode.PUT_IF_ABSENT
             else None,
         )

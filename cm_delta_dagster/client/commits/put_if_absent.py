@@ -1,4 +1,4 @@
-"""Commits made by creating their published file (protocol "Catalog-managed tables", put-if-absent). Room: client.
+"""Commits made by creating their published file (protocol "Catalog-managed tables", put-if-absent).
 
 The file is the commit, whether the catalog was told or not (CM-C5). So whoever asks the catalog about such a table looks behind
 its latest version, and tells the catalog what it finds before anything is built on top (CM-C6). Staged and inline commits do not
@@ -44,18 +44,18 @@ _log = logging.getLogger(__name__)
 
 
 def ratified_commits(
-    catalog: Catalog, store: Store, *, table_id: str, location: str, kept_from: int | None = None
+    catalog: Catalog, store: Store, *, table_id: str, location: str, content_from_version: int | None = None
 ) -> RatifiedCommits:
     """The catalog's answer, after it was told of every commit that only storage knew.
 
     Args:
-        kept_from: as of :meth:`Catalog.get_ratified_commits`.
+        content_from_version: as of :meth:`Catalog.get_ratified_commits`.
 
     Raises:
         CorruptLogError: a file above the catalog's latest version is no commit that could have been made.
         TableNotFoundError: unknown or dropped table.
     """
-    answer = catalog.get_ratified_commits(table_id, kept_from=kept_from)
+    answer = catalog.get_ratified_commits(table_id, content_from_version=content_from_version)
     if answer.commit_policy.through_catalog:
         return answer
     version = answer.latest_version
@@ -72,7 +72,7 @@ def ratified_commits(
             ) from error
     if version == answer.latest_version:
         return answer
-    return catalog.get_ratified_commits(table_id, kept_from=kept_from)
+    return catalog.get_ratified_commits(table_id, content_from_version=content_from_version)
 
 
 def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> ObjectStatus | None:

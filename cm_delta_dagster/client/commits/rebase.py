@@ -1,4 +1,4 @@
-"""What a transaction meets on its way to a version (protocol "Commit protocol", OCC-5 to OCC-14). Room: client.
+"""What a transaction meets on its way to a version (protocol "Commit protocol", OCC-5 to OCC-14).
 
 Others may be faster. Their commits are read and checked against the transaction, which then stands on them; what the user has
 computed is not computed again. Whether they are in each other's way is decided in ``protocol.conflicts``.
@@ -70,17 +70,17 @@ class Race:
         start, table_id = base.version + 1, base.table_id
         try:
             known = (
-                self._catalog.get_ratified_commits(table_id, start=start, kept_from=start)
+                self._catalog.get_ratified_commits(table_id, start=start, content_from_version=start)
                 if base.commit_policy.through_catalog
                 else ratified_commits(
-                    self._catalog, self._store, table_id=table_id, location=base.location, kept_from=start
+                    self._catalog, self._store, table_id=table_id, location=base.location, content_from_version=start
                 )
             )
         except (CatalogUnavailableError, StorageError):
             return  # The proposal meets the same, and knows what to do about it.
         otherwise = base.commit_policy.through_catalog and not known.commit_policy.through_catalog
         if not otherwise and known.latest_version >= start:
-            self.rebase(replace(known, commits=(*known.kept, *known.commits), kept=()))
+            self.rebase(replace(known, commits=(*known.cached_commits, *known.commits), cached_commits=()))
 
     def rebase(self, told: RatifiedCommits) -> None:
         """Check every winner against the transaction, and let it stand on them.
@@ -124,7 +124,7 @@ class Race:
             unpublished = [commit for commit in known.commits if commit.version > known.published_version]
             published = [commit for commit in known.commits if commit.version <= known.published_version]
             sources = commit_sources(
-                base.location, start=start, end=known.latest_version, ratified=unpublished, kept=published
+                base.location, start=start, end=known.latest_version, ratified=unpublished, cached=published
             )
             try:
                 return self._reader.decode_all(sources)

@@ -1,4 +1,4 @@
-"""One write in the making (protocol "Writing catalog-managed tables"). Room: client. The only mutable value of the package.
+"""One write in the making (protocol "Writing catalog-managed tables"). The only mutable value of the package.
 
 A transaction knows what it read and what it will change; it does not know files beyond their actions. ``commit`` hands it to
 the committer, which proposes it, rebases it over winners and reports the outcome.

@@ -1,4 +1,4 @@
-"""Writes checkpoints and version checksums of ratified versions. Room: client.
+"""Writes checkpoints and version checksums of ratified versions.
 
 What they contain is decided in ``protocol.checkpoints`` and ``protocol.checksum``; here the bytes are put in place in an order
 that never lets a reader see a half-made one: sidecars, then the checkpoint, then ``_last_checkpoint`` (LASTCP-2).

@@ -1,4 +1,4 @@
-"""Version checksums of one's own commits, written a while later (protocol "Version Checksum File"). Room: client.
+"""Version checksums of one's own commits, written a while later (protocol "Version Checksum File").
 
 Each follows from an older one and the commits since, whoever made those: of others' commits the small ones are kept that came
 along anyhow, so that neither their checksums nor the table's files have to be looked at. Writers who are in each other's way
@@ -46,10 +46,10 @@ class Checksums:
         self._wanted: list[Wanted] = []
         self._others: dict[int, CommitActions] = {}
         self._newest: tuple[int, VersionChecksum] | None = None
-        self.begin_anew()
+        self.reset_after_fork()
         renewed_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Without the lock of before, which after a fork a thread of the parent may hold for ever."""
         self._lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""What follows a ratified commit: publication, checksum, checkpoint. Room: client.
+"""What follows a ratified commit: publication, checksum, checkpoint.
 
 Nothing here can fail the write, which is durable already: every failure is logged with its reason and mended by the next
 writer or by a maintenance run. A staged commit is published before the writer goes on, since readers by path expect it. What
@@ -42,7 +42,7 @@ _MOST_INTERVALS = 10
 _PUBLICATION_TRIES = 20
 
 
-class AfterCommit:
+class PostCommitHooks:
     """The hooks of one table."""
 
     def __init__(
@@ -63,7 +63,7 @@ class AfterCommit:
         self._remember = remember
         self._delay_seconds = delay_seconds
         self._tables_behind = tables_behind
-        self.begin_anew()
+        self.reset_after_fork()
         # Under the lock: versions up to which _delta_log reaches, up to which the catalog was told, and up to which
         # publication was tried in vain; inline commits of this handle that are not published, where they belong, the version
         # that a checkpoint is due of, and the newest one that is known.
@@ -75,7 +75,7 @@ class AfterCommit:
         self._checksums = Checksums(store)
         renewed_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Without the locks of before, which after a fork a thread of the parent may hold for ever."""
         self._lock = threading.Lock()
         self._settling = threading.Lock()
@@ -124,18 +124,18 @@ class AfterCommit:
             self._checksums.note(commits)
         self._reached(published_version, told=True)
 
-    def untold_mark(self, version: int) -> int | None:
+    def unreported_published_version(self, version: int) -> int | None:
         """How far ``_delta_log`` reaches below a commit that is proposed on ``version``, if the catalog was not told yet."""
         with self._lock:
             mark = min(self._published, version)
             return mark if mark > self._told else None
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Publish what this handle has put off and tell the catalog; a failure is logged and left to whoever comes next."""
         with self._lock:
             waiting = bool(self._unpublished) or self._failed > self._published or self._published > self._told
         if waiting:
-            guarded("Publication of what was put off", self._settle)
+            guarded("Publication of what was put off", self._flush)
 
     def tell(self) -> None:
         """Tell the catalog how far ``_delta_log`` is known to reach, if it was not yet; a failure is logged as above."""
@@ -149,12 +149,12 @@ class AfterCommit:
         self._remember(snapshot)
         try:
             own = commit_json.decode_commit(data, version=0)
-            self._sum_soon(snapshot, own, False)
+            self._schedule_checksum(snapshot, own, False)
         except Exception:  # A client being closed: the table exists all the same.
             _log.warning("No checksum of version 0 of %s", snapshot.identifier, exc_info=True)
 
     def _arrange(self, current: Snapshot, own: CommitActions, in_a_crowd: bool) -> None:
-        self._sum_soon(current, own, in_a_crowd)
+        self._schedule_checksum(current, own, in_a_crowd)
         with self._lock:
             self._newest = max(self._newest, current.version)
         if current.version % current.properties.checkpoint_interval:
@@ -167,7 +167,7 @@ class AfterCommit:
             self._due = current
         self._unhurried("Checkpoint", current, self._write_due_checkpoint)
 
-    def _sum_soon(self, current: Snapshot, own: CommitActions, in_a_crowd: bool) -> None:
+    def _schedule_checksum(self, current: Snapshot, own: CommitActions, in_a_crowd: bool) -> None:
         self._checksums.want(current, own, in_a_crowd=in_a_crowd and self._delay_seconds > 0)
         self._unhurried("Checksum", current, self._write_checksums)
 
@@ -181,7 +181,7 @@ class AfterCommit:
         def submit() -> None:
             self._background.submit(what, work)
 
-        self._background.soon(
+        self._background.schedule(
             current.table_id, (id(self), kind), what, submit, seconds=_UNHURRIED * self._delay_seconds
         )
 
@@ -204,7 +204,7 @@ class AfterCommit:
             if waits and mode is CommitMode.INLINE:
                 self._unpublished[snapshot.version] = data
         if waits and mode is CommitMode.INLINE:
-            self._settle_soon(snapshot)
+            self._schedule_flush(snapshot)
             return known
         try:
             if known == snapshot.version - 1:
@@ -220,7 +220,7 @@ class AfterCommit:
             return snapshot.version
         finally:
             if waits:
-                self._settle_soon(snapshot, _UNHURRIED)
+                self._schedule_flush(snapshot, _UNHURRIED)
             else:
                 self._tell()
 
@@ -262,16 +262,16 @@ class AfterCommit:
         with self._lock:
             self._failed = max(self._failed, snapshot.version)
         try:
-            self._settle_soon(snapshot)
+            self._schedule_flush(snapshot)
         except Exception:  # No thread to wait in: whoever commits next sees to it.
             _log.warning("Version %d of %s is left to others", snapshot.version, snapshot.identifier, exc_info=True)
 
-    def _settle_soon(self, snapshot: Snapshot, delays: int = 1) -> None:
+    def _schedule_flush(self, snapshot: Snapshot, delays: int = 1) -> None:
         what = f"Publication of {snapshot.identifier} up to version {snapshot.version}"
         seconds, key = delays * self._delay_seconds, (id(self), delays)
-        self._background.soon(snapshot.table_id, key, what, self._settle, seconds=seconds, tries=_PUBLICATION_TRIES)
+        self._background.schedule(snapshot.table_id, key, what, self._flush, seconds=seconds, tries=_PUBLICATION_TRIES)
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         with self._settling:
             with self._lock:
                 (table_id, location), contents = self._table, dict(self._unpublished)
@@ -328,7 +328,7 @@ class AfterCommit:
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         if not self._permitted(snapshot, MaintenanceKind.CHECKPOINT):
             return
-        self.settle()
+        self.flush()
         with self._lock:
             published = self._published
         if published >= snapshot.version:

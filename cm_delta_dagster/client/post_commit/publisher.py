@@ -1,4 +1,4 @@
-"""Publication of ratified commits (protocol "Publishing commits"). Room: client.
+"""Publication of ratified commits (protocol "Publishing commits").
 
 Copies ratified content byte for byte to ``_delta_log/<version>.json``, in order, put-if-absent. Any number of publishers may
 run at once: "exists already" counts as done (CM-P3), if it is the same content and not that of a writer who went by

@@ -1,4 +1,4 @@
-"""Work that nobody waits for: one thread, and timers for what is put off. Room: client.
+"""Work that nobody waits for: one thread, and timers for what is put off.
 
 What is to be done is a closure; its failure is logged and never raised. The interpreter may end and the process may fork at any
 time: what was put off is then done by whoever ends, or is left to the parent.
@@ -43,10 +43,10 @@ class BackgroundWork:
 
     def __init__(self) -> None:
         self._closed = False
-        self.begin_anew()
+        self.reset_after_fork()
         renewed_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Without threads, locks and work of before, which after a fork nobody here would ever end."""
         self._delayed: dict[tuple[str, Hashable], _PutOff] = {}
         self._timers: dict[threading.Thread, tuple[str, Hashable]] = {}
@@ -65,7 +65,7 @@ class BackgroundWork:
         else:
             future.add_done_callback(self._forget)
 
-    def soon(
+    def schedule(
         self, of: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float, tries: int = 1
     ) -> None:
         """Run ``work`` once within ``seconds`` for all calls of one ``key`` until then; a failure is logged as above.
@@ -89,7 +89,7 @@ class BackgroundWork:
                 _cancel(timer)
                 del self._timers[timer]
 
-    def hurry(self, of: str | None = None) -> None:
+    def flush(self, of: str | None = None) -> None:
         """Do at once what was put off for ``of``, or for anything, and return when it is done or has failed."""
         with self._lock:
             found = {timer: own for timer, own in self._timers.items() if of is None or own[0] == of}
@@ -153,7 +153,7 @@ class BackgroundWork:
 
     def wait(self) -> None:
         """Return when everything submitted so far is done; what was put off is done at once."""
-        self.hurry()
+        self.flush()
         with self._lock:
             pending = set(self._pending)
         wait(pending)
@@ -183,20 +183,20 @@ def _log_failure(what: str) -> None:
 
 
 class _Renewed(typing.Protocol):
-    def begin_anew(self) -> None: ...
+    def reset_after_fork(self) -> None: ...
 
 
 _LIVING: "weakref.WeakSet[_Renewed]" = weakref.WeakSet()
 
 
 def renewed_after_fork(one: _Renewed) -> None:
-    """Have a forked child call ``one.begin_anew()``, since the threads that hold its locks are the parent's."""
+    """Have a forked child call ``one.reset_after_fork()``, since the threads that hold its locks are the parent's."""
     _LIVING.add(one)
 
 
 def _after_fork_in_child() -> None:
     for one in tuple(_LIVING):
-        one.begin_anew()
+        one.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

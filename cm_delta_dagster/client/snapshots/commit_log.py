@@ -1,4 +1,4 @@
-"""The commits of a table one by one, and when each was made (protocol "In-Commit Timestamps", section TT). Room: client.
+"""The commits of a table one by one, and when each was made (protocol "In-Commit Timestamps", section TT).
 
 For history, change data and time travel; compactions are never used (LC-8). Where a version comes from its in-commit
 timestamp is read from the first line of the commit; else the modification time of the commit file counts, made monotonic.

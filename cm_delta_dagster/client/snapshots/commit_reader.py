@@ -1,4 +1,4 @@
-"""Reads commits and proves that they are the ones that the catalog ratified. Package: client.
+"""Reads commits and proves that they are the ones that the catalog ratified.
 
 A commit that is read from storage is compared with the SHA-256 that the catalog keeps of it. One that is lost or altered is read
 from another place that holds the ratified bytes (the catalog's content, the staged file, the published file), with a warning; if

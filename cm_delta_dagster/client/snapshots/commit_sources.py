@@ -1,6 +1,6 @@
 """Where the content of a commit can be read: the catalog's answer, a staged file, a published file. Values only; nothing is read.
 
-Package: client. Protocol heading "Reading catalog-managed tables". ``commit_reader`` reads sources.
+Protocol heading "Reading catalog-managed tables". ``commit_reader`` reads sources.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ def ratified_source(location: str, commit: RatifiedCommit) -> RatifiedSource:
     return file
 
 
-def kept_sources(location: str, kept: Sequence[RatifiedCommit]) -> dict[int, InlineCommit]:
+def cached_sources(location: str, cached: Sequence[RatifiedCommit]) -> dict[int, InlineCommit]:
     """Content of published commits by version, where it can be trusted; the published file says the same."""
     return {
         commit.version: InlineCommit(
@@ -61,7 +61,7 @@ def kept_sources(location: str, kept: Sequence[RatifiedCommit]) -> dict[int, Inl
             content=commit.content,
             file=published_source(location, commit.version, sha256=commit.sha256),
         )
-        for commit in kept
+        for commit in cached
         if commit.content is not None and _is_copy(commit, commit.content)
     }
 
@@ -105,13 +105,13 @@ def commit_sources(
     start: int,
     end: int,
     ratified: Sequence[RatifiedCommit],
-    kept: Sequence[RatifiedCommit] = (),
+    cached: Sequence[RatifiedCommit] = (),
 ) -> tuple[CommitSource, ...]:
     """Sources of versions ``start..end``: the catalog's own where it names one, else the published file (CM-R3, CM-R4).
 
     Args:
-        kept: published commits with content, which saves the look into their files.
+        cached: published commits with content, which saves the look into their files.
     """
-    sources: dict[int, CommitSource] = dict(kept_sources(location, kept))
+    sources: dict[int, CommitSource] = dict(cached_sources(location, cached))
     sources.update((commit.version, ratified_source(location, commit)) for commit in ratified)
     return tuple(sources.get(version) or published_source(location, version) for version in range(start, end + 1))

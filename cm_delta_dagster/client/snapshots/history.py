@@ -1,4 +1,4 @@
-"""The commits of a table, newest first (heading "History and audit"). Room: client. Compactions are never used (LC-8)."""
+"""The commits of a table, newest first (heading "History and audit"). Compactions are never used (LC-8)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

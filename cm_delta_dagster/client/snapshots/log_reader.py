@@ -1,6 +1,6 @@
 """From a catalog's answer and the bytes of ``_delta_log`` to a table state (protocol "Reading catalog-managed tables").
 
-Room: client. Which files make a version is decided in ``protocol.log_segment``; what they mean in ``protocol``. Here they are
+Which files make a version is decided in ``protocol.log_segment``; what they mean in ``protocol``. Here they are
 only fetched. Guarantee: the state of exactly the asked version, or an error; never an older one, never a file above it.
 """
 
@@ -13,7 +13,12 @@ from itertools import chain, islice
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader, interpreter_ends
-from cm_delta_dagster.client.snapshots.commit_sources import digest_of, kept_sources, published_source, ratified_source
+from cm_delta_dagster.client.snapshots.commit_sources import (
+    cached_sources,
+    digest_of,
+    published_source,
+    ratified_source,
+)
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, TableStorageMissingError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
@@ -71,12 +76,12 @@ def load_state(
     *,
     version: int,
     ratified: Sequence[RatifiedCommit] = (),
-    kept: Sequence[RatifiedCommit] = (),
+    cached: Sequence[RatifiedCommit] = (),
 ) -> LoadedState:
     """Build the state of ``version`` from the newest usable checkpoint and the commits after it.
 
     Args:
-        kept: published commits with content. If the catalog has served the content of every version, storage is not asked;
+        cached: published commits with content. If the catalog has served the content of every version, storage is not asked;
             otherwise the log alone says which files make the version, and content stands in for files that it names.
 
     Raises:
@@ -87,7 +92,7 @@ def load_state(
     """
     store, location = reader.store, reader.location
     ratified_sources = tuple(ratified_source(location, commit) for commit in ratified if commit.version <= version)
-    contents = kept_sources(location, kept)
+    contents = cached_sources(location, cached)
     served = [
         *(contents[kept_version] for kept_version in sorted(contents) if kept_version <= version),
         *ratified_sources,

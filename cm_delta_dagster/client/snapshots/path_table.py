@@ -1,4 +1,4 @@
-"""Tables known by their location alone, of any Delta writer. Room: client. Reading only.
+"""Tables known by their location alone, of any Delta writer. Reading only.
 
 A catalog-managed table is refused here: only its catalog knows its latest version (CM-R8).
 """

@@ -1,4 +1,4 @@
-"""A table at one version (protocol "Snapshot"). Room: client. Immutable; refreshing makes another one."""
+"""A table at one version (protocol "Snapshot"). Immutable; refreshing makes another one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

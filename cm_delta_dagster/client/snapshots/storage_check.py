@@ -1,4 +1,4 @@
-"""Compares what the catalog knows of a table with the commits that its storage holds. Package: client.
+"""Compares what the catalog knows of a table with the commits that its storage holds.
 
 A catalog whose database was restored from a backup is older than its storage: ``_delta_log`` holds commits above the catalog's
 latest version. Readers are warned or refused; writes, publication and everything that deletes are refused, because they would

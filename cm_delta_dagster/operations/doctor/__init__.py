@@ -1,4 +1,4 @@
-"""DOCTOR: examines one table, says what is wrong and repairs what is provably safe. Package: operations.
+"""DOCTOR: examines one table, says what is wrong and repairs what is provably safe.
 
 ``observation`` asks catalog and storage. ``commit_copies`` and ``commit_check`` judge the commits, ``state_check`` the files that
 are derived from them, ``log_check`` the log as a whole, ``file_check`` and ``deep_check`` the data files; ``examination`` calls

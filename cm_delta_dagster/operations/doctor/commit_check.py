@@ -1,4 +1,4 @@
-"""The commits of a table, one by one, for ``doctor``. Package: operations. Nothing is changed here.
+"""The commits of a table, one by one, for ``doctor``. Nothing is changed here.
 
 The catalog's record of each commit is compared with every copy of it. Outcome: findings, and for each version the bytes that
 are proven (:mod:`~cm_delta_dagster.operations.doctor.commit_copies`), if any.

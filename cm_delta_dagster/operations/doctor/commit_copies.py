@@ -1,4 +1,4 @@
-"""The copies of one ratified commit, and which of them is proven. Package: operations. Nothing is changed here.
+"""The copies of one ratified commit, and which of them is proven. Nothing is changed here.
 
 A commit may stand in up to three places: in the catalog's content, in its staged file, in its published file. A copy *fits* if it
 is what the catalog's record says. Which bytes are *proven*:

@@ -1,4 +1,4 @@
-"""Footers and deletion vectors of all data files of one version, for ``doctor``. Package: operations. Nothing is changed here.
+"""Footers and deletion vectors of all data files of one version, for ``doctor``. Nothing is changed here.
 
 Of each file the footer is read, not its pages: a file that was cut off or swapped with one of other rows, or whose footer was
 damaged, is found; a changed bit in a page is not. Deletion vectors are read whole and compared with their checksums.

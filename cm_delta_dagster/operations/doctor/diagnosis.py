@@ -1,4 +1,4 @@
-"""DOCTOR: compares what the catalog says of a table with what storage holds; repairs what is provably safe. Package: operations.
+"""DOCTOR: compares what the catalog says of a table with what storage holds; repairs what is provably safe.
 
 A repair writes bytes that were ratified, or files that a proven state determines; it moves the published version over what is
 there, or takes away a file that the protocol makes optional. Nothing is lost by one: see

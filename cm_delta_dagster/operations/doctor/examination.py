@@ -1,4 +1,4 @@
-"""Everything that ``doctor`` looks at, in order. Package: operations. Nothing is changed here.
+"""Everything that ``doctor`` looks at, in order. Nothing is changed here.
 
 First the commits, since only they tell what the derived files have to be; then the derived files; then the table as readers load
 it, and its data files. None of it needs a table that can be loaded.

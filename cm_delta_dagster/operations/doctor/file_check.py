@@ -1,4 +1,4 @@
-"""The files of a table, for ``doctor``: those that it needs and those that nobody does. Package: operations. Nothing is changed."""
+"""The files of a table, for ``doctor``: those that it needs and those that nobody does. Nothing is changed."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

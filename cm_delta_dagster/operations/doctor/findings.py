@@ -1,4 +1,4 @@
-"""What ``doctor`` can find and what it can do about it: values only. Package: operations."""
+"""What ``doctor`` can find and what it can do about it: values only."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""The log as a whole, for ``doctor``: what lies above the latest version, the hint, the catalog's definition. Package: operations.
+"""The log as a whole, for ``doctor``: what lies above the latest version, the hint, the catalog's definition.
 
 Nothing is changed here.
 """

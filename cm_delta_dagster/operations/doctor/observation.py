@@ -1,4 +1,4 @@
-"""The catalog's answers and the listing of the log that ``doctor`` compares. Package: operations. Nothing is changed here.
+"""The catalog's answers and the listing of the log that ``doctor`` compares. Nothing is changed here.
 
 The latest version is taken from the catalog before the listings and again after them, so that what writers do meanwhile is
 not taken for damage. Nothing here needs a table that can be loaded.

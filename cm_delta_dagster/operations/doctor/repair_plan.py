@@ -1,4 +1,4 @@
-"""Which repairs ``doctor`` carries out, in which order, and what it does not touch: values only. Package: operations.
+"""Which repairs ``doctor`` carries out, in which order, and what it does not touch: values only.
 
 Order of trust: first the commits, from bytes that are proven; then what publication makes of them; then the files that are derived
 from them, from a proven state; last what the catalog is told.

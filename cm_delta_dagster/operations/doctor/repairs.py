@@ -1,4 +1,4 @@
-"""Carries out the repairs that ``doctor`` has planned. Package: operations.
+"""Carries out the repairs that ``doctor`` has planned.
 
 What is replaced or removed is copied before to ``_delta_log/_set_aside/<time>/<name>.replaced``, so that no repair takes away the
 only copy of anything. The suffix tells such files from commits of another history, which recovery sets aside there and whose data

@@ -1,4 +1,4 @@
-"""What the commits add up to, held against checkpoints, checksums and compactions, for ``doctor``. Package: operations.
+"""What the commits add up to, held against checkpoints, checksums and compactions, for ``doctor``.
 
 Derived files are judged and replaced by a *proven state* alone. The state of a version is proven if
 

@@ -2,7 +2,7 @@
 operations.
 
 The catalog decides, and it decides first: no verb touches storage before :func:`require_permission` has answered
-(CM-M6). :func:`maintenance_claim` keeps two maintenance runs off one table; it protects work from being done twice,
+(CM-M6). :func:`maintenance_lease` keeps two maintenance runs off one table; it protects work from being done twice,
 never the data: a commit is safe without it, and a deletion is safe because of what its plan protects. The work itself
 is not here.
 """
@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cm_delta_dagster.catalog.maintenance import HeldByAnother, MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import LeaseHeldByAnother, MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogError,
@@ -55,7 +55,7 @@ def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecisi
     )
 
 
-class MaintenanceClaim:
+class MaintenanceLease:
     """A table held for one maintenance run, renewed in the background until the ``with`` block ends.
 
     Invariant: ``check`` passes only while no other run can have been given the table.
@@ -67,7 +67,7 @@ class MaintenanceClaim:
         self._table = table
         self._duration_ms = duration_ms
         self._deadline = 0.0
-        self._holder: HeldByAnother | None = None
+        self._holder: LeaseHeldByAnother | None = None
         self._ended = threading.Event()
 
     def check(self) -> None:
@@ -85,10 +85,10 @@ class MaintenanceClaim:
         """Take the table, or hold it for longer. Raises MaintenanceInProgressError."""
         # Counted from before the question: the catalog's own clock starts no earlier than that.
         asked = time.monotonic()
-        answer = self._table.catalog.claim_maintenance(
+        answer = self._table.catalog.acquire_maintenance_lease(
             self._table.table_id, self.kind, owner=self.owner, duration_ms=self._duration_ms
         )
-        if isinstance(answer, HeldByAnother):
+        if isinstance(answer, LeaseHeldByAnother):
             self._holder = answer
             raise _held(self._table, answer)
         self._deadline = asked + self._duration_ms / 1000
@@ -113,9 +113,9 @@ class MaintenanceClaim:
 
 
 @contextmanager
-def maintenance_claim(
+def maintenance_lease(
     table: Table, kind: MaintenanceKind, *, owner: str | None = None, duration_ms: int = CLAIM_DURATION_MS
-) -> Iterator[MaintenanceClaim]:
+) -> Iterator[MaintenanceLease]:
     """Hold ``table`` for one run of ``kind`` while the block runs.
 
     Args:
@@ -125,7 +125,7 @@ def maintenance_claim(
     Raises:
         MaintenanceInProgressError: another run holds the table.
     """
-    claim = MaintenanceClaim(table, kind, owner=owner or _default_owner(), duration_ms=duration_ms)
+    claim = MaintenanceLease(table, kind, owner=owner or _default_owner(), duration_ms=duration_ms)
     try:
         claim.acquire()
     except CatalogUnavailableError:  # Perhaps only the answer was lost; nobody is to wait for a run that never was.
@@ -141,9 +141,9 @@ def maintenance_claim(
         _give_back(table, claim)
 
 
-def _give_back(table: Table, claim: MaintenanceClaim) -> None:
+def _give_back(table: Table, claim: MaintenanceLease) -> None:
     try:
-        table.catalog.release_maintenance(table.table_id, owner=claim.owner)
+        table.catalog.release_maintenance_lease(table.table_id, owner=claim.owner)
     except CatalogError:  # It expires by itself; the work that it protected is over either way.
         _log.warning("The maintenance claim on %s was not given back", table.identifier, exc_info=True)
 
@@ -152,7 +152,7 @@ def _default_owner() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4()}"
 
 
-def _held(table: Table, holder: HeldByAnother) -> MaintenanceInProgressError:
+def _held(table: Table, holder: LeaseHeldByAnother) -> MaintenanceInProgressError:
     return MaintenanceInProgressError(
         f"{table.identifier} is held for {holder.kind.value} by {holder.owner} until {holder.expires_ms} ms since the "
         "epoch. Nothing was done. Wait for that run to end; the claim of a run that died is free after that time."

@@ -1,4 +1,4 @@
-"""Writing a checkpoint on demand (protocol "Checkpoints"). Room: operations.
+"""Writing a checkpoint on demand (protocol "Checkpoints").
 
 Content and bytes are made by ``client.checkpointer``; here permission is asked and the version is published first,
 because only a published version may be checkpointed (CM-M1).

@@ -1,6 +1,6 @@
 """Metadata cleanup: delete the part of the log that has outlived its retention (heading "Metadata Cleanup").
 
-Room: operations. What may go is decided in ``protocol.retention``; here the log is listed, the checkpoint that will be
+What may go is decided in ``protocol.retention``; here the log is listed, the checkpoint that will be
 the oldest is read to the end before anything is deleted, and files go in ascending order of version (CLEAN-11).
 """
 
@@ -13,8 +13,8 @@ from cm_delta_dagster.client.snapshots.log_reader import proven_checkpoint
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.operations.maintenance.authorization import (
-    MaintenanceClaim,
-    maintenance_claim,
+    MaintenanceLease,
+    maintenance_lease,
     require_permission,
 )
 from cm_delta_dagster.protocol.actions import commit_json
@@ -140,7 +140,7 @@ def clean_log(table: Table) -> CleanLogResult:
     """
     require_permission(table, MaintenanceKind.METADATA_CLEANUP)
     table.refuse_if_behind()
-    with maintenance_claim(table, MaintenanceKind.METADATA_CLEANUP) as claim:
+    with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as claim:
         plan = plan_clean_log(table)
         _delete(table, log_files.log_directory(table.location), plan.log_names, claim)
         _delete(table, log_files.staged_commits_directory(table.location), plan.staged_names, claim)
@@ -258,7 +258,7 @@ def _referenced(store: Store, location: str, names: Iterable[str]) -> frozenset[
     return frozenset(found)
 
 
-def _delete(table: Table, directory: str, names: Sequence[str], claim: MaintenanceClaim) -> None:
+def _delete(table: Table, directory: str, names: Sequence[str], claim: MaintenanceLease) -> None:
     # One after the other: the order is what leaves a readable tail when the run is interrupted.
     for number, name in enumerate(names):
         if number % _CHECK_EVERY == 0:

@@ -1,4 +1,4 @@
-"""Deleting staged files that nobody needs any more (headings "Staged commits", "Metadata Cleanup"). Room: operations.
+"""Deleting staged files that nobody needs any more (headings "Staged commits", "Metadata Cleanup").
 
 Every commit leaves its staged file behind, every lost race another one (CM-P7, CM-W5). Those of published versions are
 copies or losers; those of later versions may still be ratified and are never touched.
@@ -12,7 +12,7 @@ from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, published_source
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, ObjectNotFoundError
-from cm_delta_dagster.operations.maintenance.authorization import maintenance_claim, require_permission
+from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease, require_permission
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.cleanup import orphaned_staged_commits
@@ -86,7 +86,7 @@ def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) ->
     """
     require_permission(table, MaintenanceKind.METADATA_CLEANUP)
     table.refuse_if_behind()
-    with maintenance_claim(table, MaintenanceKind.METADATA_CLEANUP) as claim:
+    with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as claim:
         plan = plan_clean_staged_commits(table, safety_age_ms=safety_age_ms)
         directory = log_files.staged_commits_directory(table.location)
         for number, name in enumerate(plan.names):

@@ -1,4 +1,4 @@
-"""Writing a log compaction (protocol "Log Compaction Files"). Room: operations.
+"""Writing a log compaction (protocol "Log Compaction Files").
 
 A compaction is a shortcut for readers; the commits it covers stay. What it contains is decided in
 ``protocol.log_compaction``.

@@ -1,4 +1,4 @@
-"""OPTIMIZE: many small files become few large ones (heading "OPTIMIZE"; bin packing only). Room: operations.
+"""OPTIMIZE: many small files become few large ones (heading "OPTIMIZE"; bin packing only).
 
 A plan says which files go together; the rewrite is one Spark job for many bins; the commit changes no row
 (``dataChange=false``), which is proven by counting before it is made. Appends never conflict with it (OCC-12); of it
@@ -29,7 +29,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
 )
 from cm_delta_dagster.operations.arguments import as_predicate
-from cm_delta_dagster.operations.maintenance.authorization import maintenance_claim, require_permission
+from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease, require_permission
 from cm_delta_dagster.operations.writing.write_transaction import scan_files, scan_files_by_name, size_of
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, partition_column, removes_of
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 TARGET_SIZE = 1 << 30
 """Bytes that a rewritten file aims at (OPT-1)."""
 
-WORN_RATIO = 0.05
+MAX_DELETED_ROWS_RATIO = 0.05
 """Share of deleted rows from which a file is rewritten whatever its size, as the reference implementation has it."""
 
 PACKED_TAG = "OPTIMIZE_TARGET_SIZE"
@@ -174,7 +174,7 @@ def optimize(
         IllegalCommitError: the rewritten files do not hold as many rows as their sources; nothing was committed.
     """
     require_permission(table, MaintenanceKind.DATA_REORGANIZATION)
-    with maintenance_claim(table, MaintenanceKind.DATA_REORGANIZATION) as claim:
+    with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as claim:
         plan = plan_optimize(table, where=where, target_size=target_size, min_size=min_size)
         if not plan.bins:
             return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
@@ -245,7 +245,7 @@ def _is_worn(files: pa.Table) -> pa.Array:
     """Whether so many rows of a file are deleted that rewriting it pays."""
     deleted = _deleted_rows(files)
     share = pc.divide(pc.cast(deleted, pa.float64()), pc.cast(num_records(files["stats"]), pa.float64()))
-    return pc.and_(pc.greater(deleted, 0), pc.fill_null(pc.greater_equal(share, WORN_RATIO), True))
+    return pc.and_(pc.greater(deleted, 0), pc.fill_null(pc.greater_equal(share, MAX_DELETED_ROWS_RATIO), True))
 
 
 def _is_packed(files: pa.Table, target_size: int) -> pa.Array:

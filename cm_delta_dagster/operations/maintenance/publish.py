@@ -1,4 +1,4 @@
-"""Publishing ratified commits on demand (protocol "Publishing commits"). Room: operations.
+"""Publishing ratified commits on demand (protocol "Publishing commits").
 
 Every writer publishes after its commit already; this verb clears what a crashed or failing publication left behind. It
 needs no permission: publishing is part of committing, not maintenance.
@@ -55,7 +55,7 @@ def publish(table: Table) -> PublishResult:
 
 
 def _publish_pending(table: Table) -> PublishResult:
-    table.after_commit.tell()
+    table.post_commit.tell()
     ratified = table.catalog_answer()
     pending = [commit.version for commit in ratified.unpublished]
     if ratified.latest_version > (pending[-1] if pending else ratified.published_version):

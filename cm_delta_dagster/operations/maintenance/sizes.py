@@ -1,4 +1,4 @@
-"""Sizes and spans of time as people read them. Room: operations. What programs read stays in bytes and milliseconds."""
+"""Sizes and spans of time as people read them. What programs read stays in bytes and milliseconds."""
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _SPANS = ((24 * 60 * 60 * 1000, "day"), (60 * 60 * 1000, "hour"), (60 * 1000, "minute"))

@@ -1,6 +1,6 @@
 """VACUUM: delete data files that no version within the retention needs (headings "VACUUM", "VACUUM protocol check").
 
-Room: operations. What may go is decided in ``protocol.retention``; here the table is listed, the plan is made against a
+What may go is decided in ``protocol.retention``; here the table is listed, the plan is made against a
 snapshot taken after the listing, and the files are deleted. The log, staged commits among it, is never touched.
 """
 
@@ -23,8 +23,8 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import RetentionTooShortError
 from cm_delta_dagster.operations.arguments import check_milliseconds
 from cm_delta_dagster.operations.maintenance.authorization import (
-    MaintenanceClaim,
-    maintenance_claim,
+    MaintenanceLease,
+    maintenance_lease,
     require_permission,
 )
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
@@ -151,7 +151,7 @@ def vacuum(
     """
     require_permission(table, MaintenanceKind.DATA_CLEANUP)
     table.refuse_if_behind()
-    with maintenance_claim(table, MaintenanceKind.DATA_CLEANUP) as claim:
+    with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP) as claim:
         plan = plan_vacuum(table, retention_ms=retention_ms, retention_check=retention_check)
         deleted = _delete(table, plan, claim)
     return VacuumResult(
@@ -254,7 +254,7 @@ def vector_files(location: str, files: pa.Table) -> set[str]:
     return found
 
 
-def _delete(table: Table, plan: VacuumPlan, claim: MaintenanceClaim) -> int:
+def _delete(table: Table, plan: VacuumPlan, claim: MaintenanceLease) -> int:
     root = table.location.rstrip("/")
     remaining = plan.paths
     checked = plan.version

@@ -1,4 +1,4 @@
-"""What both readers of a change feed share: which versions, which files (heading "Change Data Feed"). Room: operations.
+"""What both readers of a change feed share: which versions, which files (heading "Change Data Feed").
 
 No rows are read here, except that the row count of a data file comes from its footer where its statistics have none.
 Importing this module needs no Spark.

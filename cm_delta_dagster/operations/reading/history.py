@@ -1,4 +1,4 @@
-"""DESCRIBE HISTORY: the commits of a table, newest first (heading "History and audit"). Room: operations."""
+"""DESCRIBE HISTORY: the commits of a table, newest first (heading "History and audit")."""
 
 from itertools import islice
 

@@ -1,4 +1,4 @@
-"""Counting rows, least and greatest values without reading rows (heading "Per-file Statistics"). Room: operations.
+"""Counting rows, least and greatest values without reading rows (heading "Per-file Statistics").
 
 Only what the log tells exactly is answered; the rest is for the caller to read. Importing this module needs no Spark.
 """

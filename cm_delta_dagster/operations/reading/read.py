@@ -1,4 +1,4 @@
-"""Reading a table as a DataFrame (headings "Snapshot", "Data skipping", "Row Tracking"). Room: operations.
+"""Reading a table as a DataFrame (headings "Snapshot", "Data skipping", "Row Tracking").
 
 One snapshot serves the whole query (LOG-19); files that cannot hold a wanted row are not opened. Works on every readable
 table, managed by a catalog or not. Reading without Spark is ``operations.read_arrow``.

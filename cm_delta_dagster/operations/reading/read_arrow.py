@@ -1,4 +1,4 @@
-"""Reading a table as Arrow, without a JVM (headings "Snapshot", "Data skipping"). Room: operations.
+"""Reading a table as Arrow, without a JVM (headings "Snapshot", "Data skipping").
 
 For sensors, checks, previews and notebooks: the answers of ``read``. One snapshot serves the
 whole query (LOG-19); files, and row groups in them, that cannot hold a wanted row are not read. Nothing here needs Spark.

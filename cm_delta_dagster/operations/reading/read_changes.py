@@ -1,4 +1,4 @@
-"""Reading the row changes of some versions as a DataFrame (heading "Change Data Feed"). Room: operations.
+"""Reading the row changes of some versions as a DataFrame (heading "Change Data Feed").
 
 Which files hold the changes is found out at once; Spark reads them when the rows are computed.
 """

@@ -1,4 +1,4 @@
-"""Reading the row changes of some versions as Arrow, without a JVM (heading "Change Data Feed"). Room: operations.
+"""Reading the row changes of some versions as Arrow, without a JVM (heading "Change Data Feed").
 
 The answers of :mod:`~cm_delta_dagster.operations.reading.read_changes`. Which files hold the changes is found out at once; they are
 read while the stream is.

@@ -1,4 +1,4 @@
-"""Reading a table as a stream of Spark Structured Streaming (section STREAM). Room: operations.
+"""Reading a table as a stream of Spark Structured Streaming (section STREAM).
 
 The source is that of ``spark_stream_source``. One is registered for each call, since it carries the
 table's definition at that moment, by which Spark has analysed the DataFrame.

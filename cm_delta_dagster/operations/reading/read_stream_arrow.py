@@ -1,4 +1,4 @@
-"""Reading a table as a stream of Arrow batches, without a JVM (section STREAM). Room: operations.
+"""Reading a table as a stream of Arrow batches, without a JVM (section STREAM).
 
 A table is a queue for any number of consumers: each keeps an offset of its own, and gets what was added after it.
 """

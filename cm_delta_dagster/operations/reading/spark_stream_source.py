@@ -1,4 +1,4 @@
-"""A table as a source of Spark Structured Streaming, by the Python Data Source API (section STREAM). Room: operations.
+"""A table as a source of Spark Structured Streaming, by the Python Data Source API (section STREAM).
 
 Spark keeps the offset in the query's checkpoint. A Python process beside the driver plans each batch by
 ``stream_planning``, and tasks read its files by the Arrow reader, so that deletion vectors, column mapping
@@ -38,7 +38,7 @@ from cm_delta_dagster.operations.reading.stream_planning import (
 )
 from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset, parse_offset
-from cm_delta_dagster.protocol.changes.stream_planning import UNBOUNDED, Room, StreamPlan
+from cm_delta_dagster.protocol.changes.stream_planning import UNBOUNDED, AdmissionLimits, StreamPlan
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.schema import to_spark
@@ -238,7 +238,12 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
         return open_stream(self._opened(), spec.options, offset, reading=spec.reading)
 
     def _next(
-        self, state: StreamState, *, room: Room = UNBOUNDED, bound: int | None = None, until: StreamOffset | None = None
+        self,
+        state: StreamState,
+        *,
+        room: AdmissionLimits = UNBOUNDED,
+        bound: int | None = None,
+        until: StreamOffset | None = None,
     ) -> StreamPlan:
         spec = self._spec
         plan, after = next_batch(self._opened(), state, spec.options, room=room, bound=bound, until=until)
@@ -252,12 +257,12 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
         self._state = state if until is None else after
         return plan
 
-    def _room(self, limit: Any) -> Room:
+    def _room(self, limit: Any) -> AdmissionLimits:
         match type(limit).__name__:
             case "ReadMaxFiles":
-                return Room(max_files=limit.max_files, max_bytes=self._spec.options.max_bytes)
+                return AdmissionLimits(max_files=limit.max_files, max_bytes=self._spec.options.max_bytes)
             case "ReadMaxBytes":
-                return Room(max_files=None, max_bytes=limit.max_bytes)
+                return AdmissionLimits(max_files=None, max_bytes=limit.max_bytes)
             case "ReadAllAvailable":
                 return UNBOUNDED
         raise InvalidArgumentError(f"Spark asks for a batch by {limit!r}, which a stream of a table cannot tell.")

@@ -1,4 +1,4 @@
-"""What all readers of a stream share: where it begins, and what its next batch is (section STREAM). Room: operations.
+"""What all readers of a stream share: where it begins, and what its next batch is (section STREAM).
 
 No rows are read here. Importing this module needs no Spark.
 """
@@ -16,8 +16,8 @@ from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefiniti
 from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
 from cm_delta_dagster.protocol.changes.stream_planning import (
     UNBOUNDED,
+    AdmissionLimits,
     ChangeHandling,
-    Room,
     StreamPlan,
     StreamRules,
     initial_files,
@@ -62,8 +62,8 @@ class StreamOptions:
             raise InvalidArgumentError(f"changes is {self.changes!r}; there are {known}.")
 
     @property
-    def room(self) -> Room:
-        return Room(max_files=self.max_files, max_bytes=self.max_bytes)
+    def room(self) -> AdmissionLimits:
+        return AdmissionLimits(max_files=self.max_files, max_bytes=self.max_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def next_batch(
     state: StreamState,
     options: StreamOptions,
     *,
-    room: Room = UNBOUNDED,
+    room: AdmissionLimits = UNBOUNDED,
     bound: int | None = None,
     until: StreamOffset | None = None,
 ) -> tuple[StreamPlan, StreamState]:
@@ -190,7 +190,7 @@ def _plan(
     state: StreamState,
     options: StreamOptions,
     *,
-    room: Room,
+    room: AdmissionLimits,
     latest: int,
     until: StreamOffset | None,
 ) -> StreamPlan:

@@ -1,4 +1,4 @@
-"""CREATE TABLE, empty or with its first rows (protocol "Creating catalog-managed tables"). Room: operations.
+"""CREATE TABLE, empty or with its first rows (protocol "Creating catalog-managed tables").
 
 Three phases: the catalog reserves an id and a location, the client writes version 0 there, the catalog registers the
 name. The first rows are part of version 0: nobody ever sees the table without them. Rows themselves are written by the

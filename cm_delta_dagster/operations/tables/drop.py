@@ -1,4 +1,4 @@
-"""DROP TABLE: the name goes, log and data stay (protocol "Dropping catalog-managed tables"). Room: operations.
+"""DROP TABLE: the name goes, log and data stay (protocol "Dropping catalog-managed tables").
 
 Physical deletion is later business, of ``operations.purge``, and is not done here (CM-D7).
 """

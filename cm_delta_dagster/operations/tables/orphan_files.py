@@ -1,4 +1,4 @@
-"""What lies in a warehouse and belongs to no table that the catalog knows (CM-D5, CM-D8). Room: operations.
+"""What lies in a warehouse and belongs to no table that the catalog knows (CM-D5, CM-D8).
 
 A writer that still holds a table that was purged may write its rows after the purge; it takes them back when the catalog
 refuses the commit, unless it dies before. Such files are of no use to anybody, but the catalog has forgotten whose they
@@ -18,7 +18,7 @@ from cm_delta_dagster.storage.store import ObjectStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnclaimedFiles:
+class OrphanFiles:
     """What lies below one directory that no table has. ``last_written_ms``: epoch milliseconds."""
 
     location: str
@@ -27,7 +27,7 @@ class UnclaimedFiles:
     last_written_ms: int
 
 
-def unclaimed_files(client: DeltaClient, *, warehouse: str) -> tuple[UnclaimedFiles, ...]:
+def find_orphan_files(client: DeltaClient, *, warehouse: str) -> tuple[OrphanFiles, ...]:
     """Every directory of the warehouse with files and without a table, by location. Nothing is deleted.
 
     Files of creations under way and of dropped tables are claimed. Other catalogs that use the warehouse are not asked.
@@ -51,7 +51,7 @@ def unclaimed_files(client: DeltaClient, *, warehouse: str) -> tuple[UnclaimedFi
         if known.isdisjoint(parents):
             below.setdefault(parents[-1], []).append(status)
     return tuple(
-        UnclaimedFiles(
+        OrphanFiles(
             location=location,
             num_files=len(files),
             num_bytes=sum(status.size for status in files),

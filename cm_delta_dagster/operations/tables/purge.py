@@ -1,4 +1,4 @@
-"""PURGE: the files of dropped and abandoned tables are deleted for good (CM-D5, CM-D7). Room: operations.
+"""PURGE: the files of dropped and abandoned tables are deleted for good (CM-D5, CM-D7).
 
 The catalog decides, and decides twice: the plan asks its policy, and before the first file of a table goes the catalog
 takes the table out of reach under its lock, so that no undrop and no registration can come in between. A run that dies

@@ -1,4 +1,4 @@
-"""RENAME TABLE: another name for the same table. Room: operations. No commit is made; of the files only the marker changes."""
+"""RENAME TABLE: another name for the same table. No commit is made; of the files only the marker changes."""
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient

@@ -1,4 +1,4 @@
-"""Choosing how commits to a table are made, and presenting inline ones (protocol "Catalog-managed tables"). Room: operations.
+"""Choosing how commits to a table are made, and presenting inline ones (protocol "Catalog-managed tables").
 
 Staged, inline and automatic are chosen at once. Into and out of put-if-absent the table goes by steps; while they last writers
 wait, and whoever chooses again after a crash completes them.

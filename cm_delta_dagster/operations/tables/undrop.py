@@ -1,4 +1,4 @@
-"""UNDROP TABLE: a dropped table gets its name back (protocol "Dropping catalog-managed tables"). Room: operations."""
+"""UNDROP TABLE: a dropped table gets its name back (protocol "Dropping catalog-managed tables")."""
 
 import datetime
 

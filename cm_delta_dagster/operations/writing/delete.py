@@ -1,4 +1,4 @@
-"""DELETE FROM ... WHERE (heading "DML": DML-1 to DML-3). Room: operations. Copy-on-write, one commit."""
+"""DELETE FROM ... WHERE (heading "DML": DML-1 to DML-3). Copy-on-write, one commit."""
 
 from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""Merge by key: upsert, insert, update, replace a slice (heading "DML": DML-4, DML-5). Room: operations. One commit.
+"""Merge by key: upsert, insert, update, replace a slice (heading "DML": DML-4, DML-5). One commit.
 
 Copy-on-write: target files with a matching row are rewritten, the others are not touched. The source is evaluated once
 and kept while the merge runs.

@@ -1,4 +1,4 @@
-"""Append and overwrite (headings "Add File and Remove File", "DML": DML-7). Room: operations. One commit each."""
+"""Append and overwrite (headings "Add File and Remove File", "DML": DML-7). One commit each."""
 
 from pyspark.sql import DataFrame
 

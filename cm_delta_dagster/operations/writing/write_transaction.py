@@ -1,4 +1,4 @@
-"""What every verb that writes rows shares: schema changes, idempotency, the commit and its result. Room: operations.
+"""What every verb that writes rows shares: schema changes, idempotency, the commit and its result.
 
 Nothing here decides which rows change. New files exist before the commit and are deleted again only after an answer
 that proves that no commit names them.

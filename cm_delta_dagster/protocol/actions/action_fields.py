@@ -1,4 +1,4 @@
-"""The fields of each action, as an object of JSON has them and as Python has them (protocol "Actions"). Room: protocol.
+"""The fields of each action, as an object of JSON has them and as Python has them (protocol "Actions").
 
 File actions are read in columns (:mod:`~cm_delta_dagster.protocol.actions.commit_json`) and written one by one, as the others are.
 """

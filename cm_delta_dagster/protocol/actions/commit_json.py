@@ -1,4 +1,4 @@
-"""Actions as JSON lines (protocol "Actions", "Delta log entries"). Room: protocol.
+"""Actions as JSON lines (protocol "Actions", "Delta log entries").
 
 A commit of a few files is parsed line by line; a large one goes through ``pyarrow.json``, so that its file actions
 become columns without a Python object each. Both give the same :class:`CommitActions` (a property test holds them

@@ -1,4 +1,4 @@
-"""File actions as columns (protocol "Add File and Remove File"). Room: protocol.
+"""File actions as columns (protocol "Add File and Remove File").
 
 Tables of file actions have exactly the fields of a checkpoint's ``add`` and ``remove`` (CKPT-7), so that a state goes
 to and from a checkpoint without a Python object for each file. Only what a single transaction proposes is turned into

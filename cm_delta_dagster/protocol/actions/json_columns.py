@@ -1,4 +1,4 @@
-"""Many file actions at once: JSON lines into columns through ``pyarrow.json``. Room: protocol.
+"""Many file actions at once: JSON lines into columns through ``pyarrow.json``.
 
 ``pyarrow.json`` has no map type, takes ISO dates in undeclared fields for timestamps and infers types block by block.
 So every known field is declared; the keys of ``partitionValues`` and ``tags`` are found by a first look and declared

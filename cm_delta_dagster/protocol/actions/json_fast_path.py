@@ -1,4 +1,4 @@
-"""Many file actions of one layout: JSON lines that differ in values only, as a writer makes them. Room: protocol.
+"""Many file actions of one layout: JSON lines that differ in values only, as a writer makes them.
 
 The lines of one commit mostly have the same keys in the same order. Then the text between the values is the same in all of
 them, and finding out that it is takes a fraction of the time of parsing. Every byte of every line is accounted for: it is

@@ -1,4 +1,4 @@
-"""Fields of actions out of parsed JSON, with the types that the protocol gives them (protocol "Actions"). Room: protocol.
+"""Fields of actions out of parsed JSON, with the types that the protocol gives them (protocol "Actions").
 
 Every function raises KeyError for a required field that is absent, and TypeError or ValueError for one of another type; the
 caller says where that was.

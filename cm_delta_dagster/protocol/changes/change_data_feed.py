@@ -1,7 +1,7 @@
 """Change data feed (protocol headings "Change Data Files", "Reader Requirements for Change Data Feed"): which files hold
 the row changes of some versions.
 
-Room: protocol. A pure plan over parsed commits. Rows are read by the scans; a file whose deletion vector changed becomes
+A pure plan over parsed commits. Rows are read by the scans; a file whose deletion vector changed becomes
 the same file with a vector that leaves only the changed rows (:func:`resolve_vector_changes`), so that scans need to know
 nothing of changes. Change files are not written here.
 """

@@ -1,5 +1,5 @@
 """What holds for a table at one version, and whether files of one version can be read by the schema of another (protocol
-headings "Change Metadata", "Column Mapping"). Room: protocol.
+headings "Change Metadata", "Column Mapping").
 
 Shared by the readers of many versions at once, the change feed and streams. They follow delta-spark: columns may be added,
 and NOT NULL may be given up; everything else needs a reader for each side of the change.

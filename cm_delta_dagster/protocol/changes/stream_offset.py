@@ -1,4 +1,4 @@
-"""How far a stream has read a table (section STREAM). Room: protocol.
+"""How far a stream has read a table (section STREAM).
 
 The JSON form is that of delta-spark's ``DeltaSourceOffset``, names of the beta period included. It says nothing about the
 consumer: every consumer keeps an offset of its own.

@@ -1,4 +1,4 @@
-"""Which files a stream emits, in which order and in which portions (section STREAM). Room: protocol.
+"""Which files a stream emits, in which order and in which portions (section STREAM).
 
 A stream gives the files of an initial snapshot, then those that each later commit added with a change of data. The rules are
 those of delta-spark's source. Everything here is a pure plan over parsed commits; nothing is read.
@@ -45,7 +45,7 @@ class ChangeHandling(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class AdmissionLimits:
     """What still fits into a batch; None for any number.
 
     ``max_bytes`` is soft: the file that goes over it still belongs to the batch, so that every batch has at least one file.
@@ -63,7 +63,7 @@ class Room:
     def is_open(self) -> bool:
         return (self.max_files is None or self.max_files > 0) and (self.max_bytes is None or self.max_bytes > 0)
 
-    def admit(self, sizes: pa.ChunkedArray) -> tuple[int, "Room"]:
+    def admit(self, sizes: pa.ChunkedArray) -> tuple[int, "AdmissionLimits"]:
         """How many of the first files of these ``sizes`` (bytes) fit, and what is left after them."""
         count = len(sizes) if self.max_files is None else min(len(sizes), max(0, self.max_files))
         sizes = sizes.slice(0, count)
@@ -71,13 +71,13 @@ class Room:
             before = pc.subtract(pc.cumulative_sum(sizes), sizes)
             count = min(count, pc.sum(pc.less(before, self.max_bytes), min_count=0).as_py())
         taken = pc.sum(sizes.slice(0, count), min_count=0).as_py()
-        return count, Room(
+        return count, AdmissionLimits(
             max_files=None if self.max_files is None else self.max_files - count,
             max_bytes=None if self.max_bytes is None else self.max_bytes - taken,
         )
 
 
-UNBOUNDED = Room(max_files=None)
+UNBOUNDED = AdmissionLimits(max_files=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def plan_batch(
     current: TableDefinition,
     rules: StreamRules,
     initial: pa.Table | None = None,
-    room: Room = UNBOUNDED,
+    room: AdmissionLimits = UNBOUNDED,
     until: StreamOffset | None = None,
 ) -> StreamPlan:
     """The next batch after ``start`` (STREAM-1 to STREAM-4).
@@ -217,22 +217,24 @@ def emitted_files(commit: CommitActions, rules: StreamRules) -> pa.Table:
 
 
 def _with_initial(
-    plan: StreamPlan, files: pa.Table | None, room: Room, until: StreamOffset | None
-) -> tuple[StreamPlan, Room]:
+    plan: StreamPlan, files: pa.Table | None, room: AdmissionLimits, until: StreamOffset | None
+) -> tuple[StreamPlan, AdmissionLimits]:
     assert files is not None, "the files of the snapshot are needed"
     taken, room = _portion(plan.end, files, room, until)
     return _moved(plan, plan.end.version, files, taken, is_initial=True), room
 
 
 def _with_commit(
-    plan: StreamPlan, commit: CommitActions, rules: StreamRules, room: Room, until: StreamOffset | None
-) -> tuple[StreamPlan, Room]:
+    plan: StreamPlan, commit: CommitActions, rules: StreamRules, room: AdmissionLimits, until: StreamOffset | None
+) -> tuple[StreamPlan, AdmissionLimits]:
     files = emitted_files(commit, rules)
     taken, room = _portion(plan.end, files, room, until)
     return _moved(plan, commit.version, files, taken, is_initial=False), room
 
 
-def _portion(position: StreamOffset, files: pa.Table, room: Room, until: StreamOffset | None) -> tuple[pa.Table, Room]:
+def _portion(
+    position: StreamOffset, files: pa.Table, room: AdmissionLimits, until: StreamOffset | None
+) -> tuple[pa.Table, AdmissionLimits]:
     """Of the ``files`` of the version of ``position``, those after it that fit and do not lie after ``until``."""
     first = position.index + 1
     if first > files.num_rows:

@@ -1,4 +1,4 @@
-"""The files that a transaction knows of, found by path when a winner removes some (OCC-9). Room: protocol.
+"""The files that a transaction knows of, found by path when a winner removes some (OCC-9).
 
 Nothing is read or keyed before the first question, since most transactions never ask; afterwards a question costs a search
 among the keys, however many winners there are.

@@ -1,4 +1,4 @@
-"""What a commit may hold (protocol "Action Reconciliation", LOG-8, FILE-5, FILE-6). Room: protocol."""
+"""What a commit may hold (protocol "Action Reconciliation", LOG-8, FILE-5, FILE-6)."""
 
 from collections.abc import Iterable, Sequence
 

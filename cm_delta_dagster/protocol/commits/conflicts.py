@@ -1,4 +1,4 @@
-"""Conflict resolution (protocol "Commit protocol"; the rules of delta-spark, OCC-5 to OCC-14). Room: protocol.
+"""Conflict resolution (protocol "Commit protocol"; the rules of delta-spark, OCC-5 to OCC-14).
 
 Pure: handed what a transaction read and wants to change, and one winning commit, it says whether both can stand. Read
 sets are predicates, so that writes to different partitions do not get in each other's way.

@@ -1,6 +1,6 @@
 """Column mapping (protocol heading "Column Mapping"): what data files, statistics and partition values call a column.
 
-Room: protocol. Schemas, predicates and ``partitionColumns`` always speak of columns by their logical names; this module
+Schemas, predicates and ``partitionColumns`` always speak of columns by their logical names; this module
 translates. It does not assign ids or physical names.
 """
 

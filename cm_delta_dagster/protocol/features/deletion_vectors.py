@@ -1,6 +1,6 @@
 """Deletion vectors (protocol headings "Deletion Vectors" and "Deletion Vector Format"): descriptors, Z85 and bitmaps.
 
-Room: protocol. Turns bytes into a bitmap of zero-based physical row positions and back, and a descriptor into a
+Turns bytes into a bitmap of zero-based physical row positions and back, and a descriptor into a
 location. It reads and writes no files. Two obsolete bitmap layouts are read and never written (DV-20).
 """
 

@@ -1,4 +1,4 @@
-"""Whether the metadata of a table can be read at all (protocol "Change Metadata"; META-2, META-4). Room: protocol.
+"""Whether the metadata of a table can be read at all (protocol "Change Metadata"; META-2, META-4).
 
 Feature rules are those of ``table_features``; what a data file holds is looked at when it is read.
 """

@@ -1,6 +1,6 @@
 """Row tracking (protocol heading "Row Tracking"): where row ids are, the high-water mark, and fresh ids.
 
-Room: protocol. A stable row id is the value of a hidden materialized column where a file has one, else ``baseRowId``
+A stable row id is the value of a hidden materialized column where a file has one, else ``baseRowId``
 plus the row's position (ROWTRK-10); the scans compute it. Materialized values are not written here.
 """
 

@@ -1,4 +1,4 @@
-"""Type widening (protocol heading "Type Widening"): which recorded changes of a column's type can be read. Room: protocol.
+"""Type widening (protocol heading "Type Widening"): which recorded changes of a column's type can be read.
 
 The changes are recorded in the metadata of fields, as ``delta.typeChanges``. How old values become new ones is a matter of the
 scans; changing types is not done here.

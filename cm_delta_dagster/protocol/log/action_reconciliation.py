@@ -1,4 +1,4 @@
-"""Action reconciliation (protocol "Action Reconciliation"): commits on a base become a table state. Room: protocol.
+"""Action reconciliation (protocol "Action Reconciliation"): commits on a base become a table state.
 
 The newest reference to a logical file, known by ``(path, dvId)``, decides whether it is live or a tombstone (REC-5).
 The state is columnar and layered: what a commit adds lies on top of the older columns until somebody looks at the

@@ -1,4 +1,4 @@
-"""What a checkpoint file says (protocol "Checkpoints"), as a value between reading and reconciling. Room: protocol.
+"""What a checkpoint file says (protocol "Checkpoints"), as a value between reading and reconciling.
 
 Apart from ``checkpoints``, which builds checkpoints from reconciled states, so that reconciliation can take this
 value without a cycle. Rows are understood there, and become a state in ``reconciliation``.

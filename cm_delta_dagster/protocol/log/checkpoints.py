@@ -1,4 +1,4 @@
-"""Checkpoints (protocol "Checkpoints", "V2 Spec", "V1 Spec"): a table state as rows, and back. Room: protocol.
+"""Checkpoints (protocol "Checkpoints", "V2 Spec", "V1 Spec"): a table state as rows, and back.
 
 Each row is one action: one struct column per kind of action, exactly one of them not null (CKPT-2). Bytes, file
 names and the order in which files are written belong to others; multi-part checkpoints are read, one part at a

@@ -1,4 +1,4 @@
-"""What vacuum and metadata cleanup may delete (protocol "Metadata Cleanup", "VACUUM"). Room: protocol.
+"""What vacuum and metadata cleanup may delete (protocol "Metadata Cleanup", "VACUUM").
 
 Pure functions that build frozen plans; a plan is the dry run. Listing, reading and deleting is done by others, and
 so is asking the catalog for permission and checking that the client supports the table's writer features (VPC-2).

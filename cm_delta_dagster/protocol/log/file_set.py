@@ -1,4 +1,4 @@
-"""File actions that are found by their logical file (protocol "Action Reconciliation", REC-5). Room: protocol.
+"""File actions that are found by their logical file (protocol "Action Reconciliation", REC-5).
 
 A :class:`FileSet` is an immutable set of adds or of removes with one row for each logical file. It is made of segments, so
 that a set which differs from another in a few files shares everything else with it: a commit of a few files costs what

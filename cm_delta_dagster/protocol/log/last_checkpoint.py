@@ -1,4 +1,4 @@
-"""The ``_last_checkpoint`` hint and its checksum (protocol "Last Checkpoint File" and "JSON checksum"). Room: protocol.
+"""The ``_last_checkpoint`` hint and its checksum (protocol "Last Checkpoint File" and "JSON checksum").
 
 The file is only a hint: whatever is wrong with it decodes to None and costs the reader a longer listing, nothing else
 (LASTCP-4). Where the file is and when it is rewritten is not decided here.

@@ -1,4 +1,4 @@
-"""Log compaction (protocol "Log Compaction Files"): a range of commits as one. Room: protocol.
+"""Log compaction (protocol "Log Compaction Files"): a range of commits as one.
 
 Whether the range is published and may be compacted is decided by the caller; file names are made in ``log_files``.
 """

@@ -1,4 +1,4 @@
-"""Names of the files of ``_delta_log`` and what they mean (protocol "Log files", LOG-2, LOG-9). Room: protocol.
+"""Names of the files of ``_delta_log`` and what they mean (protocol "Log files", LOG-2, LOG-9).
 
 Files are classified by name alone; a name that fits no pattern means nothing to Delta.
 """

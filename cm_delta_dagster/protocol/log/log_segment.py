@@ -1,4 +1,4 @@
-"""Which files make a version (protocol "Reading catalog-managed tables", LOG-4, CKPT-14, LC-7). Room: protocol.
+"""Which files make a version (protocol "Reading catalog-managed tables", LOG-4, CKPT-14, LC-7).
 
 Handed the names in ``_delta_log`` and the catalog's ratified commits, it picks the newest complete checkpoint and the
 commits after it. The catalog's commit goes before a published one of the same version (CM-R4), nothing above the asked

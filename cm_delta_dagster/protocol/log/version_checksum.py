@@ -1,4 +1,4 @@
-"""Version checksums (protocol "Version Checksum File"): counts and sums over a state. Room: protocol.
+"""Version checksums (protocol "Version Checksum File"): counts and sums over a state.
 
 Built from a state, or advanced from the checksum before by one commit without a look at the table's files.
 ``allFiles`` is never written: it would make every commit as expensive as the table is large.

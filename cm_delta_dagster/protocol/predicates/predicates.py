@@ -1,6 +1,6 @@
 """Predicates over rows: what a read, a delete or a conflict check asks, as values.
 
-Room: protocol. Used under the headings "Per-file Statistics" (data skipping) and "Partition Value Serialization". The
+Used under the headings "Per-file Statistics" (data skipping) and "Partition Value Serialization". The
 meaning is Spark SQL's: three-valued logic, ``NaN`` equals ``NaN`` and is greater than every other number, ``-0.0``
 equals ``0.0``.
 

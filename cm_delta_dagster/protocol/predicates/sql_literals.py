@@ -1,4 +1,4 @@
-"""Literals of SQL text as values, as Spark types them (heading "Per-file Statistics"). Room: protocol.
+"""Literals of SQL text as values, as Spark types them (heading "Per-file Statistics").
 
 Serves ``predicate_text``. A literal whose value could be another one in some setting is not understood.
 """

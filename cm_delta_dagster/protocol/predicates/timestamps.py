@@ -1,4 +1,4 @@
-"""Moments and time zones as people and Spark write them (requirement TT-9). Room: protocol.
+"""Moments and time zones as people and Spark write them (requirement TT-9).
 
 Not for partition values, whose form the protocol prescribes (``protocol.partition_values``).
 """

@@ -1,4 +1,4 @@
-"""Interval types (protocol RFC "Interval Types"): their names, and their text as partition values. Room: protocol.
+"""Interval types (protocol RFC "Interval Types"): their names, and their text as partition values.
 
 There are two families, a signed number of months and a signed number of microseconds; a narrowed name such as ``interval day``
 is the same type and is kept as the log spells it. What Parquet holds is the number alone.

@@ -1,6 +1,6 @@
 """Data skipping: which files a predicate leaves out (headings "Per-file Statistics", "Partition Value Serialization").
 
-Room: protocol. Works on the Arrow table of ``add`` actions and never on single files. Every part of a predicate is
+Works on the Arrow table of ``add`` actions and never on single files. Every part of a predicate is
 answered for each file with one of three: false (no row of the file satisfies it), true (every row does), or null (only
 the rows can tell). What is missing, unreadable or of another type than the column is null, so that it never excludes a
 file (SKIP-2).

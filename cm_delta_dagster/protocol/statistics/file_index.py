@@ -1,5 +1,5 @@
 """Columns of file actions that queries look at, parsed once (headings "Per-file Statistics", "Partition Value
-Serialization"). Room: protocol.
+Serialization").
 
 A :class:`FileIndex` remembers, for the files it was last asked about, the partition values and the statistics that
 predicates needed. What it knows is kept by chunk of the Arrow columns: a table of files that shares chunks with the last

@@ -1,6 +1,6 @@
 """Values and literals in one form, so that Arrow compares them as Spark would (heading "Per-file Statistics").
 
-Room: protocol. Serves ``data_skipping``. Where Spark would convert one of the two before it compares, there is no literal.
+Serves ``data_skipping``. Where Spark would convert one of the two before it compares, there is no literal.
 """
 
 from datetime import date, datetime, timedelta

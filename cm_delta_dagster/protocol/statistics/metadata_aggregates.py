@@ -1,5 +1,5 @@
 """Aggregates answered by the log alone (headings "Per-file Statistics", "Deletion Vectors"): row counts, least and greatest
-values, where they are exact (SKIP-6). Room: protocol.
+values, where they are exact (SKIP-6).
 
 The rules are those of delta-spark's metadata-only queries, and stricter where writers differ: bounds count only if they are
 tight, of files without deletion vectors, and of types whose bounds are written without loss. What cannot be told exactly is

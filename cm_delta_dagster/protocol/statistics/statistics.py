@@ -1,6 +1,6 @@
 """Per-file statistics (protocol heading "Per-file Statistics"): of which columns, from footers, summed up.
 
-Room: protocol. Writes the ``stats`` text of new files from what the Parquet writer already knows. It reads no data and
+Writes the ``stats`` text of new files from what the Parquet writer already knows. It reads no data and
 no files: footers are handed in. Parsing the texts is the business of ``parsed_statistics``.
 
 Names in this module are those of the statistics. For a table with column mapping the caller hands in the schema of

@@ -1,6 +1,6 @@
 """Per-file statistics (protocol heading "Per-file Statistics"), read: many ``stats`` texts as Arrow columns.
 
-Room: protocol. Asked for columns only; texts and values that cannot be read are absent, never an error, because nothing
+Asked for columns only; texts and values that cannot be read are absent, never an error, because nothing
 may be concluded from them. Collecting statistics is the business of ``statistics``, concluding from them that of
 ``data_skipping``.
 """

@@ -1,4 +1,4 @@
-"""Many ``stats`` texts of few shapes, read without parsing each (heading "Per-file Statistics"). Room: protocol.
+"""Many ``stats`` texts of few shapes, read without parsing each (heading "Per-file Statistics").
 
 The statistics of one table mostly have the same keys in the same order, and many of them the same length. Texts that differ in
 digits and in letters of strings only lie in memory as a rectangle of bytes, of which every column is looked at once for all

@@ -462,7 +462,7 @@ class LongRow:
         return getattr(self._catalog, name)
 
     @contextmanager
-    def turn(self, table_id: str, *, seconds: float) -> Iterator[bool]:
+    def commit_lock(self, table_id: str, *, seconds: float) -> Iterator[bool]:
         self.turns += 1
         self.waits.append(seconds)
         self.meanwhile()

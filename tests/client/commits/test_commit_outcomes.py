@@ -241,7 +241,7 @@ class RowOfWriters:
         """It is the test's."""
 
     @contextmanager
-    def turn(self, table_id: str, *, seconds: float) -> Iterator[bool]:
+    def commit_lock(self, table_id: str, *, seconds: float) -> Iterator[bool]:
         self.calls.append("turn")
         yield self.gives_turns
         self.calls.append("end")
@@ -274,7 +274,7 @@ def test_writers_who_have_met_wait_for_their_turn_and_look_before_they_propose(
         row.gives_turns = False
         assert last.commit().retries == 1
         assert row.calls[8:] == ["turn", "VersionTaken", "end", "turn", "Ratified", "end"]
-    without_turns = replace(settings, turn_seconds=0)
+    without_turns = replace(settings, commit_lock_seconds=0)
     with closing(DeltaClient(row, stores=stores, settings=without_turns, now_ms=client.now_ms)) as other:
         racing = _start(other.table("main.test.t"), _file("racing"))
         _start(table, _file("theirs-3")).commit()

@@ -91,10 +91,10 @@ def test_work_that_no_thread_could_be_had_for_does_not_stand_in_the_way_of_later
     before = threading.stack_size(2**46)  # More than there is: no thread starts.
     try:
         with pytest.raises(RuntimeError, match="thread"):
-            work.soon("table", 1, "publication", lambda: done.append("first"), seconds=1000)
+            work.schedule("table", 1, "publication", lambda: done.append("first"), seconds=1000)
     finally:
         threading.stack_size(before)
-    work.soon("table", 1, "publication", lambda: done.append("second"), seconds=1000)
+    work.schedule("table", 1, "publication", lambda: done.append("second"), seconds=1000)
     work.close()
     assert done == ["second"]
 
@@ -314,7 +314,7 @@ def test_the_pauses_between_tries_grow_and_the_tries_end(caplog: pytest.LogCaptu
     """CM-P4: only the first failure and the last are said aloud."""
     caplog.set_level(logging.INFO, "cm_delta_dagster")
     background, work = BackgroundWork(), Failing()
-    background.soon("table", 1, "publication", work, seconds=0.02, tries=5)
+    background.schedule("table", 1, "publication", work, seconds=0.02, tries=5)
     until(lambda: len(work.at) == 5)
     pauses = [later - earlier for earlier, later in itertools.pairwise(work.at)]
     assert all(pause >= least for pause, least in zip(pauses, (0.04, 0.08, 0.16, 0.32), strict=True))
@@ -329,13 +329,13 @@ def test_the_pauses_between_tries_grow_and_the_tries_end(caplog: pytest.LogCaptu
 def test_who_asks_what_is_published_does_not_wait_for_a_pause() -> None:
     """CM-P4, CM-M5"""
     background, work = BackgroundWork(), Failing()
-    background.soon("table", 1, "publication", work, seconds=1000, tries=5)
-    background.hurry("table")
+    background.schedule("table", 1, "publication", work, seconds=1000, tries=5)
+    background.flush("table")
     work.fails = False
-    background.hurry("another table")
+    background.flush("another table")
     assert len(work.at) == 1
-    background.hurry("table")
-    background.hurry("table")
+    background.flush("table")
+    background.flush("table")
     assert len(work.at) == 2
     background.close()
 
@@ -343,10 +343,10 @@ def test_who_asks_what_is_published_does_not_wait_for_a_pause() -> None:
 def test_the_next_commit_does_not_wait_for_a_pause_either() -> None:
     """CM-P4"""
     background, work = BackgroundWork(), Failing()
-    background.soon("table", 1, "publication", work, seconds=1000, tries=5)
-    background.hurry()
+    background.schedule("table", 1, "publication", work, seconds=1000, tries=5)
+    background.flush()
     work.fails = False
-    background.soon("table", 1, "publication", work, seconds=0.01, tries=5)
+    background.schedule("table", 1, "publication", work, seconds=0.01, tries=5)
     until(lambda: len(work.at) == 2)
     background.close()
     assert len(work.at) == 2
@@ -361,8 +361,8 @@ def fails():
     raise ConnectionError("Nobody answers.")
 
 work = BackgroundWork()
-work.soon("table", 1, "publication", fails, seconds=1000, tries=20)
-work.hurry()
+work.schedule("table", 1, "publication", fails, seconds=1000, tries=20)
+work.flush()
 """
 
 

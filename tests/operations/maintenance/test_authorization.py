@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from cm_delta_dagster.catalog.maintenance import Claimed, MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogUnavailableError, MaintenanceInProgressError, MaintenanceNotPermittedError
 from cm_delta_dagster.operations.maintenance.authorization import (
-    MaintenanceClaim,
-    maintenance_claim,
+    MaintenanceLease,
+    maintenance_lease,
     require_permission,
 )
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
@@ -92,7 +92,7 @@ def test_a_verb_that_deletes_or_rewrites_waits_for_no_other_run(
 ) -> None:
     table = lake.new_table()
     lake.allow(kind)
-    lake.catalog.claim_maintenance(table.table_id, KIND, owner="somebody", duration_ms=60_000)
+    lake.catalog.acquire_maintenance_lease(table.table_id, KIND, owner="somebody", duration_ms=60_000)
     with pytest.raises(MaintenanceInProgressError, match="somebody"):
         verb(table)
 
@@ -122,44 +122,46 @@ def test_a_narrower_denial_beats_a_wider_permission(lake: Lake) -> None:
 
 def test_a_claim_keeps_other_runs_out_until_the_block_ends(lake: Lake) -> None:
     table = lake.new_table()
-    with maintenance_claim(table, KIND, owner="first") as claim:
+    with maintenance_lease(table, KIND, owner="first") as claim:
         claim.check()
         with (
             pytest.raises(MaintenanceInProgressError, match="first"),
-            maintenance_claim(table, MaintenanceKind.METADATA_CLEANUP),
+            maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP),
         ):
             pass
-    with maintenance_claim(table, KIND):
+    with maintenance_lease(table, KIND):
         pass
 
 
 def test_a_claim_is_given_back_when_the_work_fails(lake: Lake) -> None:
     table = lake.new_table()
-    with pytest.raises(ZeroDivisionError), maintenance_claim(table, KIND):
+    with pytest.raises(ZeroDivisionError), maintenance_lease(table, KIND):
         _ = 1 / 0
-    with maintenance_claim(table, KIND):
+    with maintenance_lease(table, KIND):
         pass
 
 
 def test_two_runs_of_one_process_are_two_owners(lake: Lake) -> None:
     table = lake.new_table()
-    with maintenance_claim(table, KIND), pytest.raises(MaintenanceInProgressError), maintenance_claim(table, KIND):
+    with maintenance_lease(table, KIND), pytest.raises(MaintenanceInProgressError), maintenance_lease(table, KIND):
         pass
 
 
 def test_a_long_run_renews_its_claim(lake: Lake) -> None:
     table = lake.new_table()
-    with maintenance_claim(table, KIND, duration_ms=300) as claim:
+    with maintenance_lease(table, KIND, duration_ms=300) as claim:
         time.sleep(0.8)
         claim.check()
-    claims = [method for method, _ in lake.catalog.calls if method == "claim_maintenance"]
+    claims = [method for method, _ in lake.catalog.calls if method == "acquire_maintenance_lease"]
     assert len(claims) >= 3
 
 
 def test_a_run_that_cannot_renew_stops_when_its_claim_has_run_out(lake: Lake) -> None:
     table = lake.new_table()
-    with maintenance_claim(table, KIND, duration_ms=200) as claim:
-        lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "claim_maintenance" else None
+    with maintenance_lease(table, KIND, duration_ms=200) as claim:
+        lake.catalog.fails = lambda method, _: (
+            CatalogUnavailableError("no") if method == "acquire_maintenance_lease" else None
+        )
         claim.check()
         time.sleep(0.4)
         with pytest.raises(MaintenanceInProgressError, match="ran out"):
@@ -172,10 +174,12 @@ def test_a_run_that_cannot_renew_stops_when_its_claim_has_run_out(lake: Lake) ->
 
 def test_a_run_that_lost_the_table_to_another_stops(lake: Lake) -> None:
     table = lake.new_table()
-    claim = MaintenanceClaim(table, KIND, owner="slow", duration_ms=60_000)
+    claim = MaintenanceLease(table, KIND, owner="slow", duration_ms=60_000)
     claim.acquire()
     lake.clock.now += 61_000
-    assert isinstance(lake.catalog.claim_maintenance(table.table_id, KIND, owner="next", duration_ms=60_000), Claimed)
+    assert isinstance(
+        lake.catalog.acquire_maintenance_lease(table.table_id, KIND, owner="next", duration_ms=60_000), LeaseGranted
+    )
     with pytest.raises(MaintenanceInProgressError, match="next"):
         claim.acquire()
     with pytest.raises(MaintenanceInProgressError, match="next"):
@@ -184,8 +188,10 @@ def test_a_run_that_lost_the_table_to_another_stops(lake: Lake) -> None:
 
 def test_a_catalog_that_fails_at_the_end_does_not_undo_the_work(lake: Lake) -> None:
     table = lake.new_table()
-    lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "release_maintenance" else None
-    with maintenance_claim(table, KIND):
+    lake.catalog.fails = lambda method, _: (
+        CatalogUnavailableError("no") if method == "release_maintenance_lease" else None
+    )
+    with maintenance_lease(table, KIND):
         pass
 
 

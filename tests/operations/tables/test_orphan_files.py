@@ -3,7 +3,7 @@
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.operations.tables.drop import drop_table
-from cm_delta_dagster.operations.tables.orphan_files import UnclaimedFiles, unclaimed_files
+from cm_delta_dagster.operations.tables.orphan_files import OrphanFiles, find_orphan_files
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge
 from tests.support.lake import Lake
 
@@ -23,12 +23,12 @@ def test_what_a_stale_writer_leaves_after_the_purge_of_its_table_is_found(lake: 
     purge(lake.client, plan_purge(lake.client, retention_ms=0))
     drop_table(lake.client, identifier="main.test.dropped")
     lake.client.wait_for_background()
-    assert unclaimed_files(lake.client, warehouse=WAREHOUSE) == ()
+    assert find_orphan_files(lake.client, warehouse=WAREHOUSE) == ()
 
     lake.put(stale, "delta.txn=1/part.parquet")
     lake.put(stale, "delta.txn=1/other.parquet", b"")
     lake.memory.write(f"{WAREHOUSE}/note.txt", b"?")
-    assert unclaimed_files(lake.client, warehouse=f"{WAREHOUSE}/") == (
-        UnclaimedFiles(location=WAREHOUSE, num_files=1, num_bytes=1, last_written_ms=lake.clock()),
-        UnclaimedFiles(location=stale.location, num_files=2, num_bytes=100, last_written_ms=lake.clock()),
+    assert find_orphan_files(lake.client, warehouse=f"{WAREHOUSE}/") == (
+        OrphanFiles(location=WAREHOUSE, num_files=1, num_bytes=1, last_written_ms=lake.clock()),
+        OrphanFiles(location=stale.location, num_files=2, num_bytes=100, last_written_ms=lake.clock()),
     )

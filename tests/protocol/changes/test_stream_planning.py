@@ -22,8 +22,8 @@ from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefiniti
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.changes.stream_planning import (
     UNBOUNDED,
+    AdmissionLimits,
     ChangeHandling,
-    Room,
     StreamPlan,
     StreamRules,
     initial_files,
@@ -99,7 +99,7 @@ def paths(batch: StreamPlan) -> list[str]:
 
 COMMITS = st.lists(st.lists(st.integers(min_value=0, max_value=100), max_size=5), min_size=1, max_size=6)
 ROOMS = st.builds(
-    Room,
+    AdmissionLimits,
     max_files=st.none() | st.integers(min_value=1, max_value=4),
     max_bytes=st.none() | st.integers(min_value=1, max_value=150),
 )
@@ -115,7 +115,7 @@ def table_of(sizes: Sequence[Sequence[int]]) -> list[CommitActions]:
 
 @given(sizes=COMMITS, rooms=st.lists(ROOMS, min_size=1, max_size=5), data=st.data())
 def test_however_a_stream_is_cut_each_file_comes_once_and_in_order(
-    sizes: list[list[int]], rooms: list[Room], data: st.DataObject
+    sizes: list[list[int]], rooms: list[AdmissionLimits], data: st.DataObject
 ) -> None:
     """STREAM-1, STREAM-2, STREAM-3: by bounds of any kind, of a snapshot or of commits, and by replays of each batch."""
     commits = table_of(sizes)
@@ -164,7 +164,9 @@ def test_only_as_many_commits_are_taken_as_fit() -> None:
             yield commit(version, added(f"{version}"))
 
     known = definition(0)
-    batch = plan_batch(commits(), start=at(0), reading=known, current=known, rules=RULES, room=Room(max_files=3))
+    batch = plan_batch(
+        commits(), start=at(0), reading=known, current=known, rules=RULES, room=AdmissionLimits(max_files=3)
+    )
     assert paths(batch) == ["0", "1", "2"]
     assert taken == [0, 1, 2]
     assert batch.end == at(3)
@@ -173,9 +175,9 @@ def test_only_as_many_commits_are_taken_as_fit() -> None:
 def test_a_batch_ends_within_a_commit_and_the_next_goes_on_there() -> None:
     """STREAM-1, STREAM-3."""
     commits = [commit(0, *[added(name) for name in "abc"])]
-    first = plan(commits, at(0), room=Room(max_files=2))
+    first = plan(commits, at(0), room=AdmissionLimits(max_files=2))
     assert (paths(first), first.end) == (["a", "b"], at(0, 1))
-    assert plan(commits, first.end, room=Room(max_files=2)).end == at(1)
+    assert plan(commits, first.end, room=AdmissionLimits(max_files=2)).end == at(1)
     assert paths(plan(commits, first.end)) == ["c"]
 
 
@@ -190,7 +192,7 @@ def test_the_last_file_of_a_snapshot_in_an_offset_of_delta_spark_is_followed_by_
 def test_a_bound_is_a_whole_number(value: Any) -> None:
     """STREAM-3."""
     with pytest.raises(InvalidArgumentError, match="whole number"):
-        Room(max_files=value)
+        AdmissionLimits(max_files=value)
 
 
 # --- commits that do more than add rows -------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def one_writer_at_a_time_has_the_turn(bench: Bench) -> None:
     def wait(number: int) -> int:
         with bench.client() as catalog:
             for _ in range(5):
-                with catalog.turn(table, seconds=_LONG) as ones_turn:
+                with catalog.commit_lock(table, seconds=_LONG) as ones_turn:
                     assert ones_turn
                     inside.append(number)
                     time.sleep(0.002)
@@ -39,10 +39,10 @@ def who_does_not_get_the_turn_in_time_is_told_and_may_go_on(bench: Bench) -> Non
     """OCC-15: a writer that stands still holds nobody up for long."""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
-        with catalog.turn(table, seconds=_LONG) as first, other.turn(table, seconds=_SOON) as second:
+        with catalog.commit_lock(table, seconds=_LONG) as first, other.commit_lock(table, seconds=_SOON) as second:
             assert (first, second) == (True, False)
             assert other.get_ratified_commits(table).latest_version == 0
-        with other.turn(table, seconds=_SOON) as second:
+        with other.commit_lock(table, seconds=_SOON) as second:
             assert second
 
 
@@ -50,7 +50,7 @@ def tables_do_not_wait_for_each_other(bench: Bench) -> None:
     """OCC-15"""
     with bench.client() as catalog, bench.client() as other:
         here, there = create(catalog).table_id, create(catalog, OTHER).table_id
-        with catalog.turn(here, seconds=_LONG) as first, other.turn(there, seconds=_SOON) as second:
+        with catalog.commit_lock(here, seconds=_LONG) as first, other.commit_lock(there, seconds=_SOON) as second:
             assert (first, second) == (True, True)
 
 
@@ -58,14 +58,14 @@ def a_turn_ends_with_an_error_and_passes_it_on(bench: Bench) -> None:
     """OCC-15"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
-        with pytest.raises(ZeroDivisionError), catalog.turn(table, seconds=_LONG):
+        with pytest.raises(ZeroDivisionError), catalog.commit_lock(table, seconds=_LONG):
             raise ZeroDivisionError
-        with other.turn(table, seconds=_SOON) as ones_turn:
+        with other.commit_lock(table, seconds=_SOON) as ones_turn:
             assert ones_turn
 
 
 def _hold(bench: Bench, table: str, sender: Any) -> None:
-    with bench.client() as catalog, catalog.turn(table, seconds=_LONG) as ones_turn:
+    with bench.client() as catalog, catalog.commit_lock(table, seconds=_LONG) as ones_turn:
         sender.send(ones_turn)
         signal.pause()
 
@@ -78,11 +78,11 @@ def a_turn_ends_with_its_process(bench: Bench) -> None:
         process = SPAWN.Process(target=_hold, args=(bench, table, sender))
         process.start()
         assert receiver.poll(60) and receiver.recv()
-        with catalog.turn(table, seconds=_SOON) as ones_turn:
+        with catalog.commit_lock(table, seconds=_SOON) as ones_turn:
             assert not ones_turn
         os.kill(int(process.pid or 0), signal.SIGKILL)
         process.join()
-        with catalog.turn(table, seconds=_LONG) as ones_turn:
+        with catalog.commit_lock(table, seconds=_LONG) as ones_turn:
             assert ones_turn
 
 
@@ -91,10 +91,10 @@ def a_turn_that_was_given_back_does_not_stay_with_a_forked_child(bench: Bench) -
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         child = multiprocessing.get_context("fork").Process(target=signal.pause)
-        with catalog.turn(table, seconds=_LONG) as ones_turn:
+        with catalog.commit_lock(table, seconds=_LONG) as ones_turn:
             assert ones_turn
             child.start()
-        with other.turn(table, seconds=_SOON) as ones_turn:
+        with other.commit_lock(table, seconds=_SOON) as ones_turn:
             assert ones_turn
         child.kill()
         child.join()
@@ -104,7 +104,7 @@ def a_closed_client_gets_no_turn_or_leaves_nothing_open(bench: Bench) -> None:
     """OCC-15: what is to be committed then fails for that reason, and for no other."""
     with bench.client() as catalog:
         table = create(catalog).table_id
-    with catalog.turn(table, seconds=_SOON):
+    with catalog.commit_lock(table, seconds=_SOON):
         pass
 
 
