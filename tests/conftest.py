@@ -22,6 +22,33 @@ from cm_delta_dagster.storage.local_store import LocalStore, place_by_exclusive_
 from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores
 
+_FAST_PACKAGES = {
+    "api",
+    "arrow",
+    "catalog",
+    "cli",
+    "client",
+    "operations",
+    "orchestration",
+    "protocol",
+    "repository",
+    "storage",
+}
+_SERVERS = {"spark", "postgres_server", "s3_endpoint"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks as ``fast`` the tests of the package that start no JVM and no server and that are not marked ``slow``."""
+    for item in items:
+        package = item.path.relative_to(Path(__file__).parent).parts[0]
+        fixtures = set(getattr(item, "fixturenames", ()))
+        parameters = {str(value) for value in getattr(getattr(item, "callspec", None), "params", {}).values()}
+        needs_server = bool(_SERVERS & fixtures) or bool({"postgres", "s3"} & parameters) or "postgres" in item.name
+        is_long = any(item.get_closest_marker(name) for name in ("slow", "exhaustive", "peers", "postgres"))
+        if package in _FAST_PACKAGES and not needs_server and not is_long:
+            item.add_marker("fast")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--catalog", choices=("sqlite", "postgres"), default="sqlite", help="database behind `client`")

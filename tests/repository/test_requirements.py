@@ -1,0 +1,34 @@
+"""The page of requirements fits the tests that there are."""
+
+import re
+
+from tests.repository.requirements import PAGE, ROOT, page, places_by_id, requirements
+
+
+def test_the_page_of_requirements_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(), "run `python -m tests.repository.requirements --write`"
+
+
+def test_requirements_have_unique_ids_and_whole_sentences() -> None:
+    every = requirements()
+    assert len({requirement.id for requirement in every}) == len(every) > 500
+    assert all(requirement.rule.endswith(".") and requirement.heading for requirement in every)
+
+
+def test_most_requirements_are_named_by_a_test() -> None:
+    proofs = places_by_id()
+    assert sum(map(bool, proofs.values())) >= 400
+    assert any(place.startswith("protocol/log/test_checkpoints.py::") for place in proofs["CKPT-1"])
+
+
+def test_the_package_itself_does_not_name_requirement_ids() -> None:
+    """A stranger reads the rule in the code, not its number."""
+    ids = re.compile(
+        r"(?<![\w-])(?:" + "|".join(re.escape(requirement.id) for requirement in requirements()) + r")(?!\w)"
+    )
+    found = [
+        f"{file.relative_to(ROOT)}: {match[0]}"
+        for file in sorted((ROOT / "cm_delta_dagster").rglob("*.py"))
+        for match in ids.finditer(file.read_text())
+    ]
+    assert not found, "\n".join(found)

@@ -1,0 +1,82 @@
+"""Words that the package, its messages and its pages do not use, and what they use in their place."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+WORDS = {
+    r"rooms?": "package",
+    r"(?:top|lower|upper|middle|ground) floors?|floors": "layer",
+    r"seams?": "interface",
+    r"front[ _]doors?": "public API",
+    r"(?:one'?s|its|whose) turn|ones_turn|takes? turns|turn_seconds": "commit lock",
+    r"in a crowd|crowd(?:ed)?": "under contention",
+    r"(?:have|has|had) met|met others": "contended",
+    r"told|untold\w*": "reported, unreported",
+    r"learn(?:ed|s)?": "read, noticed; winners",
+    r"the mark|marks? of publication": "published version",
+    r"(?-i:Race)|lost races?": "rebase, conflict",
+    r"AfterCommit|after_commit": "post-commit hooks",
+    r"nobody waits for": "asynchronous",
+    r"hurry|begin_anew|unhurried": "flush, reset_after_fork",
+    r"anew": "again",
+    r"kept_from|kept contents?": "content_from_version, cached commits",
+    r"WORN_RATIO|worn": "deleted rows ratio",
+    r"legality": "validation",
+    r"examinations?": "check",
+    r"claims?|claimed|unclaimed": "lease; orphan files",
+    r"lost answers?": "unknown commit outcome",
+    r"pauses?|draws": "backoff, jitter",
+    r"off the net": "unreachable",
+    r"mend(?:s|ed|ing)?": "fix, repair",
+    r"in vain": "without effect",
+    r"who(?:ever|soever)": "the client, the writer, the user that",
+    r"somebody|nobody": "another client, no client",
+    r"thereof|whence": "plain words",
+}
+"""Regular expressions, matched as whole words in any case, with the words to use."""
+
+ALLOWED = {
+    "cm_delta_dagster/catalog/sql/schema.py": "cm_delta_maintenance_claims",
+}
+"""Text that may stay in a file: names of database objects, which only a migration can change."""
+
+_PATTERN = re.compile(
+    "|".join(rf"(?P<w{number}>(?<![A-Za-z_])(?:{word})(?![A-Za-z_]))" for number, word in enumerate(WORDS)), re.I
+)
+
+
+def _files() -> Iterator[Path]:
+    yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
+    yield from sorted((ROOT / "docs").rglob("*.md"))
+    for package in ("cm_delta_dagster", "definitions", "resources"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            if "versions" not in file.parts:  # Migrations stay as they were run.
+                yield file
+
+
+def words_of(text: str) -> list[tuple[int, str, str]]:
+    """Line number, word, and what to write in its place, of each word of the list in ``text``."""
+    replacements = list(WORDS.values())
+    return [
+        (text.count("\n", 0, match.start()) + 1, match[0], replacements[int(str(match.lastgroup)[1:])])
+        for match in _PATTERN.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize("file", tuple(_files()), ids=lambda file: str(file.relative_to(ROOT)))
+def test_the_words_of_the_list_are_not_used(file: Path) -> None:
+    name = str(file.relative_to(ROOT))
+    text = file.read_text()
+    if name in ALLOWED:
+        text = text.replace(ALLOWED[name], "")
+    found = [f"{name}:{line}: {word!r}: write {instead}" for line, word, instead in words_of(text)]
+    assert not found, "\n".join(found)
+
+
+def test_a_word_of_the_list_is_found_in_any_case() -> None:
+    assert words_of("A room.\nTold twice, retold") == [(1, "room", "package"), (2, "Told", "reported, unreported")]
