@@ -235,7 +235,7 @@ def metadata_of(row: Mapping[str, Any]) -> Metadata:
 
 
 def commit_info_of(row: Mapping[str, Any]) -> CommitInfo:
-    """Any object is a legal commitInfo (CINFO-1): a known name with a value of another type stays in ``extra``."""
+    """Any object is a legal commitInfo: a known name with a value of another type stays in ``extra``."""
     known: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for name, value in row.items():

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 class Protocol:
     """What a client must support to read and to write the table.
 
-    Invariants: ``reader_features`` is not None exactly at reader version 3, ``writer_features`` exactly at writer version 7
-    (PROT-1). Feature names are kept in the order of the log.
+    Invariants: ``reader_features`` is not None exactly at reader version 3, ``writer_features`` exactly at writer version 7. Feature names are kept in the order of the log.
     """
 
     min_reader_version: int
@@ -110,7 +109,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddCdcFile:
-    """``cdc``: one change data file; ``dataChange`` is always false (CDCA-2)."""
+    """``cdc``: one change data file; ``dataChange`` is always false."""
 
     path: str
     partition_values: Mapping[str, str | None]
@@ -120,7 +119,7 @@ class AddCdcFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitInfo:
-    """Provenance of a commit. ``extra`` keeps every field of the JSON that has no name here (CINFO-1)."""
+    """Provenance of a commit. ``extra`` keeps every field of the JSON that has no name here."""
 
     in_commit_timestamp: int | None = None
     timestamp: int | None = None

@@ -79,7 +79,7 @@ def _changes_data(flags: pa.ChunkedArray) -> bool:
 
 
 def encode_commit(actions: Sequence[Action]) -> bytes:
-    """A commit's content: one action a line, UTF-8, a newline after each (LOG-3)."""
+    """A commit's content: one action a line, UTF-8, a newline after each."""
     return "".join(f"{encode_action(action)}\n" for action in actions).encode()
 
 
@@ -141,7 +141,7 @@ def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions
 
 
 def decode_commit_info(data: bytes) -> CommitInfo | None:
-    """The ``commitInfo`` of the first line, without looking at the rest (ICT-12); None if that is another action."""
+    """The ``commitInfo`` of the first line, without looking at the rest; None if that is another action."""
     end = data.find(b"\n")
     try:
         first = json.loads((data if end < 0 else data[:end]).decode())
@@ -288,7 +288,7 @@ _T = typing.TypeVar("_T")
 
 
 def _only(name: str, values: Sequence[_T]) -> _T | None:
-    """Of several in one commit none is the newest: their order means nothing (REC-6, LOG-8)."""
+    """Of several in one commit none is the newest: their order means nothing."""
     if len(values) > 1:
         raise ValueError(f"it holds {len(values)} {name} actions and may hold one")
     return values[0] if values else None
@@ -317,7 +317,7 @@ _MAPS_AND_STRUCT = tuple(
 
 
 def _one_vector_a_path(adds: pa.Table) -> pa.Table:
-    """Refuse two adds of one file with different deletion vectors: which rows it has would be a guess (LOG-8, REC-7)."""
+    """Refuse two adds of one file with different deletion vectors: which rows it has would be a guess."""
     if adds["deletionVector"].null_count < adds.num_rows and pc.count_distinct(adds["path"]).as_py() < adds.num_rows:
         files = pa.table({"path": adds["path"], "vector": dv_ids(adds)})
         if files.group_by(["path", "vector"]).aggregate([]).num_rows > pc.count_distinct(files["path"]).as_py():

@@ -1,6 +1,6 @@
 """File actions as columns (protocol "Add File and Remove File").
 
-Tables of file actions have exactly the fields of a checkpoint's ``add`` and ``remove`` (CKPT-7), so that a state goes
+Tables of file actions have exactly the fields of a checkpoint's ``add`` and ``remove``, so that a state goes
 to and from a checkpoint without a Python object for each file. Only what a single transaction proposes is turned into
 values.
 """
@@ -168,7 +168,7 @@ def removes_of(adds: pa.Table, *, deletion_timestamp: int, data_change: bool) ->
 
 
 def partition_column(files: pa.Table, physical_name: str) -> pa.Array:
-    """The text of one partition column for each file; null for null and for the empty string (PART-1)."""
+    """The text of one partition column for each file; null for null and for the empty string."""
     return partition_texts(files.column("partitionValues"), physical_name)
 
 
@@ -200,7 +200,7 @@ def _looked_up(maps: pa.MapArray, name: str) -> pa.Array:
 
 
 def dv_ids(files: pa.Table) -> pa.Array:
-    """The ``dvId`` of each file, null without a deletion vector (DV-13)."""
+    """The ``dvId`` of each file, null without a deletion vector."""
     column = files.column("deletionVector").combine_chunks()
     if column.null_count == len(column):
         return pa.nulls(len(column), pa.string())
@@ -214,7 +214,7 @@ def dv_ids(files: pa.Table) -> pa.Array:
 
 
 def refuse_incomplete(files: pa.Table) -> None:
-    """Raise ValueError if a deletion vector lacks a field: taken for none, it would bring deleted rows back (DV-10)."""
+    """Raise ValueError if a deletion vector lacks a field: taken for none, it would bring deleted rows back."""
     column = files.column("deletionVector")
     if column.null_count == len(column):
         return

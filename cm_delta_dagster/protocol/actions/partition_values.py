@@ -1,6 +1,6 @@
 """Partition values (protocol heading "Partition Value Serialization"): text of the log to value and back.
 
-The empty string and null both mean NULL, for every type (PART-1). Directory names are not read: only the log's values
+The empty string and null both mean NULL, for every type. Directory names are not read: only the log's values
 count.
 """
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidDataError
+from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.interval_types import (
     DAY_TIME_NAMES,
     YEAR_MONTH_NAMES,
@@ -40,7 +41,6 @@ from cm_delta_dagster.protocol.schema.types import (
     DecimalType,
     PrimitiveType,
     data_type_text,
-    to_arrow_type,
 )
 
 _INTEGER_BITS: Mapping[DataType, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
@@ -75,8 +75,7 @@ def is_partition_type(data_type: DataType) -> bool:
 
 
 def serialize_partition_value(value: Any, type: DataType) -> str | None:
-    """Text of ``value`` in the log; None for NULL and for the empty string, which a partition column cannot hold
-    (PART-2).
+    """Text of ``value`` in the log; None for NULL and for the empty string, which a partition column cannot hold.
 
     Args:
         value: None or a Python value of the column: str, int, bool, float, Decimal, date, bytes; an aware datetime for
@@ -217,12 +216,12 @@ _SERIALIZERS: Mapping[DataType, Callable[[Any], str | None]] = {
 
 
 def parse_partition_value(text: str | None, type: DataType, *, zone: Zone = _UTC) -> Any:
-    """Value of a text of the log; None for NULL and the empty string (PART-1).
+    """Value of a text of the log; None for NULL and the empty string.
 
     Args:
         text: as in ``partitionValues``.
         type: type of the column.
-        zone: where a ``timestamp`` without a zone was written (PART-5).
+        zone: where a ``timestamp`` without a zone was written.
 
     Raises:
         CorruptLogError: the text is no value of the type.

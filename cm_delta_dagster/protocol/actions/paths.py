@@ -30,12 +30,12 @@ _ROWS_AT_ONCE = 65_536
 
 
 def encode_path(relative: str) -> str:
-    """``path`` of the log for a decoded path relative to the table root (PATH-2)."""
+    """``path`` of the log for a decoded path relative to the table root."""
     return quote(relative, safe=_SAFE_IN_PATH)
 
 
 def decode_path(path: str) -> str:
-    """``path`` of the log, percent-decoded exactly once as UTF-8 (PATH-1). ``+`` stays a plus sign.
+    """``path`` of the log, percent-decoded exactly once as UTF-8. ``+`` stays a plus sign.
 
     Raises:
         CorruptLogError: an escape is incomplete or does not give UTF-8.
@@ -55,14 +55,14 @@ def decode_path(path: str) -> str:
 
 
 def resolve_path(table_location: str, path: str) -> str:
-    """Absolute decoded location of a ``path`` of the log (PATH-3).
+    """Absolute decoded location of a ``path`` of the log.
 
     Args:
         table_location: decoded URI of the table root, with or without a trailing slash.
         path: percent-encoded, relative to the root or absolute.
 
     Raises:
-        CorruptLogError: the path is empty, cannot be decoded, or has a ``..`` segment (PATH-5).
+        CorruptLogError: the path is empty, cannot be decoded, or has a ``..`` segment.
     """
     decoded = decode_path(path)
     # The scheme is looked for before decoding: an encoded colon belongs to a file name.
@@ -107,8 +107,7 @@ def normalise_location(uri: str) -> str:
 
 
 def file_keys(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Normalised key of each ``path`` of the log, relative to the table at ``location``; equal files have equal keys
-    (REC-14).
+    """Normalised key of each ``path`` of the log, relative to the table at ``location``; equal files have equal keys.
 
     Plain relative paths, which is nearly all of them in practice, are joined without a Python object per file.
 
@@ -211,7 +210,7 @@ def file_key(location: str, path: str) -> str:
 
 
 def hive_escape(value: str) -> str:
-    """One part (name or value) of a partition directory ``name=value``, escaped as Hive does (PART-9)."""
+    """One part (name or value) of a partition directory ``name=value``, escaped as Hive does."""
     return _HIVE_UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", value)
 
 
@@ -221,8 +220,7 @@ def hive_unescape(value: str) -> str:
 
 
 def partition_directory(values: "list[tuple[str, str | None]]") -> str:
-    """Decoded directory ``a=1/b=x`` of the given (name, text) pairs; empty for none. Null has Hive's name for it
-    (PART-9)."""
+    """Decoded directory ``a=1/b=x`` of the given (name, text) pairs; empty for none. Null has Hive's name for it."""
     return "/".join(
         f"{hive_escape(name)}={HIVE_DEFAULT_PARTITION if not text else hive_escape(text)}" for name, text in values
     )

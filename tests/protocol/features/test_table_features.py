@@ -8,25 +8,27 @@ from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.features.protocol_evolution import (
+    catalog_managed_protocol,
+    check_metadata_supported,
+    check_protocol_change,
+    requested_features,
+    required_features,
+    with_features,
+)
 from cm_delta_dagster.protocol.features.table_features import (
     FEATURES,
     SUPPORTED_READER_FEATURES,
     SUPPORTED_WRITER_FEATURES,
     FeatureKind,
     Support,
-    catalog_managed_protocol,
-    check_metadata_supported,
-    check_protocol_change,
     check_protocol_shape,
     check_readable,
     check_writable,
     is_active,
     is_catalog_managed,
     reader_features,
-    requested_features,
-    required_features,
     supports,
-    with_features,
     writer_features,
 )
 from cm_delta_dagster.protocol.features.table_properties import default_properties
@@ -179,9 +181,9 @@ def test_both_spellings_of_in_commit_timestamps_are_one_feature() -> None:
 )
 def test_a_protocol_that_contradicts_itself_is_damage(broken: Protocol) -> None:
     """PROT-1, PROT-6, TF-5, TF-6."""
-    for check in (check_protocol_shape, lambda p: check_readable(p, "t"), lambda p: check_writable(p, "t")):
+    for check in (check_protocol_shape, check_readable, check_writable):
         with pytest.raises(CorruptLogError, match="not valid"):
-            check(broken)
+            check(broken, "t")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_a_protocol_that_contradicts_itself_is_damage(broken: Protocol) -> None:
 )  # fmt: skip
 def test_the_allowed_shapes_pass(right: Protocol) -> None:
     """PROT-1, TF-6, TF-7."""
-    check_protocol_shape(right)
+    check_protocol_shape(right, "t")
 
 
 def test_higher_versions_ask_for_an_upgrade() -> None:
@@ -270,7 +272,7 @@ def test_a_new_table_is_catalog_managed_readable_and_writable() -> None:
     """CM-1, CM-2, TF-4, TF-6."""
     new = catalog_managed_protocol(["timestampNtz", "domainMetadata"])
 
-    check_protocol_shape(new)
+    check_protocol_shape(new, "t")
     assert is_catalog_managed(new)
     assert (new.min_reader_version, new.min_writer_version) == (3, 7)
     assert set(new.reader_features or ()) == {
@@ -368,7 +370,7 @@ def test_adding_features_gives_a_valid_protocol_that_loses_nothing(
     """TF-4, TF-11, TF-14, PROT-6."""
     after = with_features(with_features(before, first), second)
 
-    check_protocol_shape(after)
+    check_protocol_shape(after, "t")
     check_protocol_change(before, after)
     assert writer_features(before) | first | second <= writer_features(after)
     assert reader_features(before) <= reader_features(after)

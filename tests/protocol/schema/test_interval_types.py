@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.actions.partition_values import (
     physical_values,
     serialize_partition_value,
 )
+from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.interval_types import (
     DAY_TIME_NAMES,
     YEAR_MONTH_NAMES,
@@ -29,7 +30,6 @@ from cm_delta_dagster.protocol.schema.types import (
     check_writable_types,
     parse_schema,
     schema_to_json,
-    to_arrow_type,
 )
 
 YEAR_MONTH, DAY_TIME = "interval year to month", "interval day to second"

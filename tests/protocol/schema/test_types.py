@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from cm_delta_dagster.protocol.schema.types import (
     LONG,
     STRING,
@@ -22,12 +23,9 @@ from cm_delta_dagster.protocol.schema.types import (
     check_column_names,
     check_unique_names,
     data_type_text,
-    from_arrow_schema,
-    from_arrow_type,
     parse_schema,
     schema_text,
     schema_to_json,
-    to_arrow_schema,
     walk_fields,
 )
 
