@@ -244,17 +244,17 @@ def decode_from_file(data: bytes, descriptor: DeletionVectorDescriptor) -> BitMa
         raise _damaged(f"it would end at byte {end + _CHECKSUM_BYTES} and its file has {len(data)}")
     (size,) = struct.unpack_from(">I", data, offset)
     if size != descriptor.size_in_bytes:
-        raise _damaged(f"its file says {size} bytes at offset {offset}, its descriptor {descriptor.size_in_bytes}")
+        raise _damaged(f"its size is {size} bytes at offset {offset} of the file and {descriptor.size_in_bytes} in the descriptor")
     bitmap = data[start:end]
     (checksum,) = struct.unpack_from(">I", data, end)
     if checksum != zlib.crc32(bitmap):
-        raise _damaged(f"its checksum is {zlib.crc32(bitmap):08x}, the file says {checksum:08x}")
+        raise _damaged(f"its checksum is {zlib.crc32(bitmap):08x} and the file contains {checksum:08x}")
     return _checked(decode_bitmap(bitmap), descriptor)
 
 
 def _checked(bitmap: BitMap64, descriptor: DeletionVectorDescriptor) -> BitMap64:
     if len(bitmap) != descriptor.cardinality:
-        raise _damaged(f"it holds {len(bitmap)} positions and its descriptor says {descriptor.cardinality}")
+        raise _damaged(f"it contains {len(bitmap)} positions and the cardinality of its descriptor is {descriptor.cardinality}")
     return bitmap
 
 

@@ -1,6 +1,6 @@
 """Delta types as Arrow types, and Arrow types as Delta types.
 
-How rows and partition values of each Delta type are held in Arrow. Variants have no Arrow type here; the scans handle them.
+Rows and partition values have these types. ``variant`` has no Arrow type here; the scans convert variants.
 """
 
 from collections.abc import Mapping

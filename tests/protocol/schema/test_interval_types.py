@@ -127,7 +127,7 @@ def test_every_value_survives_as_text(months: int, micros: int) -> None:
 
 def test_a_damaged_literal_and_a_value_of_another_type_are_refused() -> None:
     """UP-INT-1."""
-    with pytest.raises(CorruptLogError, match="'12' in the log is no value of type interval year to month"):
+    with pytest.raises(CorruptLogError, match="'12' in the log is not a value of type interval year to month"):
         parse_partition_value("12", PrimitiveType(YEAR_MONTH))
     for value, name in ((pa.MonthDayNano((1, 1, 0)), YEAR_MONTH), (12, YEAR_MONTH), (12, DAY_TIME)):
         with pytest.raises(InvalidDataError):
