@@ -244,7 +244,9 @@ def decode_from_file(data: bytes, descriptor: DeletionVectorDescriptor) -> BitMa
         raise _damaged(f"it would end at byte {end + _CHECKSUM_BYTES} and its file has {len(data)}")
     (size,) = struct.unpack_from(">I", data, offset)
     if size != descriptor.size_in_bytes:
-        raise _damaged(f"its size is {size} bytes at offset {offset} of the file and {descriptor.size_in_bytes} in the descriptor")
+        raise _damaged(
+            f"its size is {size} bytes at offset {offset} of the file and {descriptor.size_in_bytes} in the descriptor"
+        )
     bitmap = data[start:end]
     (checksum,) = struct.unpack_from(">I", data, end)
     if checksum != zlib.crc32(bitmap):
@@ -254,7 +256,9 @@ def decode_from_file(data: bytes, descriptor: DeletionVectorDescriptor) -> BitMa
 
 def _checked(bitmap: BitMap64, descriptor: DeletionVectorDescriptor) -> BitMap64:
     if len(bitmap) != descriptor.cardinality:
-        raise _damaged(f"it contains {len(bitmap)} positions and the cardinality of its descriptor is {descriptor.cardinality}")
+        raise _damaged(
+            f"it contains {len(bitmap)} positions and the cardinality of its descriptor is {descriptor.cardinality}"
+        )
     return bitmap
 
 

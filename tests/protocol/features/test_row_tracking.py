@@ -1,4 +1,4 @@
-"""Row tracking: where ids are, the high-water mark, and fresh ids."""
+"""Row tracking: columns of row ids, the high-water mark, and fresh ids."""
 
 import itertools
 import json
@@ -45,7 +45,7 @@ def enabled(field: StructField = FIELD, **more: Any) -> Metadata:
     return metadata(field, **{ENABLED: "true", **NAMES, **more})
 
 
-def test_an_enabled_table_tells_where_ids_are() -> None:
+def test_an_enabled_table_has_columns_of_row_ids() -> None:
     """ROWTRK-1, ROWTRK-9, ROWTRK-10."""
     columns = row_id_columns(TRACKED, enabled(), "t")
     assert columns == RowIdColumns(row_id="_row-id-col-1", row_commit_version="_row-commit-version-col-2")

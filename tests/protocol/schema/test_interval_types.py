@@ -40,7 +40,7 @@ def schema_of(kind: object) -> str:
     return json.dumps({"type": "struct", "fields": [{"name": "a", "type": kind, "nullable": True, "metadata": {}}]})
 
 
-def test_the_names_are_those_of_the_two_families() -> None:
+def test_interval_names_belong_to_two_families() -> None:
     """UP-INT-1."""
     assert {YEAR_MONTH, "interval year", "interval month"} == YEAR_MONTH_NAMES
     assert len(DAY_TIME_NAMES) == 10
@@ -63,7 +63,7 @@ def test_every_spelling_is_read_and_kept(name: str) -> None:
      "INTERVAL Year To Month", "interval  day", "interval week", "interval year to day"],
 )  # fmt: skip
 def test_another_spelling_is_refused(name: str) -> None:
-    """UP-INT-1: names are those of the protocol, in lower case, and never of two families."""
+    """UP-INT-1: names are those of the protocol, in lower case, and do not mix the families."""
     with pytest.raises(CorruptLogError, match=f"'a' has the type '{name}'"):
         parse_schema(schema_of(name))
 
@@ -108,7 +108,7 @@ def test_another_spelling_is_refused(name: str) -> None:
     ],
 )
 def test_literals_are_numbers_of_months_or_microseconds(text: str, name: str, expected: int | None) -> None:
-    """UP-INT-1: partition values are ANSI literals; a text that could mean several things means none."""
+    """UP-INT-1: partition values are ANSI literals; ambiguous texts are refused."""
     assert parse_interval(text, name) == expected
 
 
@@ -135,7 +135,7 @@ def test_a_damaged_literal_and_a_value_of_another_type_are_refused() -> None:
 
 
 def test_partition_values_have_the_arrow_type_and_are_stored_as_numbers() -> None:
-    """UP-INT-1: a checkpoint holds what a data file would hold."""
+    """UP-INT-1: checkpoints contain the same numbers as data files."""
     texts = pa.array(["INTERVAL '1-2' YEAR TO MONTH", None, ""])
     months = partition_value_array(texts, PrimitiveType(YEAR_MONTH))
     assert months.type == pa.month_day_nano_interval()
