@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.features.table_features import IN_COMMIT_TIMESTAMP, writer_features
-from cm_delta_dagster.protocol.features.table_properties import TableProperties
-
-_ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
-_ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+from cm_delta_dagster.protocol.features.table_properties import (
+    ENABLEMENT_TIMESTAMP_KEY,
+    ENABLEMENT_VERSION_KEY,
+    TableProperties,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def with_enablement(metadata: Metadata, *, before: Metadata, version: int, times
     was, will_be = (TableProperties(item.configuration).in_commit_timestamps_enabled for item in (before, metadata))
     if was == will_be or version == 0:
         return metadata
-    enablement = {_ENABLEMENT_VERSION: str(version), _ENABLEMENT_TIMESTAMP: str(timestamp_ms)}
+    enablement = {ENABLEMENT_VERSION_KEY: str(version), ENABLEMENT_TIMESTAMP_KEY: str(timestamp_ms)}
     others = {key: value for key, value in metadata.configuration.items() if key not in enablement}
     return replace(metadata, configuration={**others, **(enablement if will_be else {})})
 

@@ -12,6 +12,8 @@ from enum import StrEnum
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.features.table_properties import CheckpointPolicy, TableProperties
+from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
+from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, GENERATION_EXPRESSION, IDENTITY_PREFIX
 from cm_delta_dagster.protocol.schema.types import (
     TIMESTAMP_NTZ,
     VARIANT,
@@ -131,7 +133,7 @@ def _both(name: str, write: Support, *, requires: tuple[str, ...] = (), is_activ
 
 _shreds = _either(_property_is_true("delta.enableVariantShredding"), _has_type(VARIANT))
 _FULL, _INACTIVE, _NONE = Support.FULL, Support.WHILE_INACTIVE, Support.NONE
-_widens = _either(_property_is_true("delta.enableTypeWidening"), _field_has("delta.typeChanges"))
+_widens = _either(_property_is_true("delta.enableTypeWidening"), _field_has(TYPE_CHANGES))
 
 FEATURES: Mapping[str, Feature] = {
     feature.name: feature
@@ -142,7 +144,7 @@ FEATURES: Mapping[str, Feature] = {
         _writer(
             "changeDataFeed", _INACTIVE, legacy_writer=4, is_active=_property_is_true("delta.enableChangeDataFeed")
         ),
-        _writer("generatedColumns", _INACTIVE, legacy_writer=4, is_active=_field_has("delta.generationExpression")),
+        _writer("generatedColumns", _INACTIVE, legacy_writer=4, is_active=_field_has(GENERATION_EXPRESSION)),
         Feature(
             name="columnMapping",
             kind=FeatureKind.READER_WRITER,
@@ -151,8 +153,8 @@ FEATURES: Mapping[str, Feature] = {
             legacy_writer=5,
             is_active=_maps_columns,
         ),
-        _writer("identityColumns", _INACTIVE, legacy_writer=6, is_active=_field_has("delta.identity.")),
-        _writer("allowColumnDefaults", _INACTIVE, is_active=_field_has("CURRENT_DEFAULT")),
+        _writer("identityColumns", _INACTIVE, legacy_writer=6, is_active=_field_has(IDENTITY_PREFIX)),
+        _writer("allowColumnDefaults", _INACTIVE, is_active=_field_has(CURRENT_DEFAULT)),
         _both("deletionVectors", _FULL, is_active=_property_is_true("delta.enableDeletionVectors")),
         # Commits assign row ids if the feature is listed. Rows that move must keep their ids only if it is enabled.
         _writer(

@@ -13,6 +13,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 
 FEATURE_PREFIX = "delta.feature."
 TABLE_ID_KEY = "io.unitycatalog.tableId"
+ENABLEMENT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -150,12 +152,12 @@ class TableProperties:
     @property
     def in_commit_timestamp_enablement_version(self) -> int | None:
         """First version with in-commit timestamps; None = enabled since version 0, or never."""
-        return self._optional_integer("delta.inCommitTimestampEnablementVersion")
+        return self._optional_integer(ENABLEMENT_VERSION_KEY)
 
     @property
     def in_commit_timestamp_enablement_timestamp(self) -> int | None:
         """In-commit timestamp (epoch milliseconds) of the enablement version; None = enabled since version 0, or never."""
-        return self._optional_integer("delta.inCommitTimestampEnablementTimestamp")
+        return self._optional_integer(ENABLEMENT_TIMESTAMP_KEY)
 
     @property
     def deletion_vectors_enabled(self) -> bool:

@@ -11,6 +11,7 @@ from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.schema.types import DecimalType, StructType, parse_schema, walk_fields
 
 TYPE_CHANGES = "delta.typeChanges"
+"""Key in the metadata of a field whose type was changed."""
 
 # The protocol requires decimals with 10 or 20 digits before the point. Some writers use as few digits as the integer type has.
 _INTEGER_DIGITS: Mapping[str, int] = {"byte": 3, "short": 5, "integer": 10, "long": 19}

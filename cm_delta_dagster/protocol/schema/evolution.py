@@ -26,6 +26,13 @@ from cm_delta_dagster.protocol.schema.types import (
     schema_text,
 )
 
+CURRENT_DEFAULT = "CURRENT_DEFAULT"
+"""Key in the metadata of a field with a default value."""
+GENERATION_EXPRESSION = "delta.generationExpression"
+"""Key in the metadata of a generated column."""
+IDENTITY_PREFIX = "delta.identity."
+"""Prefix of the keys in the metadata of an identity column."""
+
 
 class SchemaMode(StrEnum):
     """How a write may change the schema of the table."""
@@ -157,8 +164,7 @@ def _as_nullable(data_type: DataType) -> DataType:
 def _is_filled_by_writer(item: StructField) -> bool:
     """Whether the writer computes the value of a missing column: a default, generated or identity column."""
     return any(
-        key in ("CURRENT_DEFAULT", "delta.generationExpression") or key.startswith("delta.identity.")
-        for key in item.metadata
+        key in (CURRENT_DEFAULT, GENERATION_EXPRESSION) or key.startswith(IDENTITY_PREFIX) for key in item.metadata
     )
 
 
