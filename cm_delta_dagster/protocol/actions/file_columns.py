@@ -102,7 +102,7 @@ def removes_to_table(files: Iterable[RemoveFile]) -> pa.Table:
 
 
 def table_to_adds(files: pa.Table) -> list[AddFile]:
-    """One value a row; for the few files that a transaction touches."""
+    """The rows as values; only for the few files that a transaction changes."""
     return [
         AddFile(
             path=row["path"],
@@ -122,7 +122,7 @@ def table_to_adds(files: pa.Table) -> list[AddFile]:
 
 
 def table_to_removes(files: pa.Table) -> list[RemoveFile]:
-    """One value a row; for the few files that a transaction touches."""
+    """The rows as values; only for the few files that a transaction changes."""
     return [
         RemoveFile(
             path=row["path"],

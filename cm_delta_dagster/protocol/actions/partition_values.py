@@ -65,8 +65,7 @@ Zone = dt.tzinfo
 
 
 def is_partition_type(data_type: DataType) -> bool:
-    """Whether a column of the type may be a partition column: every primitive but ``void`` and ``variant``, and
-    decimals."""
+    """Whether columns of the type may be partition columns: decimals, and all primitives except ``void`` and ``variant``."""
     return isinstance(data_type, DecimalType) or data_type in _SERIALIZERS
 
 

@@ -102,7 +102,7 @@ def encode_relative_name(file_id: uuid.UUID, *, prefix: str = "") -> str:
     return prefix + z85_encode(file_id.bytes)
 
 
-# The bitmap alone
+# Bitmaps
 
 
 def encode_bitmap(positions: Iterable[int]) -> bytes:
@@ -187,7 +187,7 @@ def _damaged(reason: str) -> CorruptLogError:
     )
 
 
-# Descriptors with their bytes
+# Descriptors and files
 
 
 def encode_inline(positions: Iterable[int]) -> DeletionVectorDescriptor:

@@ -23,6 +23,7 @@ class InCommitTimestampPeriod:
     first_timestamp: int | None
 
     def covers(self, version: int) -> bool:
+        """Whether the commit ``version`` contains an in-commit timestamp."""
         return version >= self.first_version
 
 

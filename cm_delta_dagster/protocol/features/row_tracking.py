@@ -50,7 +50,7 @@ def is_enabled(protocol: Protocol, metadata: Metadata) -> bool:
 
 
 def row_id_columns(protocol: Protocol, metadata: Metadata, table: str) -> RowIdColumns:
-    """The hidden columns of a table whose row ids can be read.
+    """The names of the hidden columns with row ids and row commit versions.
 
     Args:
         table: name of the table in error messages.

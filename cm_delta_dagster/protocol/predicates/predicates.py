@@ -99,7 +99,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class AlwaysTrue:
-    """Every row."""
+    """True for every row."""
 
 
 @dataclass(frozen=True, slots=True)
