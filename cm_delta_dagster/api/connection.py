@@ -60,8 +60,9 @@ from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.operations.writing.write_transaction import WriteResult
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
-from cm_delta_dagster.protocol.schema.types import StructType, from_arrow_schema
+from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.schema import from_spark, schema_of
 from cm_delta_dagster.spark.session import check_frame, is_gone, running_session, session_time_zone, stopped_error

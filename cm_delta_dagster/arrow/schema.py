@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.types import (
     STRING,
     VARIANT,
@@ -20,7 +21,6 @@ from cm_delta_dagster.protocol.schema.types import (
     MapType,
     StructField,
     StructType,
-    to_arrow_type,
 )
 
 VARIANT_TYPE = pa.struct(

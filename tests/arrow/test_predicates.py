@@ -28,6 +28,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     Predicate,
     StartsWith,
 )
+from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.types import (
     BINARY,
     BOOLEAN,
@@ -44,7 +45,6 @@ from cm_delta_dagster.protocol.schema.types import (
     DecimalType,
     StructField,
     StructType,
-    to_arrow_type,
 )
 from tests.arrow.data_files import DataFiles, columns
 

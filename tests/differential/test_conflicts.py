@@ -10,7 +10,7 @@ import pytest
 from cm_delta_dagster.protocol.actions.actions import CommitInfo, Protocol
 from cm_delta_dagster.protocol.actions.commit_json import encode_action, encode_commit
 from cm_delta_dagster.protocol.commits.conflicts import ConflictKind, IsolationLevel
-from cm_delta_dagster.protocol.features.table_features import with_features
+from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.log import log_files
 from tests.differential.peers import DeltaSpark
 from tests.support.conflict_cases import BASE, FEATURES, TABLES, Act, CaseTable, base_metadata

@@ -19,7 +19,7 @@ from cm_delta_dagster.protocol.actions.actions import (
 )
 from cm_delta_dagster.protocol.actions.file_columns import remove_of
 from cm_delta_dagster.protocol.commits.conflicts import ConflictKind, IsolationLevel
-from cm_delta_dagster.protocol.features.table_features import with_features
+from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.schema.types import LONG, STRING, StructField, StructType, schema_to_json
 
 SCHEMA = StructType((StructField("p", STRING), StructField("x", LONG)))

@@ -30,13 +30,8 @@ from cm_delta_dagster.protocol.commits.commit_validation import check_commit
 from cm_delta_dagster.protocol.commits.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
-from cm_delta_dagster.protocol.features.table_features import (
-    check_metadata_supported,
-    check_protocol_change,
-    check_writable,
-    is_catalog_managed,
-    supports,
-)
+from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
+from cm_delta_dagster.protocol.features.table_features import check_writable, is_catalog_managed, supports
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import parse_schema
 
@@ -241,10 +236,10 @@ class Transaction:
         tags = dict(self.context.tags)
         if row_tracking.is_supported(self._protocol or base.protocol):
             before = row_tracking.high_water_mark(base.domains)
-            fresh = row_tracking.assign_row_ids(adds, mark=before, version=version)
+            fresh = row_tracking.assign_row_ids(adds, high_water_mark=before, version=version)
             adds = list(fresh.adds)
-            if fresh.mark > before:
-                domains[row_tracking.DOMAIN] = row_tracking.high_water_mark_domain(fresh.mark)
+            if fresh.high_water_mark > before:
+                domains[row_tracking.DOMAIN] = row_tracking.high_water_mark_domain(fresh.high_water_mark)
             # Rows that are copied get fresh ids, since materialized ones are not written.
             tags[row_tracking.PRESERVED_TAG] = "false" if self._removes else "true"
         info = CommitInfo(

@@ -26,12 +26,12 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.tables.purge import purge_abandoned
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.partition_values import is_partition_type
-from cm_delta_dagster.protocol.features.table_features import (
+from cm_delta_dagster.protocol.features.protocol_evolution import (
     catalog_managed_protocol,
-    check_writable,
     requested_features,
     required_features,
 )
+from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import (
     TableProperties,
     check_user_properties,

@@ -28,7 +28,8 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
-from cm_delta_dagster.protocol.features.table_features import check_writable, required_features, with_features
+from cm_delta_dagster.protocol.features.protocol_evolution import required_features, with_features
+from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas

@@ -1,1 +1,1 @@
-"""Actions of a commit and their JSON, paths, partition values, columnar file actions."""
+"""Actions of a commit, their JSON, paths, partition values and columnar file actions."""

@@ -1,6 +1,7 @@
-"""The fields of each action, as an object of JSON has them and as Python has them (protocol "Actions").
+"""The fields of each action: conversion between JSON objects and Python values.
 
-File actions are read in columns (:mod:`~cm_delta_dagster.protocol.actions.commit_json`) and written one by one, as the others are.
+Every action is written with this module. File actions are read as columns by
+:mod:`~cm_delta_dagster.protocol.actions.commit_json`, other actions are read with this module.
 """
 
 import json
@@ -31,7 +32,7 @@ from cm_delta_dagster.protocol.actions.json_fields import (
 
 
 def to_fields(action: Action) -> tuple[str, dict[str, Any]]:
-    """The name of the action and its fields; those that it does not have are left out."""
+    """The name of the action in the log, and its fields without those that are None."""
     match action:
         case AddFile():
             return "add", _add_fields(action)
@@ -88,7 +89,7 @@ def _add_fields(add: AddFile) -> dict[str, Any]:
             "dataChange": add.data_change,
             "stats": add.stats,
             "tags": _copy(add.tags),
-            "deletionVector": _dv_fields(add.deletion_vector),
+            "deletionVector": _present_vector_fields(add.deletion_vector),
             "baseRowId": add.base_row_id,
             "defaultRowCommitVersion": add.default_row_commit_version,
             "clusteringProvider": add.clustering_provider,
@@ -107,25 +108,29 @@ def _remove_fields(remove: RemoveFile) -> dict[str, Any]:
             "size": remove.size,
             "stats": remove.stats,
             "tags": _copy(remove.tags),
-            "deletionVector": _dv_fields(remove.deletion_vector),
+            "deletionVector": _present_vector_fields(remove.deletion_vector),
             "baseRowId": remove.base_row_id,
             "defaultRowCommitVersion": remove.default_row_commit_version,
         }
     )
 
 
-def _dv_fields(vector: DeletionVectorDescriptor | None) -> dict[str, Any] | None:
+def deletion_vector_fields(vector: DeletionVectorDescriptor | None) -> dict[str, Any] | None:
+    """The fields of a ``deletionVector``, with None for a missing offset; None without a deletion vector."""
     if vector is None:
         return None
-    return _without_nulls(
-        {
-            "storageType": vector.storage_type,
-            "pathOrInlineDv": vector.path_or_inline_dv,
-            "offset": vector.offset,
-            "sizeInBytes": vector.size_in_bytes,
-            "cardinality": vector.cardinality,
-        }
-    )
+    return {
+        "storageType": vector.storage_type,
+        "pathOrInlineDv": vector.path_or_inline_dv,
+        "offset": vector.offset,
+        "sizeInBytes": vector.size_in_bytes,
+        "cardinality": vector.cardinality,
+    }
+
+
+def _present_vector_fields(vector: DeletionVectorDescriptor | None) -> dict[str, Any] | None:
+    fields = deletion_vector_fields(vector)
+    return None if fields is None else _without_nulls(fields)
 
 
 def _metadata_fields(metadata: Metadata) -> dict[str, Any]:
@@ -178,14 +183,14 @@ def _commit_info_fields(info: CommitInfo) -> dict[str, Any]:
 
 
 def transaction_of(row: Mapping[str, Any]) -> SetTransaction:
-    """From the fields of a ``txn``. Raises KeyError, TypeError or ValueError for what is none."""
+    """A transaction identifier from the fields of a ``txn``. Raises KeyError, TypeError or ValueError if they are not valid."""
     return SetTransaction(
         app_id=text(row, "appId"), version=long(row, "version"), last_updated=optional_long(row, "lastUpdated")
     )
 
 
 def domain_of(row: Mapping[str, Any]) -> DomainMetadata:
-    """From the fields of a ``domainMetadata``. Raises KeyError, TypeError or ValueError for what is none."""
+    """Domain metadata from the fields of a ``domainMetadata``. Raises KeyError, TypeError or ValueError if they are not valid."""
     removed = row.get("removed")
     if removed is not None and not isinstance(removed, bool):
         raise ValueError(f"removed is {removed!r}, not true or false")
@@ -197,7 +202,7 @@ def domain_of(row: Mapping[str, Any]) -> DomainMetadata:
 
 
 def cdc_of(row: Mapping[str, Any]) -> AddCdcFile:
-    """From the fields of a ``cdc``. Raises KeyError, TypeError or ValueError for what is none."""
+    """A change data file from the fields of a ``cdc``. Raises KeyError, TypeError or ValueError if they are not valid."""
     values = row.get("partitionValues")
     return AddCdcFile(
         path=text(row, "path"),
@@ -208,7 +213,7 @@ def cdc_of(row: Mapping[str, Any]) -> AddCdcFile:
 
 
 def protocol_of(row: Mapping[str, Any]) -> Protocol:
-    """From the fields of a ``protocol``. Raises KeyError, TypeError or ValueError for what is none."""
+    """A protocol from the fields of a ``protocol``. Raises KeyError, TypeError or ValueError if they are not valid."""
     return Protocol(
         min_reader_version=long(row, "minReaderVersion"),
         min_writer_version=long(row, "minWriterVersion"),
@@ -218,7 +223,7 @@ def protocol_of(row: Mapping[str, Any]) -> Protocol:
 
 
 def metadata_of(row: Mapping[str, Any]) -> Metadata:
-    """From the fields of a ``metaData``. Raises KeyError, TypeError or ValueError for what is none."""
+    """Metadata from the fields of a ``metaData``. Raises KeyError, TypeError or ValueError if they are not valid."""
     file_format = row.get("format") or {}
     provider = file_format.get("provider")
     return Metadata(
@@ -235,7 +240,7 @@ def metadata_of(row: Mapping[str, Any]) -> Metadata:
 
 
 def commit_info_of(row: Mapping[str, Any]) -> CommitInfo:
-    """Any object is a legal commitInfo (CINFO-1): a known name with a value of another type stays in ``extra``."""
+    """Provenance of a commit from any JSON object. Known fields with a value of an unexpected type are kept in ``extra``."""
     known: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for name, value in row.items():
@@ -247,5 +252,5 @@ def commit_info_of(row: Mapping[str, Any]) -> CommitInfo:
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
-    """Values as text: foreign writers put numbers, booleans and objects where the protocol has strings."""
+    """Values as strings: some writers use numbers, booleans and objects where the protocol requires strings."""
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}

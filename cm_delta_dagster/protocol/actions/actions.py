@@ -1,8 +1,8 @@
-"""Actions (protocol heading "Actions"): the small, frozen values of a commit.
+"""Actions of a commit, as frozen values.
 
-File actions in bulk never live here: the state of a table is columnar (:mod:`~cm_delta_dagster.protocol.actions.file_columns`).
-``AddFile`` and ``RemoveFile`` are what a single transaction proposes. JSON names are the business of
-:mod:`~cm_delta_dagster.protocol.actions.commit_json`.
+The file actions of a table are kept in columns (:mod:`~cm_delta_dagster.protocol.actions.file_columns`); ``AddFile`` and
+``RemoveFile`` represent the few that a single transaction proposes. JSON names are defined in
+:mod:`~cm_delta_dagster.protocol.actions.action_fields`.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 class Protocol:
     """What a client must support to read and to write the table.
 
-    Invariants: ``reader_features`` is not None exactly at reader version 3, ``writer_features`` exactly at writer version 7
-    (PROT-1). Feature names are kept in the order of the log.
+    ``reader_features`` is None unless the reader version is 3, ``writer_features`` unless the writer version is 7. Feature names
+    are in the order of the log.
     """
 
     min_reader_version: int
@@ -50,7 +50,7 @@ class SetTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainMetadata:
-    """Named configuration owned by a feature (``delta.*``) or a user; ``removed`` marks a tombstone."""
+    """Named configuration of a feature (``delta.*``) or a user; ``removed`` makes it a tombstone."""
 
     domain: str
     configuration: str
@@ -59,7 +59,7 @@ class DomainMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionVectorDescriptor:
-    """Where the deletion vector of a file is: ``storage_type`` ``u``, ``p`` or ``i`` (protocol "Deletion Vectors")."""
+    """Where the deletion vector of a file is stored; ``storage_type`` is ``u``, ``p`` or ``i`` (heading "Deletion Vectors")."""
 
     storage_type: str
     path_or_inline_dv: str
@@ -69,14 +69,14 @@ class DeletionVectorDescriptor:
 
     @property
     def unique_id(self) -> str:
-        """The ``dvId`` of REC-5, derived as DV-13 says."""
+        """With the path this identifies a logical file: storage type, path or inline data, and ``@offset`` if it is set."""
         base = f"{self.storage_type}{self.path_or_inline_dv}"
         return base if self.offset is None else f"{base}@{self.offset}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddFile:
-    """One data file becoming part of the table. ``path`` is percent-encoded as in the log; ``stats`` is JSON text."""
+    """A data file that the commit adds to the table. ``path`` is percent-encoded as in the log; ``stats`` is JSON text."""
 
     path: str
     partition_values: Mapping[str, str | None]
@@ -93,7 +93,7 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFile:
-    """One data file leaving the table; ``deletion_timestamp`` in epoch milliseconds."""
+    """A data file that the commit removes from the table; ``deletion_timestamp`` in epoch milliseconds."""
 
     path: str
     data_change: bool = True
@@ -110,7 +110,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddCdcFile:
-    """``cdc``: one change data file; ``dataChange`` is always false (CDCA-2)."""
+    """``cdc``: a change data file; its ``dataChange`` is always false."""
 
     path: str
     partition_values: Mapping[str, str | None]
@@ -120,7 +120,7 @@ class AddCdcFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitInfo:
-    """Provenance of a commit. ``extra`` keeps every field of the JSON that has no name here (CINFO-1)."""
+    """Provenance of a commit. ``extra`` keeps all other fields of the JSON object."""
 
     in_commit_timestamp: int | None = None
     timestamp: int | None = None
@@ -160,4 +160,4 @@ class SidecarFile:
 Action: TypeAlias = (
     CommitInfo | Protocol | Metadata | SetTransaction | DomainMetadata | AddFile | RemoveFile | AddCdcFile
 )
-"""What a commit file may hold; checkpoints hold :class:`CheckpointMetadata` and :class:`SidecarFile` besides."""
+"""The actions of a commit file. Checkpoints may also contain :class:`CheckpointMetadata` and :class:`SidecarFile`."""

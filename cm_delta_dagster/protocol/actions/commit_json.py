@@ -1,8 +1,7 @@
-"""Actions as JSON lines (protocol "Actions", "Delta log entries").
+"""Actions of a commit as JSON lines (heading "Delta Log Entries").
 
-A commit of a few files is parsed line by line; a large one goes through ``pyarrow.json``, so that its file actions
-become columns without a Python object each. Both give the same :class:`CommitActions` (a property test holds them
-together).
+A small commit is parsed line by line. A large commit is parsed with ``pyarrow.json``, which creates columns of file actions
+without a Python object per file. Both return the same :class:`CommitActions`.
 """
 
 import json
@@ -40,12 +39,12 @@ from cm_delta_dagster.protocol.actions.json_columns import parse_file_actions
 from cm_delta_dagster.protocol.actions.json_fields import long, optional_texts, text
 
 LARGE_COMMIT_BYTES = 256 * 1024
-"""From this size on a commit is parsed by ``pyarrow.json``."""
+"""Commits of at least this size are parsed with ``pyarrow.json``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitActions:
-    """One commit, parsed. ``adds`` and ``removes`` have the columns of ``ADD_SCHEMA`` and ``REMOVE_SCHEMA``."""
+    """The actions of one commit. ``adds`` and ``removes`` have the columns of ``ADD_SCHEMA`` and ``REMOVE_SCHEMA``."""
 
     version: int
     commit_info: CommitInfo | None
@@ -61,7 +60,7 @@ class CommitActions:
 
     @property
     def has_data_change(self) -> bool:
-        """Whether some file action says that it changes data."""
+        """Whether ``dataChange`` of a file action is true or missing."""
         return any(_changes_data(files.column("dataChange")) for files in (self.adds, self.removes) if files.num_rows)
 
 
@@ -69,7 +68,7 @@ _FEW = 32
 
 
 def _changes_data(flags: pa.ChunkedArray) -> bool:
-    """Whether one of them is true, or missing."""
+    """Whether a flag is true or missing."""
     if len(flags) <= _FEW:
         return any(flag is not False for flag in flags.to_pylist())
     return bool(pc.any(pc.fill_null(flags, True)).as_py())
@@ -79,15 +78,15 @@ def _changes_data(flags: pa.ChunkedArray) -> bool:
 
 
 def encode_commit(actions: Sequence[Action]) -> bytes:
-    """A commit's content: one action a line, UTF-8, a newline after each (LOG-3)."""
+    """The content of a commit file: one action per line in UTF-8, with a newline after each."""
     return "".join(f"{encode_action(action)}\n" for action in actions).encode()
 
 
 def encode_action(action: Action) -> str:
-    """One line: the action wrapped in an object whose only key is its name.
+    """One line: an object whose only key is the name of the action.
 
     Raises:
-        IllegalCommitError: a value has no form in JSON and UTF-8, such as NaN or a lone surrogate.
+        IllegalCommitError: a value cannot be written as JSON in UTF-8, such as NaN or a lone surrogate.
     """
     name, fields = to_fields(action)
     try:
@@ -104,10 +103,14 @@ def encode_action(action: Action) -> str:
 
 
 def decode_commit(data: bytes, *, version: int) -> CommitActions:
-    """Parse a commit.
+    """Parse the content of a commit file.
+
+    Args:
+        data: the content.
+        version: version of the commit, for the result and for error messages.
 
     Raises:
-        CorruptLogError: a line is not an action or lacks a required field; the message names version and line.
+        CorruptLogError: a line is not an action, or an action lacks a required field; names the version.
     """
     if len(data) < LARGE_COMMIT_BYTES:
         return _decode_lines(data.splitlines(), version=version)
@@ -115,9 +118,15 @@ def decode_commit(data: bytes, *, version: int) -> CommitActions:
 
 
 def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions, ...]:
-    """Parse small commits, pairs of version and content, each below ``LARGE_COMMIT_BYTES``, as :func:`decode_commit` does.
+    """Parse small commits as :func:`decode_commit` does, but convert the file actions of all commits to columns in one step.
 
-    Their file actions are made columns together, which costs about what it costs for one of them.
+    The conversion of many commits takes about as long as that of one.
+
+    Args:
+        contents: pairs of version and content; each content is smaller than ``LARGE_COMMIT_BYTES``.
+
+    Raises:
+        CorruptLogError: as :func:`decode_commit`.
     """
     if len(contents) < 2:
         return tuple(decode_commit(data, version=version) for version, data in contents)
@@ -126,7 +135,8 @@ def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions
     try:
         adds, removes = (_file_table(all_rows, schema) for all_rows, schema in zip(rows, _SCHEMAS, strict=True))
     except _MALFORMED:
-        return tuple(decode_commit(data, version=version) for version, data in contents)  # One by one: which is it?
+        # Parse the commits one by one to report the version of the malformed one.
+        return tuple(decode_commit(data, version=version) for version, data in contents)
     commits = []
     first_add = first_remove = 0
     for (version, _), actions in zip(contents, found, strict=True):
@@ -141,7 +151,7 @@ def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions
 
 
 def decode_commit_info(data: bytes) -> CommitInfo | None:
-    """The ``commitInfo`` of the first line, without looking at the rest (ICT-12); None if that is another action."""
+    """The ``commitInfo`` of the first line; None if the first line is another action. Other lines are not parsed."""
     end = data.find(b"\n")
     try:
         first = json.loads((data if end < 0 else data[:end]).decode())
@@ -152,9 +162,9 @@ def decode_commit_info(data: bytes) -> CommitInfo | None:
 
 
 def find_commit_info(data: bytes) -> CommitInfo | None:
-    """The ``commitInfo`` of a commit wherever it stands, without looking at the other actions; None if it has none.
+    """The ``commitInfo`` of a commit on any line; None if it has none. Other actions are not parsed.
 
-    Only in-commit timestamps want it in the first line; writers without them have put it anywhere.
+    Only tables with in-commit timestamps require it on the first line.
     """
     for line in data.splitlines():
         if b'"commitInfo"' in line and (info := decode_commit_info(line)) is not None:
@@ -194,7 +204,7 @@ def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:
 
 
 _Found = Mapping[str, Sequence[dict[str, Any]]]
-"""The fields of the actions of one commit, by the name of the action."""
+"""The fields of the actions of one commit by the name of the action."""
 
 
 def _parse_lines(lines: Iterable[bytes], *, version: int) -> _Found:
@@ -209,11 +219,15 @@ def _parse_lines(lines: Iterable[bytes], *, version: int) -> _Found:
                 f"Line {number} of version {version} is not JSON: {error}. The commit is damaged."
             ) from None
         if not isinstance(action, dict):
-            raise CorruptLogError(f"Line {number} of version {version} is no action but {type(action).__name__}.")
+            raise CorruptLogError(
+                f"Line {number} of version {version} is a {type(action).__name__}, not an action. The commit is damaged."
+            )
         for name, fields in action.items():
             if fields is not None and name in _KNOWN_ACTIONS:
                 if not isinstance(fields, dict):
-                    raise CorruptLogError(f"Line {number} of version {version}: {name} is not an object.")
+                    raise CorruptLogError(
+                        f"Line {number} of version {version} is damaged: the value of {name} is not an object."
+                    )
                 found.setdefault(name, []).append(fields)
     return found
 
@@ -238,10 +252,7 @@ _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, Re
 
 
 def _assemble(found: _Found, version: int, files: tuple[pa.Table, pa.Table] | None = None) -> CommitActions:
-    """
-    Args:
-        files: adds and removes, if they are columns already.
-    """
+    """The actions of a commit; ``files`` are its adds and removes if they are columns already."""
     try:
         adds, removes = files or (
             _file_table(found.get("add", ()), ADD_SCHEMA),
@@ -288,7 +299,7 @@ _T = typing.TypeVar("_T")
 
 
 def _only(name: str, values: Sequence[_T]) -> _T | None:
-    """Of several in one commit none is the newest: their order means nothing (REC-6, LOG-8)."""
+    """The only value, or None. A commit may not contain several, because the order of its actions has no meaning."""
     if len(values) > 1:
         raise ValueError(f"it holds {len(values)} {name} actions and may hold one")
     return values[0] if values else None
@@ -301,7 +312,7 @@ def _file_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
     for row in rows:
         text(row, "path")
     values = [{**row, **{name: list(row[name].items()) for name in maps if row.get(name) is not None}} for row in rows]
-    # One conversion of all rows: commits have few, and then an array for each column is what takes the time.
+    # One conversion for all columns: with few rows, an array for each column would take most of the time.
     batch = pa.RecordBatch.from_struct_array(pa.array(values, type=struct))
     files = pa.Table.from_batches([batch], schema=schema)
     refuse_incomplete(files)
@@ -317,7 +328,7 @@ _MAPS_AND_STRUCT = tuple(
 
 
 def _one_vector_a_path(adds: pa.Table) -> pa.Table:
-    """Refuse two adds of one file with different deletion vectors: which rows it has would be a guess (LOG-8, REC-7)."""
+    """Refuse two adds of one file with different deletion vectors, because it is undefined which of them applies."""
     if adds["deletionVector"].null_count < adds.num_rows and pc.count_distinct(adds["path"]).as_py() < adds.num_rows:
         files = pa.table({"path": adds["path"], "vector": dv_ids(adds)})
         if files.group_by(["path", "vector"]).aggregate([]).num_rows > pc.count_distinct(files["path"]).as_py():

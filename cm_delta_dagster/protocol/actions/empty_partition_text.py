@@ -1,8 +1,7 @@
-"""Conditions on the empty text in partition columns (heading "Partition Value Serialization"). Layer: protocol.
+"""Conditions that compare a partition column with the empty text (heading "Partition Value Serialization").
 
-A partition column cannot hold the empty text: it is stored as NULL. A condition that asks for it can never be true, so a
-write that declares it would replace no row and add its rows again at each run. Writes refuse such a condition; reads find
-no row for it.
+A partition column stores the empty text as NULL, so such a condition is never true. A write with it would replace no rows and add
+its rows again on each run, so writes refuse it. Reads return no rows for it.
 """
 
 from collections.abc import Sequence
@@ -26,18 +25,18 @@ _EQUALITIES = (ComparisonOperator.EQ, ComparisonOperator.NULL_SAFE_EQ)
 
 
 def stored_as_null(schema: StructType, partition_columns: Sequence[str]) -> tuple[str, ...]:
-    """The partition columns whose type has an empty text, in the spelling of the schema."""
+    """The partition columns of type string or binary, in the spelling of the schema."""
     fields = (schema.field(name) for name in partition_columns)
     return tuple(item.name for item in fields if item is not None and item.type in (STRING, BINARY))
 
 
 def check_no_empty_text(predicate: Predicate, partition_columns: Sequence[str]) -> None:
-    """Refuse a condition that asks for rows whose partition column is the empty text.
+    """Refuse a condition that selects rows whose partition column is the empty text.
 
     ``p = '' OR p IS NULL`` is accepted: it is true for the rows that were written with the empty text.
 
     Raises:
-        InvalidArgumentError: naming the column and what to write instead.
+        InvalidArgumentError: names the column and the condition to use instead.
     """
     names = {name.casefold() for name in partition_columns}
     pending: list[tuple[Predicate, frozenset[str]]] = [(predicate, frozenset())]
@@ -50,17 +49,17 @@ def check_no_empty_text(predicate: Predicate, partition_columns: Sequence[str]) 
                 nulls = frozenset(part.column.casefold() for part in parts if isinstance(part, IsNull))
                 pending += [(part, with_null | nulls) for part in parts]
             case Not():
-                continue  # `p <> ''` and its kin are true for every row that is not NULL.
-            case Comparison(column=column) | In(column=column) if _asks_for_empty(node):
+                continue  # A negation such as `p <> ''` is true for every row that is not NULL.
+            case Comparison(column=column) | In(column=column) if _selects_empty(node):
                 path = column_path(column)
                 if len(path) == 1 and path[0].casefold() in names and column.casefold() not in with_null:
                     raise InvalidArgumentError(
-                        f"The condition asks for the empty text in the partition column {path[0]!r}, and no row has it: a "
-                        f"partition column stores '' as NULL. Write `{path[0]} IS NULL`. Nothing was written."
+                        f"The condition asks for the empty text in the partition column {path[0]!r}, which no row has: "
+                        f"partition columns store '' as NULL. Use `{path[0]} IS NULL`. Nothing was written."
                     )
 
 
-def _asks_for_empty(leaf: Comparison | In) -> bool:
+def _selects_empty(leaf: Comparison | In) -> bool:
     if isinstance(leaf, In):
         return any(value in _EMPTY for value in leaf.values)
     return leaf.operator in _EQUALITIES and leaf.value in _EMPTY

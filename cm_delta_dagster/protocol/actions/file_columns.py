@@ -1,8 +1,7 @@
-"""File actions as columns (protocol "Add File and Remove File").
+"""File actions as columns.
 
-Tables of file actions have exactly the fields of a checkpoint's ``add`` and ``remove`` (CKPT-7), so that a state goes
-to and from a checkpoint without a Python object for each file. Only what a single transaction proposes is turned into
-values.
+Tables of file actions have the fields of ``add`` and ``remove`` in checkpoints, so states are read from and written to checkpoints
+without a Python object per file. Only the files that a single transaction proposes become Python values.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cm_delta_dagster.protocol.actions.action_fields import deletion_vector_fields
 from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor, RemoveFile
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
@@ -60,7 +60,7 @@ REMOVE_SCHEMA = pa.schema(
 
 
 def adds_to_table(files: Iterable[AddFile]) -> pa.Table:
-    """Columns of ``ADD_SCHEMA``."""
+    """``files`` as columns of ``ADD_SCHEMA``."""
     rows = list(files)
     return pa.table(
         {
@@ -71,7 +71,7 @@ def adds_to_table(files: Iterable[AddFile]) -> pa.Table:
             "dataChange": [file.data_change for file in rows],
             "stats": [file.stats for file in rows],
             "tags": [_items(file.tags) for file in rows],
-            "deletionVector": [_dv_to_dict(file.deletion_vector) for file in rows],
+            "deletionVector": [deletion_vector_fields(file.deletion_vector) for file in rows],
             "baseRowId": [file.base_row_id for file in rows],
             "defaultRowCommitVersion": [file.default_row_commit_version for file in rows],
             "clusteringProvider": [file.clustering_provider for file in rows],
@@ -81,7 +81,7 @@ def adds_to_table(files: Iterable[AddFile]) -> pa.Table:
 
 
 def removes_to_table(files: Iterable[RemoveFile]) -> pa.Table:
-    """Columns of ``REMOVE_SCHEMA``."""
+    """``files`` as columns of ``REMOVE_SCHEMA``."""
     rows = list(files)
     return pa.table(
         {
@@ -93,7 +93,7 @@ def removes_to_table(files: Iterable[RemoveFile]) -> pa.Table:
             "size": [file.size for file in rows],
             "stats": [file.stats for file in rows],
             "tags": [_items(file.tags) for file in rows],
-            "deletionVector": [_dv_to_dict(file.deletion_vector) for file in rows],
+            "deletionVector": [deletion_vector_fields(file.deletion_vector) for file in rows],
             "baseRowId": [file.base_row_id for file in rows],
             "defaultRowCommitVersion": [file.default_row_commit_version for file in rows],
         },
@@ -102,7 +102,7 @@ def removes_to_table(files: Iterable[RemoveFile]) -> pa.Table:
 
 
 def table_to_adds(files: pa.Table) -> list[AddFile]:
-    """One value a row; for the few files that a transaction touches."""
+    """The rows as values; only for the few files that a transaction changes."""
     return [
         AddFile(
             path=row["path"],
@@ -122,7 +122,7 @@ def table_to_adds(files: pa.Table) -> list[AddFile]:
 
 
 def table_to_removes(files: pa.Table) -> list[RemoveFile]:
-    """One value a row; for the few files that a transaction touches."""
+    """The rows as values; only for the few files that a transaction changes."""
     return [
         RemoveFile(
             path=row["path"],
@@ -142,10 +142,12 @@ def table_to_removes(files: pa.Table) -> list[RemoveFile]:
 
 
 def remove_of(file: AddFile, *, deletion_timestamp: int, data_change: bool) -> RemoveFile:
-    """The ``remove`` of a live file, with everything that FILE-8 and FILE-9 want of it.
+    """The ``remove`` of a live file, with its extended metadata and deletion vector.
 
     Args:
+        file: the live file.
         deletion_timestamp: epoch milliseconds.
+        data_change: false if the same rows are added again by other files of the commit.
     """
     return RemoveFile(
         path=file.path,
@@ -162,18 +164,18 @@ def remove_of(file: AddFile, *, deletion_timestamp: int, data_change: bool) -> R
 
 
 def removes_of(adds: pa.Table, *, deletion_timestamp: int, data_change: bool) -> tuple[RemoveFile, ...]:
-    """``remove_of`` for each row of ``adds``."""
+    """:func:`remove_of` each row of ``adds``."""
     files = table_to_adds(adds)
     return tuple(remove_of(file, deletion_timestamp=deletion_timestamp, data_change=data_change) for file in files)
 
 
 def partition_column(files: pa.Table, physical_name: str) -> pa.Array:
-    """The text of one partition column for each file; null for null and for the empty string (PART-1)."""
+    """The partition values of one column as text, one per file; null for null and for the empty string."""
     return partition_texts(files.column("partitionValues"), physical_name)
 
 
 def partition_texts(maps: pa.ChunkedArray, physical_name: str) -> pa.Array:
-    """:func:`partition_column` of a column of ``partitionValues``."""
+    """As :func:`partition_column`, for a column of ``partitionValues``."""
     chunks = [_looked_up(chunk, physical_name) for chunk in maps.chunks]
     values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], pa.string())
     is_empty = pc.equal(values, "")
@@ -181,7 +183,7 @@ def partition_texts(maps: pa.ChunkedArray, physical_name: str) -> pa.Array:
 
 
 def _looked_up(maps: pa.MapArray, name: str) -> pa.Array:
-    """The value under ``name`` in each map. Where all maps have the same keys in the same order, it is every k-th item."""
+    """The value of the key ``name`` in each map. If all maps have the same keys in the same order, it is every k-th item."""
     offsets = maps.offsets.to_numpy()
     width = int(offsets[1] - offsets[0]) if len(maps) else 0
     if maps.null_count == 0 and width and np.array_equal(offsets, offsets[0] + width * np.arange(len(offsets))):
@@ -200,7 +202,7 @@ def _looked_up(maps: pa.MapArray, name: str) -> pa.Array:
 
 
 def dv_ids(files: pa.Table) -> pa.Array:
-    """The ``dvId`` of each file, null without a deletion vector (DV-13)."""
+    """``unique_id`` of the deletion vector of each file; null without a deletion vector."""
     column = files.column("deletionVector").combine_chunks()
     if column.null_count == len(column):
         return pa.nulls(len(column), pa.string())
@@ -214,7 +216,7 @@ def dv_ids(files: pa.Table) -> pa.Array:
 
 
 def refuse_incomplete(files: pa.Table) -> None:
-    """Raise ValueError if a deletion vector lacks a field: taken for none, it would bring deleted rows back (DV-10)."""
+    """Raise ValueError if a deletion vector lacks a required field. Ignoring the vector would return deleted rows."""
     column = files.column("deletionVector")
     if column.null_count == len(column):
         return
@@ -230,18 +232,6 @@ def _items(values: Mapping[str, str | None] | None) -> list[tuple[str, str | Non
 
 def _mapping(values: Any) -> dict[str, str | None] | None:
     return None if values is None else dict(values)
-
-
-def _dv_to_dict(vector: DeletionVectorDescriptor | None) -> dict[str, Any] | None:
-    if vector is None:
-        return None
-    return {
-        "storageType": vector.storage_type,
-        "pathOrInlineDv": vector.path_or_inline_dv,
-        "offset": vector.offset,
-        "sizeInBytes": vector.size_in_bytes,
-        "cardinality": vector.cardinality,
-    }
 
 
 def _dv_from_dict(value: Mapping[str, Any] | None) -> DeletionVectorDescriptor | None:

@@ -1,8 +1,7 @@
-"""Many file actions at once: JSON lines into columns through ``pyarrow.json``.
+"""File actions in bulk: conversion of JSON lines to columns with ``pyarrow.json``.
 
-``pyarrow.json`` has no map type, takes ISO dates in undeclared fields for timestamps and infers types block by block.
-So every known field is declared; the keys of ``partitionValues`` and ``tags`` are found by a first look and declared
-as strings, too.
+``pyarrow.json`` has no map type, converts ISO dates in undeclared fields to timestamps and infers types block by block. So every
+known field is declared. The keys of ``partitionValues`` and ``tags`` are read from sample lines and declared as strings.
 """
 
 import json
@@ -20,18 +19,18 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 _BLOCK_LINES = 16 * 1024
 _FEW_LINES = 256
 _LAYOUTS = 2
-"""In one block. Looking for rarer ones takes longer than parsing their lines."""
+"""Layouts to look for in one block. Looking for rarer ones takes longer than parsing their lines."""
 _SAMPLES = 64
 _MAPS = ("partitionValues", "tags")
 _ADD, _REMOVE = b'{"add"', b'{"remove"'
 _NEWLINE = 10
 _MAX_BRACKETS = 5000
-"""In one line. No file action has as many outside of its texts."""
+"""Brackets of one line. No file action has as many outside of its strings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedLines:
-    """The file actions of a commit, and its other lines as they are."""
+    """The file actions of a commit, and its other lines unparsed."""
 
     adds: pa.Table
     removes: pa.Table
@@ -39,7 +38,10 @@ class ParsedLines:
 
 
 def parse_file_actions(data: bytes) -> ParsedLines | None:
-    """Adds and removes of the lines that begin with one, or None where a careful line-by-line reading is needed."""
+    """The adds, removes and other lines of a commit; None if it must be parsed line by line.
+
+    Lines with leading white space before the action are among the other lines.
+    """
     lines = _Lines.of(data)
     others = lines.others()
     adds, other_adds = _uniform(lines, lines.is_add, "add", ADD_SCHEMA)
@@ -51,42 +53,42 @@ def parse_file_actions(data: bytes) -> ParsedLines | None:
 
 
 def _uniform(lines: "_Lines", chosen: np.ndarray, action: str, schema: pa.Schema) -> tuple[pa.Table, np.ndarray]:
-    """Those of the chosen lines that are of the commonest layouts, and which lines the others are."""
+    """The chosen lines of the most frequent layouts as columns, and a mask of the remaining chosen lines."""
     numbers = np.flatnonzero(chosen)
     if len(numbers) < MIN_ROWS:
         return schema.empty_table(), chosen
     batches: list[pa.RecordBatch] = []
-    left = []
-    # In blocks that stay in a processor's cache.
+    remaining = []
+    # Blocks of this size fit into the processor's cache.
     for block in np.array_split(numbers, max(1, len(numbers) // _BLOCK_LINES)):
         found, rest = _common_layouts(lines, block, action, schema)
         batches += found
-        left.append(rest)
+        remaining.append(rest)
     others = np.zeros(len(chosen), dtype=bool)
-    others[np.concatenate(left)] = True
+    others[np.concatenate(remaining)] = True
     return pa.Table.from_batches(batches, schema=schema), others
 
 
 def _common_layouts(
     lines: "_Lines", block: np.ndarray, action: str, schema: pa.Schema
 ) -> tuple[list[pa.RecordBatch], np.ndarray]:
-    """The lines number ``block`` that have a common layout, and the numbers of the others."""
-    batches, aside, rest = [], [], block
+    """The lines with the numbers ``block`` that have a frequent layout, and the numbers of the others."""
+    batches, unmatched, rest = [], [], block
     for _ in range(_LAYOUTS):
         if len(rest) < _FEW_LINES:
             break
         found = parse_uniform(lines.data, lines.bounds[rest], lines.ends(rest), action=action, schema=schema)
         if found is None:
-            aside.append(rest[:1])
+            unmatched.append(rest[:1])
             rest = rest[1:]
         else:
             batches.append(_batch(found.rows, schema, lines.nulls))
             rest = rest[~found.taken]
-    return batches, np.concatenate([*aside, rest])
+    return batches, np.concatenate([*unmatched, rest])
 
 
 def _general(lines: "_Lines") -> tuple[pa.Table, pa.Table] | None:
-    """Lines of any layout, through ``pyarrow.json``."""
+    """The adds and removes of lines of any layout, parsed with ``pyarrow.json``; None if it cannot parse them correctly."""
     if not lines.num_files:
         return ADD_SCHEMA.empty_table(), REMOVE_SCHEMA.empty_table()
     keys = None if lines.may_nest_deeply() else _first_keys(lines)
@@ -112,7 +114,7 @@ def _general(lines: "_Lines") -> tuple[pa.Table, pa.Table] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Where the lines of ``data`` begin, where the last one ends, and which of them begin with an add or a remove."""
+    """The start of each line of ``data``, the end of the last one, and which lines begin with an add or a remove."""
 
     data: bytes
     bounds: np.ndarray
@@ -139,12 +141,12 @@ class _Lines:
         return int(np.diff(self.bounds).max())
 
     def may_nest_deeply(self) -> bool:
-        """Whether a line has so many brackets that ``pyarrow.json``, which recurses, might exhaust the stack and crash."""
+        """Whether a line has so many brackets that ``pyarrow.json``, which recurses, could exhaust the stack and crash."""
         suspects = np.flatnonzero(np.diff(self.bounds) > _MAX_BRACKETS).tolist()
         return any(line.count(b"[") + line.count(b"{") > _MAX_BRACKETS for line in map(self.line, suspects))
 
     def ends(self, numbers: np.ndarray) -> np.ndarray:
-        """Where the lines end, without their newlines."""
+        """The end of each line, without its newline."""
         ends = self.bounds[numbers + 1]
         bare: np.ndarray = ends - (np.frombuffer(self.data, np.uint8)[ends - 1] == _NEWLINE)
         return bare
@@ -153,7 +155,7 @@ class _Lines:
         return self.data[self.bounds[number] : self.bounds[number + 1]]
 
     def files(self) -> pa.Buffer:
-        """The lines that begin with a file action. They nearly always lie side by side, and are then not copied."""
+        """The lines that begin with a file action. If they are contiguous, which is usual, they are not copied."""
         is_file = (self.is_add | self.is_remove).astype(np.int8)
         edges = self.bounds[np.flatnonzero(np.diff(is_file, prepend=0, append=0))].tolist()
         runs = list(zip(edges[::2], edges[1::2], strict=True))
@@ -166,14 +168,14 @@ class _Lines:
         return [self.line(number) for number in np.flatnonzero(~(self.is_add | self.is_remove)).tolist()]
 
     def samples(self, chosen: np.ndarray) -> list[bytes]:
-        """Some of the chosen lines, the first and the last among them."""
+        """Some of the chosen lines, including the first and the last."""
         numbers = np.flatnonzero(chosen)
         places = np.unique(np.linspace(0, len(numbers) - 1, min(_SAMPLES, len(numbers))).astype(np.int64))
         return [self.line(number) for number in numbers[places].tolist()]
 
 
 def _begin(letters: np.ndarray, starts: np.ndarray, prefix: bytes) -> np.ndarray:
-    """Whether the texts from ``starts`` on begin with ``prefix``."""
+    """Whether the text at each of ``starts`` begins with ``prefix``."""
     begins = starts <= len(letters) - len(prefix)
     for place, letter in enumerate(prefix):
         begins &= letters.take(starts + place, mode="clip") == letter
@@ -184,7 +186,7 @@ _Keys = dict[str, dict[str, set[str]]]
 
 
 def _first_keys(lines: _Lines) -> _Keys | None:
-    """Keys of the maps in some lines of each kind that there is; nearly always those of all lines."""
+    """Keys of the maps in some lines of each action that occurs; usually the keys of all lines."""
     keys: _Keys = {}
     for action, chosen in (("add", lines.is_add), ("remove", lines.is_remove)):
         for line in lines.samples(chosen):
@@ -203,7 +205,7 @@ def _first_keys(lines: _Lines) -> _Keys | None:
 
 def _read(files: pa.Buffer, keys: _Keys, *, longest_line: int) -> pa.Table:
     schemas = {"add": ADD_SCHEMA, "remove": REMOVE_SCHEMA}
-    # What is declared costs time for every line, whether it is there or not.
+    # Each declared field costs time for every line, even if the line does not have it.
     schema = pa.schema(
         [
             pa.field(action, pa.struct([_declared(field, maps) for field in schemas[action]]))
@@ -235,7 +237,7 @@ def _undeclared_keys(table: pa.Table, keys: _Keys) -> _Keys:
 
 
 def _extract(table: pa.Table, action: str, schema: pa.Schema, nulls: "_Nulls") -> pa.Table:
-    """The rows of one action, chunk by chunk: where a chunk holds nothing else, its columns are taken over uncopied."""
+    """The rows of one action, chunk by chunk. The columns of a chunk without other actions are not copied."""
     batches = []
     for chunk in table.column(action).chunks if action in table.column_names else ():
         rows = chunk.filter(chunk.is_valid()) if chunk.null_count else chunk
@@ -245,7 +247,7 @@ def _extract(table: pa.Table, action: str, schema: pa.Schema, nulls: "_Nulls") -
 
 
 class _Nulls:
-    """Columns without a value, which are in memory once for all batches of a commit."""
+    """Columns of nulls, which all batches of a commit share."""
 
     def __init__(self) -> None:
         self._known: dict[pa.DataType, pa.Array] = {}
@@ -275,7 +277,11 @@ def _batch(rows: pa.StructArray, schema: pa.Schema, nulls: _Nulls) -> pa.RecordB
 
 
 def struct_to_map(values: pa.StructArray, *, drop_null_entries: bool) -> pa.MapArray:
-    """A struct of strings as ``map<string, string>``; null stays null."""
+    """A struct of strings as ``map<string, string>``; a null struct becomes a null map.
+
+    Args:
+        drop_null_entries: leave out keys whose value is null.
+    """
     names = [field.name for field in values.type]
     count, width = len(values), len(names)
     if values.null_count == count:

@@ -1,9 +1,9 @@
-"""Many file actions of one layout: JSON lines that differ in values only, as a writer makes them.
+"""File actions of one layout: conversion of JSON lines that differ only in their values.
 
-The lines of one commit mostly have the same keys in the same order. Then the text between the values is the same in all of
-them, and finding out that it is takes a fraction of the time of parsing. Every byte of every line is accounted for: it is
-part of such a text, or part of a value of which nothing but plain letters, digits or escaped quotes is accepted. A line that
-is different in any way is not taken: another layout or a parser has to read it.
+Most lines of a commit have the same keys in the same order. The text between the values is then the same in all of them, and
+comparing it takes a fraction of the time of parsing. Every byte of a line is checked: it is part of that constant text, or part of
+a value that consists of plain characters, digits or escaped quotes only. Lines that differ in any other way are left to another
+layout or to a parser.
 """
 
 import json
@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 MIN_ROWS = 256
-"""Fewer lines are parsed in no time."""
+"""With fewer lines parsing is as fast."""
 
 _FEW_LINES = 32
-"""So few lines of one layout are not worth the search."""
+"""With fewer lines of one layout the search does not pay off."""
 _MAX_LENGTHS = 64
 _MAX_DIGITS = 18
 _WORD = 8
@@ -32,7 +32,7 @@ _TOKEN = re.compile(rb'[ \t]*("(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A value that differs from line to line: of a field, or of ``key`` in a field that is a map."""
+    """A value that may differ from line to line: of a field, or of ``key`` in a map or struct field."""
 
     field: str
     key: str | None
@@ -41,7 +41,8 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """``texts`` has what stands before, between and after the values of ``slots``."""
+    """A layout of lines. ``texts`` are the constant parts before, between and after the values of ``slots``; ``lengths`` are
+    those of the values in the first line; ``constants`` are the fields of the first line."""
 
     texts: tuple[bytes, ...]
     slots: tuple[_Slot, ...]
@@ -51,7 +52,7 @@ class _Layout:
 
 @dataclass(frozen=True, slots=True)
 class UniformLines:
-    """The lines of one layout, in their order, as ``rows``; ``taken`` says of each line that was given whether it is one."""
+    """The lines of one layout, in order, as ``rows``; ``taken`` is a mask of these lines among all lines."""
 
     rows: pa.StructArray
     taken: np.ndarray
@@ -60,15 +61,17 @@ class UniformLines:
 def parse_uniform(
     data: bytes, starts: np.ndarray, ends: np.ndarray, *, action: str, schema: pa.Schema
 ) -> UniformLines | None:
-    """Those of the lines of ``data`` from ``starts`` to ``ends`` that have the layout of the first one.
+    """The lines of ``data`` that have the layout of the first line.
 
-    Maps come as structs of strings, other columns as in ``schema``; fields that no line has are left out. None where the first
-    line is of no layout that could be told, or has too few like it.
+    Maps are returned as structs of strings, other columns as in ``schema``; fields that no line has are omitted. None if the
+    layout of the first line is not supported, or too few lines have it.
 
     Args:
-        starts: in order, the first byte of each line; at least one.
-        ends: the byte after the last one of each line, without its newline.
+        data: the content of a commit.
+        starts: position of the first byte of each line, ascending; at least one line.
+        ends: position after the last byte of each line, without its newline.
         action: the only key of each line.
+        schema: fields of the action.
     """
     layout = _layout_of(data[starts[0] : ends[0]], action, schema)
     if layout is None or len(data) >= 2**31:
@@ -88,7 +91,7 @@ def parse_uniform(
             return None
         values = [_values(slot, column) for slot, column in zip(layout.slots, texts, strict=True)]
         rows = _assembled(layout, values, schema, len(lines))
-    except (pa.ArrowException, UnicodeEncodeError):  # The latter for half a surrogate pair.
+    except (pa.ArrowException, UnicodeEncodeError):  # A lone surrogate raises UnicodeEncodeError.
         return None
     taken = np.zeros(len(starts), dtype=bool)
     taken[lines] = True
@@ -96,7 +99,7 @@ def parse_uniform(
 
 
 def _layout_of(line: bytes, action: str, schema: pa.Schema) -> _Layout | None:
-    actions = object_without_twins(line)
+    actions = object_with_unique_keys(line)
     if actions is None or len(actions) != 1 or not isinstance(fields := actions.get(action), dict):
         return None
     tokens = json_leaves(line)
@@ -119,7 +122,7 @@ def _layout_of(line: bytes, action: str, schema: pa.Schema) -> _Layout | None:
     constants = {name: fields.get(name) for name in schema.names}
     found = {(slot.field, slot.key) for slot in slots}
     for field in schema:
-        # Other values of a map than texts and null are for a parser to judge.
+        # If a map has values other than strings and null, a parser reads the line.
         values = (constants[field.name] or {}) if pa.types.is_map(field.type) else {}
         if any(value is not None and (field.name, key) not in found for key, value in values.items()):
             return None
@@ -127,7 +130,7 @@ def _layout_of(line: bytes, action: str, schema: pa.Schema) -> _Layout | None:
 
 
 def _constants(schema: pa.Schema) -> Iterator[tuple[str, type]]:
-    """Fields whose value may be the same in all lines only, and the type that it must have in JSON."""
+    """The fields of ``schema``, each with the Python type that its value must have after JSON parsing."""
     for field in schema:
         if pa.types.is_boolean(field.type):
             yield field.name, bool
@@ -139,13 +142,13 @@ def _constants(schema: pa.Schema) -> Iterator[tuple[str, type]]:
             yield field.name, int
 
 
-def object_without_twins(text: bytes) -> dict[str, Any] | None:
-    """The JSON object ``text``; None for anything else, and where a key stands twice in it or in an object within it."""
+def object_with_unique_keys(text: bytes) -> dict[str, Any] | None:
+    """The JSON object ``text``; None for other text, and if it or an object inside of it has a key twice."""
 
     def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(members)
         if len(found) != len(members):
-            raise ValueError("a key stands twice")
+            raise ValueError("a key occurs twice")
         return found
 
     try:
@@ -156,7 +159,7 @@ def object_without_twins(text: bytes) -> dict[str, Any] | None:
 
 
 def json_leaves(line: bytes) -> list[tuple[tuple[str, ...], bytes, int]] | None:
-    """Keys, text and place of each value of a JSON object that is no object; None for one that has more than objects in it."""
+    """Path, text and position of each scalar of a JSON object; None if it contains an array or other unknown tokens."""
     found: list[tuple[tuple[str, ...], bytes, int]] = []
     path: list[str] = []
     position, is_key = 0, False
@@ -182,7 +185,7 @@ def json_leaves(line: bytes) -> list[tuple[tuple[str, ...], bytes, int]] | None:
 
 
 def _slot_of(path: tuple[str, ...], token: bytes, schema: pa.Schema) -> _Slot | None:
-    """The slot for a value that may differ; None for one that must not."""
+    """The slot of a value that may differ between lines; None if the value must be constant."""
     index = schema.get_field_index(path[0]) if path else -1
     if index < 0:
         return None
@@ -194,20 +197,20 @@ def _slot_of(path: tuple[str, ...], token: bytes, schema: pa.Schema) -> _Slot | 
     if len(path) == 2 and pa.types.is_map(kind) and is_text:
         return _Slot(path[0], path[1], True)
     if len(path) == 2 and pa.types.is_struct(kind) and kind.get_field_index(path[1]) >= 0 and token != b"null":
-        # A child of the other kind makes a value that is no number, or a text that is none.
+        # A string in a numeric child, or a number in a string child, must be constant.
         return _Slot(path[0], path[1], is_text) if is_text == pa.types.is_string(kind.field(path[1]).type) else None
     return None
 
 
 class _Lines:
-    """The bytes of a commit, of which any eight are a number."""
+    """The bytes of a commit, with each eight consecutive bytes as an integer."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._words = np.ndarray(shape=(len(data) - _WORD + 1,), dtype="<u8", buffer=data, strides=(1,))
 
     def _at(self, places: np.ndarray) -> np.ndarray:
-        """Eight bytes from each place on; something else where there are no eight."""
+        """The eight bytes at each position; arbitrary bytes if fewer than eight follow."""
         last = len(self._words) - 1
         if len(places) and (places.max() > last or places.min() < 0):
             places = places.clip(0, last)
@@ -215,7 +218,7 @@ class _Lines:
         return words
 
     def have(self, places: np.ndarray, text: bytes) -> np.ndarray:
-        """Whether ``text`` stands at each place."""
+        """Whether ``text`` is at each position."""
         if len(text) < _WORD:
             return self._ends_with(places + len(text), text)
         steps = [*range(0, len(text) - _WORD, _WORD), len(text) - _WORD]
@@ -225,17 +228,18 @@ class _Lines:
         return same
 
     def _ends_with(self, places: np.ndarray, text: bytes) -> np.ndarray:
-        """Whether the last bytes of ``text``, at most eight of them, stand before each of ``places``."""
+        """Whether the last bytes of ``text``, at most eight, are before each position."""
         tail = text[-_WORD:]
         unread = np.uint64(8 * (_WORD - len(tail)))
         same: np.ndarray = self._at(places - _WORD) >> unread == np.uint64(int.from_bytes(tail, "little"))
         return same
 
     def lengths(self, places: np.ndarray, text: bytes, *, forward: bool) -> np.ndarray:
-        """How long the values are that begin (or end) at ``places`` and are followed (or preceded) by ``text``; -1 for none.
+        """The lengths of the values that begin (or end) at ``places`` and are followed (or preceded) by ``text``; -1 if not found.
 
-        The length of the first value is tried on all others, then that of the first one left, and so on: paths, partition
-        values and numbers have but a few. A wrong one makes a value with a quote in it or no number, which is refused later.
+        The length of the first value is tried on all values, then the length of the first remaining value, and so on: paths,
+        partition values and numbers have few different lengths. A wrong length gives a value with a quote or a value that is not
+        a number, and :func:`_odd_rows` finds these.
         """
         lengths = np.full(len(places), -1, dtype=np.int64)
         rest = np.arange(len(places))
@@ -259,10 +263,10 @@ class _Lines:
 
 @dataclass(slots=True)
 class _Search:
-    """The lines that are still taken for lines of a layout, and what was found in them so far.
+    """The lines that match a layout so far, and the positions of the values that were found in them.
 
-    Values before the longest one are found from the front of the lines, those behind it from their back, so that its own
-    length need not be found.
+    Values before the longest one are found from the front of the lines, values after it from the back, so the length of the
+    longest value is not searched for.
     """
 
     lines: np.ndarray
@@ -273,7 +277,7 @@ class _Search:
 
     @classmethod
     def of(cls, data: bytes, layout: _Layout, starts: np.ndarray, ends: np.ndarray) -> "_Search | None":
-        """The lines of ``layout``; None if they are few."""
+        """The lines of ``layout``; None if there are too few."""
         search = cls(np.arange(len(starts)), starts, ends, [], [])
         lines, longest = _Lines(data), max(range(len(layout.slots)), key=lambda number: layout.lengths[number])
         search._from_the_front(lines, layout.texts, longest)
@@ -283,7 +287,7 @@ class _Search:
 
     @property
     def spans(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """First byte and end of the values of each slot."""
+        """Start and end positions of the values of each slot."""
         return [*self.before, (self.front, self.back), *reversed(self.behind)]
 
     def _from_the_front(self, lines: _Lines, texts: tuple[bytes, ...], longest: int) -> None:
@@ -315,7 +319,7 @@ class _Search:
 
 
 def _odd_rows(slot: _Slot, values: pa.Array) -> np.ndarray:
-    """Rows whose value is not as plain as it has to be; some may be named twice."""
+    """Rows whose value contains other than plain characters, digits or escaped quotes; may contain duplicates."""
     letters, offsets = _letters(values), _offsets(values).astype(np.int64)
     offsets -= offsets[0]
     if not slot.is_text:
@@ -327,7 +331,7 @@ def _odd_rows(slot: _Slot, values: pa.Array) -> np.ndarray:
         return np.concatenate([_rows_at(offsets, places), np.flatnonzero(is_long)])
     odd = [_NO_PLACES]
     for first in range(0, len(letters), _BLOCK):
-        # With the letter after the block, as an escape may lie across its end.
+        # The block includes the next byte, because an escape may cross the end of the block.
         block = letters[first : first + _BLOCK + 1]
         quotes, backslashes = block == _QUOTE, block == _BACKSLASH
         if (block < _FIRST_PRINTABLE).any():
@@ -337,7 +341,7 @@ def _odd_rows(slot: _Slot, values: pa.Array) -> np.ndarray:
         if not np.array_equal(quotes[1:], backslashes[:-1]):
             lone = np.flatnonzero(quotes[1:] != backslashes[:-1])
             odd += [lone[quotes[1:][lone]] + 1 + first, lone[backslashes[:-1][lone]] + first]
-    # An escape that is cut by the end of its value.
+    # An escape that crosses the end of its value.
     inner = np.flatnonzero(offsets[1:] > offsets[:-1])
     ends = offsets[1:][inner] - 1
     firsts = offsets[:-1][inner]
@@ -354,7 +358,7 @@ def _rows_at(offsets: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def _values(slot: _Slot, values: pa.Array) -> pa.Array:
-    """The column of one slot, whose values are all plain."""
+    """The column of one slot whose values are all plain."""
     if not slot.is_text:
         return values.cast(pa.string()).cast(pa.int64())
     letters = _letters(values)
@@ -367,7 +371,7 @@ def _values(slot: _Slot, values: pa.Array) -> pa.Array:
 
 
 def _unescaped(letters: np.ndarray, offsets: np.ndarray, places: np.ndarray) -> pa.Array:
-    """The texts without the backslashes, all of which stand before quotes, at ``places``."""
+    """The texts without the backslashes at ``places``, all of which precede quotes."""
     offsets = offsets - offsets[0]
     shorter = (offsets - np.searchsorted(places, offsets)).astype(np.int32)
     text = letters.tobytes().translate(None, b"\\")
@@ -376,12 +380,12 @@ def _unescaped(letters: np.ndarray, offsets: np.ndarray, places: np.ndarray) -> 
 
 
 def _texts(data: bytes, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
-    """The bytes of each value, one after the other."""
-    # Seen as one array, values and what lies between them take turns; no value is copied but once.
+    """The bytes of each value."""
+    # In this array values and the text between them alternate; take() copies each value once.
     bounds = np.empty(2 * len(starts), dtype=np.int32)
     bounds[0::2], bounds[1::2] = starts, ends
-    turns = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
-    return turns.take(pa.array(np.arange(0, len(bounds), 2)))
+    alternating = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+    return alternating.take(pa.array(np.arange(0, len(bounds), 2)))
 
 
 def _offsets(values: pa.Array) -> np.ndarray:
@@ -416,7 +420,7 @@ def _assembled(layout: _Layout, values: list[pa.Array], schema: pa.Schema, count
 
 
 def _nested(kind: pa.StructType, constants: dict[str, Any], columns: dict[str, pa.Array], count: int) -> pa.StructArray:
-    """A struct of which some fields have values of their own and the others the same in all rows."""
+    """A struct column; fields without a column in ``columns`` have the same value in all rows."""
     arrays = [
         columns[item.name].cast(item.type)
         if item.name in columns

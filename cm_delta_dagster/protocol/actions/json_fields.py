@@ -1,7 +1,7 @@
-"""Fields of actions out of parsed JSON, with the types that the protocol gives them (protocol "Actions").
+"""Fields of actions from parsed JSON, with the types of the protocol.
 
-Every function raises KeyError for a required field that is absent, and TypeError or ValueError for one of another type; the
-caller says where that was.
+Every function raises KeyError if a required field is missing, and TypeError or ValueError if a field has another type. The
+caller adds the version and the line to the message.
 """
 
 import json
@@ -15,20 +15,20 @@ def text(row: Mapping[str, Any], name: str) -> str:
 
 
 def as_text(value: Any, name: str) -> str:
-    """``value``, which must be a string with a form in UTF-8."""
+    """``value``, which must be a string that can be encoded in UTF-8."""
     if not isinstance(value, str):
         raise TypeError(f"{name} is not a string")
-    value.encode()  # JSON can escape half of a surrogate pair, which no file name and no column name can hold.
+    value.encode()  # JSON can contain an escaped lone surrogate, which is not valid in names of files and columns.
     return value
 
 
 def optional_text(row: Mapping[str, Any], name: str) -> str | None:
-    """A string, or None where it is absent or null."""
+    """A string, or None if it is missing or null."""
     return None if row.get(name) is None else text(row, name)
 
 
 def long(row: Mapping[str, Any], name: str) -> int:
-    """A required whole number of 64 bits."""
+    """A required 64-bit integer."""
     value = row[name]
     if type(value) is not int or not -(2**63) <= value < 2**63:
         raise TypeError(f"{name} is not a whole number of 64 bits")
@@ -36,12 +36,12 @@ def long(row: Mapping[str, Any], name: str) -> int:
 
 
 def optional_long(row: Mapping[str, Any], name: str) -> int | None:
-    """A whole number of 64 bits, or None where it is absent or null."""
+    """A 64-bit integer, or None if it is missing or null."""
     return None if row.get(name) is None else long(row, name)
 
 
 def optional_list(row: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    """An array of strings, or None where it is absent or null."""
+    """An array of strings, or None if it is missing or null."""
     values = row.get(name)
     if values is None:
         return None
@@ -51,7 +51,7 @@ def optional_list(row: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
 
 
 def optional_texts(row: Mapping[str, Any], name: str) -> dict[str, str] | None:
-    """A map of strings. Keys without a value are left out, which some writers leave behind; scalars become their text."""
+    """A map of strings, or None if it is missing or null. Keys with null are left out; booleans and integers become text."""
     values = row.get(name)
     if values is None:
         return None

@@ -1,7 +1,6 @@
-"""Partition values (protocol heading "Partition Value Serialization"): text of the log to value and back.
+"""Partition values: conversion between the text of the log and values (heading "Partition Value Serialization").
 
-The empty string and null both mean NULL, for every type (PART-1). Directory names are not read: only the log's values
-count.
+The empty string and null both mean NULL, for every type. Values come from the log; directory names are not read.
 """
 
 import datetime as dt
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidDataError
+from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.interval_types import (
     DAY_TIME_NAMES,
     YEAR_MONTH_NAMES,
@@ -40,7 +40,6 @@ from cm_delta_dagster.protocol.schema.types import (
     DecimalType,
     PrimitiveType,
     data_type_text,
-    to_arrow_type,
 )
 
 _INTEGER_BITS: Mapping[DataType, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
@@ -66,8 +65,7 @@ Zone = dt.tzinfo
 
 
 def is_partition_type(data_type: DataType) -> bool:
-    """Whether a column of the type may be a partition column: every primitive but ``void`` and ``variant``, and
-    decimals."""
+    """Whether columns of the type may be partition columns: decimals, and all primitives except ``void`` and ``variant``."""
     return isinstance(data_type, DecimalType) or data_type in _SERIALIZERS
 
 
@@ -75,8 +73,7 @@ def is_partition_type(data_type: DataType) -> bool:
 
 
 def serialize_partition_value(value: Any, type: DataType) -> str | None:
-    """Text of ``value`` in the log; None for NULL and for the empty string, which a partition column cannot hold
-    (PART-2).
+    """Text of ``value`` in the log; None for NULL and for the empty string, which a partition column cannot store.
 
     Args:
         value: None or a Python value of the column: str, int, bool, float, Decimal, date, bytes; an aware datetime for
@@ -84,7 +81,7 @@ def serialize_partition_value(value: Any, type: DataType) -> str | None:
         type: type of the column.
 
     Raises:
-        InvalidDataError: the value is not of the type, out of its range, or the type cannot be partitioned by.
+        InvalidDataError: the value is not of the type or out of its range, or the type is not allowed for partition columns.
     """
     if value is None or value in ("", b""):
         return None
@@ -162,7 +159,7 @@ def _serialize_single(value: Any) -> str | None:
     if text is None or not math.isfinite(value):
         return text
     single = pa.scalar(float(value), pa.float32())
-    # The shortest text of the single precision value (1.1, not 1.100000023841858), as other writers have it.
+    # The shortest text of the single precision value (1.1, not 1.100000023841858), as other writers use.
     return single.cast(pa.string()).as_py() if math.isfinite(single.as_py()) else None
 
 
@@ -217,15 +214,15 @@ _SERIALIZERS: Mapping[DataType, Callable[[Any], str | None]] = {
 
 
 def parse_partition_value(text: str | None, type: DataType, *, zone: Zone = _UTC) -> Any:
-    """Value of a text of the log; None for NULL and the empty string (PART-1).
+    """Value of a text of the log; None for NULL and the empty string.
 
     Args:
         text: as in ``partitionValues``.
         type: type of the column.
-        zone: where a ``timestamp`` without a zone was written (PART-5).
+        zone: time zone of the writer, for texts of type ``timestamp`` without a time zone.
 
     Raises:
-        CorruptLogError: the text is no value of the type.
+        CorruptLogError: the text is not a value of the type.
     """
     if text is None or text == "" or type == VOID:
         return None
@@ -239,10 +236,10 @@ def parse_partition_value(text: str | None, type: DataType, *, zone: Zone = _UTC
 
 
 def partition_value_array(texts: pa.Array | pa.ChunkedArray, type: DataType, *, zone: Zone = _UTC) -> pa.Array:
-    """The same for many texts, as an Arrow array of the column's type; each distinct text is parsed once.
+    """:func:`parse_partition_value` of many texts, as an Arrow array of the column's type. Each distinct text is parsed once.
 
     Raises:
-        CorruptLogError: a text is no value of the type.
+        CorruptLogError: a text is not a value of the type.
     """
     array = pa.concat_arrays(texts.chunks) if isinstance(texts, pa.ChunkedArray) and texts.num_chunks else texts
     if isinstance(array, pa.ChunkedArray):
@@ -265,8 +262,8 @@ def physical_values(values: pa.Array) -> pa.Array:
 
 def _no_value(text: str, data_type: DataType) -> CorruptLogError:
     return CorruptLogError(
-        f"The partition value {text!r} in the log is no value of type {data_type_text(data_type)}; the entry is "
-        "damaged, or the column changed its type."
+        f"The partition value {text!r} in the log is not a value of type {data_type_text(data_type)}; the entry is "
+        "damaged, or the type of the column changed."
     )
 
 
@@ -303,13 +300,13 @@ def _parse_boolean(text: str) -> bool | None:
 def _parse_float(text: str) -> float | None:
     if text.lower() in _FLOAT_NAMES:
         return _FLOAT_NAMES[text.lower()]
-    # float() alone would take underscores, spaces and other spellings of infinity.
+    # float() also accepts underscores, spaces and other spellings of infinity.
     return float(text) if _FLOAT_TEXT.fullmatch(text) else None
 
 
 def _parse_single(text: str) -> float | None:
     value = _parse_float(text)
-    # Rounded to single precision, so that a value compares equal to the one it was written from.
+    # Rounded to single precision, so the value equals the one that was written.
     return None if value is None else float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
@@ -332,7 +329,7 @@ def _parse_moment(text: str) -> dt.datetime:
 
 
 def _parse_binary(text: str) -> bytes:
-    # PART-7: one character per byte; other writers decode the bytes as UTF-8, which shows in characters beyond U+00FF.
+    # The protocol uses one character per byte. Some writers decode the bytes as UTF-8, which gives characters above U+00FF.
     return text.encode("utf-8" if any(character > "\xff" for character in text) else "latin-1")
 
 

@@ -1,8 +1,8 @@
-"""Paths of data files (protocol headings "Add File and Remove File", "URI encoding"; section PATH).
+"""Paths of data files.
 
-Three spellings are kept apart: the *path* of the log (percent-encoded, relative or absolute), the *location* (absolute
-URI with a decoded path, as storage takes it), and the *key* (the normalised location by which two spellings of one file
-are recognised as equal). Nothing here looks at storage.
+There are three forms: the *path* of the log (percent-encoded, relative or absolute), the *location* (absolute URI with a decoded
+path, as storage expects it), and the *key* (normalised location, equal for all spellings of one file). Nothing here accesses
+storage.
 """
 
 import re
@@ -17,28 +17,28 @@ from cm_delta_dagster.errors import CorruptLogError
 HIVE_DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Directory name of a null partition value."""
 
-# What RFC 2396 allows in a path besides letters, digits and `_.-~`. The colon is allowed too but encoded all the same:
-# in the first segment of a relative path it would be taken for the end of a scheme.
+# The characters that RFC 2396 allows in a path besides letters, digits and `_.-~`, except the colon: in the first segment
+# of a relative path it would end a scheme.
 _SAFE_IN_PATH = "/=!$&'()*+,;@"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=/)")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _HIVE_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _SLASH, _DOT, _COLON, _PERCENT = b"/.:%"
-_ROWS_AT_ONCE = 65_536
-"""So many paths fit into a processor's cache."""
+_BLOCK_ROWS = 65_536
+"""This many paths fit into the processor's cache."""
 
 
 def encode_path(relative: str) -> str:
-    """``path`` of the log for a decoded path relative to the table root (PATH-2)."""
+    """``path`` of the log for a decoded path relative to the table root."""
     return quote(relative, safe=_SAFE_IN_PATH)
 
 
 def decode_path(path: str) -> str:
-    """``path`` of the log, percent-decoded exactly once as UTF-8 (PATH-1). ``+`` stays a plus sign.
+    """``path`` of the log, percent-decoded exactly once as UTF-8. ``+`` stays a plus sign.
 
     Raises:
-        CorruptLogError: an escape is incomplete or does not give UTF-8.
+        CorruptLogError: an escape is incomplete, or the decoded bytes are not UTF-8.
     """
     if "%" not in path:
         return path
@@ -55,26 +55,26 @@ def decode_path(path: str) -> str:
 
 
 def resolve_path(table_location: str, path: str) -> str:
-    """Absolute decoded location of a ``path`` of the log (PATH-3).
+    """Absolute decoded location of a ``path`` of the log.
 
     Args:
         table_location: decoded URI of the table root, with or without a trailing slash.
         path: percent-encoded, relative to the root or absolute.
 
     Raises:
-        CorruptLogError: the path is empty, cannot be decoded, or has a ``..`` segment (PATH-5).
+        CorruptLogError: the path is empty, cannot be decoded, or has a ``..`` segment.
     """
     decoded = decode_path(path)
-    # The scheme is looked for before decoding: an encoded colon belongs to a file name.
+    # The scheme is matched before decoding, because an encoded colon belongs to a file name.
     scheme = _SCHEME.match(path)
     segments = [segment for segment in decoded.split("/") if segment not in ("", ".")]
     if not segments:
-        raise CorruptLogError(f"The path {path!r} in the log names no file; the log entry is damaged.")
+        raise CorruptLogError(f"The path {path!r} in the log does not name a file; the log entry is damaged.")
     if ".." in segments:
-        # Refused in absolute paths too: whoever compares locations, as vacuum does, would take it for another file.
+        # Refused in absolute paths too: operations that compare locations, such as vacuum, would treat it as another file.
         raise CorruptLogError(
             f"The path {path!r} in the log has a '..' segment and may leave the table {table_location!r}; it is "
-            "refused, because such a file may belong to somebody else. A file outside of the table must be named by an "
+            "refused, because the file may belong to another table. A file outside of the table must be named by an "
             "absolute URI."
         )
     if scheme is not None:
@@ -85,11 +85,10 @@ def resolve_path(table_location: str, path: str) -> str:
 
 
 def normalise_location(uri: str) -> str:
-    """One spelling for a decoded location: ``file:/x``, ``file:///x``, ``file://localhost/x`` and ``/x`` are
-    ``file:///x``.
+    """The normal form of a decoded location. For example, ``file:/x``, ``file://localhost/x`` and ``/x`` become ``file:///x``.
 
-    The scheme is lower-cased; repeated and trailing slashes and ``.`` segments go, as Hadoop drops them. ``s3a`` and
-    ``s3n`` are ``s3``: the Hadoop names of the same store.
+    The scheme is lower-cased; repeated and trailing slashes and ``.`` segments are removed, as Hadoop does. ``s3a`` and
+    ``s3n``, which are Hadoop's names of the same store, become ``s3``.
     """
     match = _SCHEME.match(uri)
     if match is None:
@@ -107,10 +106,9 @@ def normalise_location(uri: str) -> str:
 
 
 def file_keys(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Normalised key of each ``path`` of the log, relative to the table at ``location``; equal files have equal keys
-    (REC-14).
+    """The key of each ``path`` in the log of the table at ``location``; all spellings of one file have the same key.
 
-    Plain relative paths, which is nearly all of them in practice, are joined without a Python object per file.
+    Plain relative paths, which are nearly all in practice, are joined without a Python object per file.
 
     Raises:
         CorruptLogError: as :func:`resolve_path`.
@@ -127,9 +125,9 @@ def file_keys(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def relative_file_keys(location: str, paths: pa.Array) -> pa.Array:
-    """As :func:`file_keys`, but relative to the table where the file lies below it; plain paths are taken uncopied.
+    """As :func:`file_keys`, but relative to the table for files below it; plain paths are not copied.
 
-    A relative key has no ``//`` in it and an absolute one has, so that the two are never taken for each other.
+    Absolute keys contain ``//`` and relative keys do not, so a relative key never equals an absolute one.
 
     Raises:
         CorruptLogError: as :func:`resolve_path`.
@@ -149,10 +147,10 @@ def _replaced(keys: pa.Array, special: np.ndarray, values: list[str | None]) -> 
 
 
 def _special_rows(paths: pa.Array) -> np.ndarray | None:
-    """Row numbers of all paths that may be more than plain relative ones, and perhaps of a few plain ones; None for none.
+    """Row numbers of all paths that are not plain relative ones, and possibly of some that are; None for no rows.
 
-    More than plain are: an escape, a scheme, a leading or trailing slash, dot segments, double slashes, nothing at all.
-    The bytes of all paths are looked at together, which takes an eighth of the time of a regular expression.
+    A path is not plain if it is null or empty, or has an escape, a scheme, a leading or trailing slash, dot segments or double
+    slashes. The bytes of all paths are compared together, which takes an eighth of the time of a regular expression.
     """
     _, offset_buffer, data_buffer = paths.buffers()
     if not len(paths):
@@ -162,8 +160,8 @@ def _special_rows(paths: pa.Array) -> np.ndarray | None:
     if paths.null_count:
         special.append(np.flatnonzero(pc.is_null(paths).to_numpy(zero_copy_only=False)))
     data = np.frombuffer(data_buffer or b"", np.uint8)
-    for first in range(0, len(paths), _ROWS_AT_ONCE):
-        ends = offsets[first : first + _ROWS_AT_ONCE + 1]
+    for first in range(0, len(paths), _BLOCK_ROWS):
+        ends = offsets[first : first + _BLOCK_ROWS + 1]
         rows = _special_in(data[ends[0] : ends[-1]], ends - ends[0])
         if len(rows):
             special.append(rows + first)
@@ -172,7 +170,7 @@ def _special_rows(paths: pa.Array) -> np.ndarray | None:
 
 
 def _special_in(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Rows of one block: ``data`` holds its texts one after the other, ``ends`` where each begins and the last ends."""
+    """Special rows of one block. ``data`` contains its concatenated texts; ``ends`` are their starts and the end of the last."""
     if not len(data):
         return np.array([], dtype=np.int64)
     slashes = np.flatnonzero(data == _SLASH)
@@ -188,7 +186,7 @@ def _special_in(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _keys_of(location: str, paths: pa.Array, rows: np.ndarray) -> list[str | None]:
-    """:func:`file_key` of the paths in ``rows``. Directories are resolved once each: partitions repeat them."""
+    """:func:`file_key` of the paths in ``rows``. Each directory is resolved once, because partitions repeat them."""
     directories: dict[str, str] = {}
     keys: list[str | None] = []
     for path in paths.take(pa.array(rows)).to_pylist():
@@ -206,30 +204,29 @@ def _keys_of(location: str, paths: pa.Array, rows: np.ndarray) -> list[str | Non
 
 
 def file_key(location: str, path: str) -> str:
-    """:func:`file_keys` for one path. Raises CorruptLogError as :func:`resolve_path`."""
+    """The key of one path, as :func:`file_keys`. Raises CorruptLogError as :func:`resolve_path`."""
     return normalise_location(resolve_path(location, path))
 
 
 def hive_escape(value: str) -> str:
-    """One part (name or value) of a partition directory ``name=value``, escaped as Hive does (PART-9)."""
+    """A name or value of a partition directory ``name=value``, escaped as Hive does."""
     return _HIVE_UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", value)
 
 
 def hive_unescape(value: str) -> str:
-    """The inverse of :func:`hive_escape`; sequences that are no escape stay as they are."""
+    """The inverse of :func:`hive_escape`; invalid escape sequences are kept."""
     return _HIVE_ESCAPE.sub(lambda match: chr(int(match[1], 16)), value)
 
 
 def partition_directory(values: "list[tuple[str, str | None]]") -> str:
-    """Decoded directory ``a=1/b=x`` of the given (name, text) pairs; empty for none. Null has Hive's name for it
-    (PART-9)."""
+    """Decoded directory ``a=1/b=x`` of (name, text) pairs; the empty string without pairs. Null becomes Hive's default name."""
     return "/".join(
         f"{hive_escape(name)}={HIVE_DEFAULT_PARTITION if not text else hive_escape(text)}" for name, text in values
     )
 
 
 def _root_of(table_location: str) -> str:
-    """Scheme and host of a location: what an absolute path without a scheme belongs to."""
+    """Scheme and host of a location, which an absolute path without a scheme is relative to."""
     match = _SCHEME.match(table_location)
     if match is None:
         return "file://"

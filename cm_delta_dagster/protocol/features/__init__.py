@@ -1,1 +1,1 @@
-"""Table features and properties, and a module for each feature."""
+"""Table features, protocol evolution and table properties, and a module for each feature."""

@@ -1,7 +1,7 @@
-"""Column mapping (protocol heading "Column Mapping"): what data files, statistics and partition values call a column.
+"""Column mapping (heading "Column Mapping"): the names and ids of columns in data files, statistics and partition values.
 
-Schemas, predicates and ``partitionColumns`` always speak of columns by their logical names; this module
-translates. It does not assign ids or physical names.
+Schemas, predicates and ``partitionColumns`` use logical names; this module translates them to physical names. It does not assign
+ids or physical names.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ _MAX_ID = 2**31 - 1
 
 
 class ColumnMappingMode(StrEnum):
-    """How a column is found in a data file: by its name, by its physical name, or by the ``field_id`` of Parquet."""
+    """How a reader finds a column in a data file: by its name, by its physical name, or by the ``field_id`` of Parquet."""
 
     NONE = "none"
     NAME = "name"
@@ -28,7 +28,7 @@ class ColumnMappingMode(StrEnum):
 
 
 def column_mapping_mode(protocol: Protocol, metadata: Metadata) -> ColumnMappingMode:
-    """The mode that binds readers: the property, where the protocol lets it count (COLMAP-1, COLMAP-2)."""
+    """The mode that readers must use: the table property, if the protocol supports the feature, else ``none``."""
     if "columnMapping" not in reader_features(protocol):
         return ColumnMappingMode.NONE
     return ColumnMappingMode(TableProperties(metadata.configuration).column_mapping_mode)
@@ -37,8 +37,10 @@ def column_mapping_mode(protocol: Protocol, metadata: Metadata) -> ColumnMapping
 def physical_name(item: StructField, mode: ColumnMappingMode) -> str:
     """The name of one field in ``partitionValues``, statistics and (in ``none`` and ``name`` mode) data files.
 
+    In mode ``none`` this is the logical name, even if the metadata of the field contains a physical name.
+
     Raises:
-        CorruptLogError: the mode needs a physical name and the field has none (COLMAP-3).
+        CorruptLogError: the mode requires a physical name and the field has none.
     """
     if mode is ColumnMappingMode.NONE:
         return item.name
@@ -46,24 +48,32 @@ def physical_name(item: StructField, mode: ColumnMappingMode) -> str:
     if not isinstance(name, str) or not name:
         raise CorruptLogError(
             f"Column {item.name!r} has no {PHYSICAL_NAME} in its metadata, which every column of a table with column mapping "
-            "must have; the schema in the log is damaged. Nothing is read."
+            "must have; the schema in the log is damaged. Restore the table to a version with a valid schema."
         )
     return name
 
 
 def field_id(item: StructField) -> int:
-    """The id of one field of a table with column mapping. Raises CorruptLogError without a usable one (COLMAP-3)."""
+    """The id of one field of a table with column mapping.
+
+    Raises:
+        CorruptLogError: the field has no 32-bit id.
+    """
     value = item.metadata.get(COLUMN_ID)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_ID:
         raise CorruptLogError(
-            f"Column {item.name!r} has the {COLUMN_ID} {value!r}, which is no 32-bit column id; the schema in the log is "
-            "damaged. Nothing is read."
+            f"Column {item.name!r} has the {COLUMN_ID} {value!r}, which is not a 32-bit column id; the schema in the log is "
+            "damaged. Restore the table to a version with a valid schema."
         )
     return value
 
 
 def physical_schema(schema: StructType, mode: ColumnMappingMode) -> StructType:
-    """``schema`` under physical names at every level; types, nullability, order and metadata stay."""
+    """``schema`` with physical names at every level; types, nullability, order and metadata do not change.
+
+    Raises:
+        CorruptLogError: the mode requires physical names and a field has none.
+    """
     if mode is ColumnMappingMode.NONE:
         return schema
     return StructType(tuple(_physical_field(item, mode) for item in schema.fields))

@@ -1,7 +1,7 @@
-"""Deletion vectors (protocol headings "Deletion Vectors" and "Deletion Vector Format"): descriptors, Z85 and bitmaps.
+"""Deletion vectors (heading "Deletion Vectors"): descriptors, Z85 and bitmaps.
 
-Turns bytes into a bitmap of zero-based physical row positions and back, and a descriptor into a
-location. It reads and writes no files. Two obsolete bitmap layouts are read and never written (DV-20).
+Converts bytes to a bitmap of zero-based physical row positions and back, and a descriptor to a location. It does not access files.
+Two obsolete bitmap layouts are read but never written.
 """
 
 import struct
@@ -19,7 +19,7 @@ PORTABLE_MAGIC = 1681511377
 LEGACY_MAGIC = 1681511376
 FILE_FORMAT_VERSION = 1
 FIRST_OFFSET = 1
-"""Position of the first deletion vector of a file: after the version byte (DV-11)."""
+"""Position of the first deletion vector of a file: after the version byte."""
 
 _Z85_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _Z85_VALUES = {character: value for value, character in enumerate(_Z85_ALPHABET)}
@@ -30,7 +30,7 @@ _MAX_KEY = 2**31 - 1
 
 
 def z85_encode(data: bytes) -> str:
-    """Z85 text (ZeroMQ RFC 32) of ``data``, padded with zero bytes to a multiple of four (DV-14)."""
+    """Z85 text (ZeroMQ RFC 32) of ``data``, padded with zero bytes to a multiple of four."""
     padded = data + bytes(-len(data) % 4)
     text = bytearray()
     for (word,) in struct.iter_unpack(">I", padded):
@@ -42,7 +42,7 @@ def z85_decode(text: str) -> bytes:
     """Bytes of a Z85 text, including any padding.
 
     Raises:
-        CorruptLogError: the length is no multiple of five, a character is foreign, or a group exceeds 32 bits.
+        CorruptLogError: the length is not a multiple of five, a character is not in the alphabet, or a group exceeds 32 bits.
     """
     if len(text) % 5:
         raise CorruptLogError(
@@ -70,7 +70,7 @@ def dv_location(table_location: str, descriptor: DeletionVectorDescriptor) -> st
     """Absolute location of the file that holds the deletion vector; None for an inline one.
 
     Raises:
-        CorruptLogError: unknown storage type, or a name that does not decode (DV-6..DV-9).
+        CorruptLogError: the storage type is unknown, or the name cannot be decoded.
     """
     match descriptor.storage_type:
         case "i":
@@ -81,7 +81,7 @@ def dv_location(table_location: str, descriptor: DeletionVectorDescriptor) -> st
             return f"{table_location.rstrip('/')}/{_relative_name(descriptor.path_or_inline_dv)}"
     raise CorruptLogError(
         f"A deletion vector has the storage type {descriptor.storage_type!r}; the protocol knows 'u', 'p' and 'i'. "
-        "Its rows cannot be left out, so the file cannot be read."
+        "Without it deleted rows would be returned, so the file is not read. Use a client that knows the storage type."
     )
 
 
@@ -98,18 +98,18 @@ def _relative_name(text: str) -> str:
 
 
 def encode_relative_name(file_id: uuid.UUID, *, prefix: str = "") -> str:
-    """``pathOrInlineDv`` of a file ``deletion_vector_<file_id>.bin`` under ``prefix`` (DV-7)."""
+    """``pathOrInlineDv`` of a file ``deletion_vector_<file_id>.bin`` under ``prefix``."""
     return prefix + z85_encode(file_id.bytes)
 
 
-# The bitmap alone
+# Bitmaps
 
 
 def encode_bitmap(positions: Iterable[int]) -> bytes:
-    """Serialised bitmap in the normative layout (DV-15, DV-16).
+    """Serialised bitmap in the normative layout.
 
     Raises:
-        IllegalCommitError: there is no position (DV-25), or one is outside of 0 .. 2**63 - 1.
+        IllegalCommitError: ``positions`` is empty, or a position is outside of 0 .. 2**63 - 1.
     """
     try:
         bitmap = positions if isinstance(positions, BitMap64) else BitMap64(positions)
@@ -126,7 +126,7 @@ def decode_bitmap(data: bytes) -> BitMap64:
     """Row positions of a serialised bitmap: the normative layout and the two obsolete ones.
 
     Raises:
-        CorruptLogError: unknown magic, or truncated data (DV-19).
+        CorruptLogError: the magic number is unknown, or the data is truncated.
     """
     if len(data) < 4:
         raise _damaged(f"it has {len(data)} bytes, fewer than its magic number")
@@ -144,9 +144,9 @@ def _decode_portable(data: bytes) -> BitMap64:
     if len(data) < 12:
         raise _damaged("it ends within its header")
     (buckets,) = struct.unpack_from("<Q", data, 4)
-    # A bucket takes 12 bytes at least: an absurd count is refused before anything is allocated for it.
+    # A bucket takes at least 12 bytes. This refuses impossible counts before memory is allocated for them.
     if buckets * 12 > len(data) - 12:
-        raise _damaged(f"it announces {buckets} buckets and has {len(data)} bytes")
+        raise _damaged(f"it declares {buckets} buckets and has {len(data)} bytes")
     try:
         bitmap = BitMap64.deserialize(data[4:])
     except (ValueError, IndexError, MemoryError, OverflowError) as error:
@@ -182,16 +182,16 @@ def _decode_legacy(data: bytes, order: str) -> BitMap64:
 
 def _damaged(reason: str) -> CorruptLogError:
     return CorruptLogError(
-        f"A deletion vector cannot be decoded: {reason}. Its rows cannot be left out, so the data file is not read. "
-        "Restore the deletion vector, or restore the table to a version without it."
+        f"A deletion vector cannot be decoded: {reason}. Without it deleted rows would be returned, so the data file is not "
+        "read. Restore the deletion vector, or restore the table to a version without it."
     )
 
 
-# Descriptors with their bytes
+# Descriptors and files
 
 
 def encode_inline(positions: Iterable[int]) -> DeletionVectorDescriptor:
-    """Descriptor that carries the positions itself (DV-10)."""
+    """Descriptor that contains the positions. Raises IllegalCommitError as :func:`encode_bitmap`."""
     bitmap = BitMap64(positions)
     data = encode_bitmap(bitmap)
     return DeletionVectorDescriptor(
@@ -203,7 +203,7 @@ def decode_inline(descriptor: DeletionVectorDescriptor) -> BitMap64:
     """Row positions of an inline deletion vector.
 
     Raises:
-        CorruptLogError: not inline, or the text contradicts the descriptor (DV-10, DV-12).
+        CorruptLogError: the descriptor is not inline, or its text does not match its size or cardinality.
     """
     if descriptor.storage_type != "i" or descriptor.offset is not None:
         raise _damaged(f"{descriptor.unique_id!r} is not inline")
@@ -214,7 +214,7 @@ def decode_inline(descriptor: DeletionVectorDescriptor) -> BitMap64:
 
 
 def encode_file(bitmaps: Iterable[bytes]) -> tuple[bytes, tuple[int, ...]]:
-    """Bytes of a file that holds the serialised bitmaps, and the ``offset`` of each of them (DV-18)."""
+    """Bytes of a file that holds the serialised bitmaps, and the ``offset`` of each of them."""
     content = bytearray([FILE_FORMAT_VERSION])
     offsets: list[int] = []
     for bitmap in bitmaps:
@@ -231,7 +231,7 @@ def decode_from_file(data: bytes, descriptor: DeletionVectorDescriptor) -> BitMa
         descriptor: of storage type ``u`` or ``p``.
 
     Raises:
-        CorruptLogError: version, size, checksum, magic or cardinality do not fit (DV-12, DV-19).
+        CorruptLogError: version, size, checksum, magic number or cardinality do not match.
     """
     if descriptor.storage_type not in ("u", "p"):
         raise _damaged(f"{descriptor.unique_id!r} is not stored in a file")
@@ -244,25 +244,29 @@ def decode_from_file(data: bytes, descriptor: DeletionVectorDescriptor) -> BitMa
         raise _damaged(f"it would end at byte {end + _CHECKSUM_BYTES} and its file has {len(data)}")
     (size,) = struct.unpack_from(">I", data, offset)
     if size != descriptor.size_in_bytes:
-        raise _damaged(f"its file says {size} bytes at offset {offset}, its descriptor {descriptor.size_in_bytes}")
+        raise _damaged(
+            f"its size is {size} bytes at offset {offset} of the file and {descriptor.size_in_bytes} in the descriptor"
+        )
     bitmap = data[start:end]
     (checksum,) = struct.unpack_from(">I", data, end)
     if checksum != zlib.crc32(bitmap):
-        raise _damaged(f"its checksum is {zlib.crc32(bitmap):08x}, the file says {checksum:08x}")
+        raise _damaged(f"its checksum is {zlib.crc32(bitmap):08x} and the file contains {checksum:08x}")
     return _checked(decode_bitmap(bitmap), descriptor)
 
 
 def _checked(bitmap: BitMap64, descriptor: DeletionVectorDescriptor) -> BitMap64:
     if len(bitmap) != descriptor.cardinality:
-        raise _damaged(f"it holds {len(bitmap)} positions and its descriptor says {descriptor.cardinality}")
+        raise _damaged(
+            f"it contains {len(bitmap)} positions and the cardinality of its descriptor is {descriptor.cardinality}"
+        )
     return bitmap
 
 
 def check_positions(bitmap: BitMap64, *, num_rows: int, path: str) -> None:
-    """Require that every position lies within a data file of ``num_rows`` physical rows (DV-27).
+    """Require that every position lies within a data file of ``num_rows`` physical rows.
 
     Raises:
         CorruptLogError: a position lies beyond the last row.
     """
     if bitmap and bitmap.max() >= num_rows:
-        raise _damaged(f"it marks row {bitmap.max()} of the file {path!r}, which has {num_rows} rows")
+        raise _damaged(f"it deletes row {bitmap.max()} of the file {path!r}, which has {num_rows} rows")

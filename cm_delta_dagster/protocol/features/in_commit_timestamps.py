@@ -1,38 +1,40 @@
-"""Commit times (protocol "In-Commit Timestamps"). Room: protocol; all times are epoch milliseconds."""
+"""Timestamps of commits (heading "In-Commit Timestamps"). All times are epoch milliseconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.features.table_features import IN_COMMIT_TIMESTAMP, writer_features
-from cm_delta_dagster.protocol.features.table_properties import TableProperties
-
-_ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
-_ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+from cm_delta_dagster.protocol.features.table_properties import (
+    ENABLEMENT_TIMESTAMP_KEY,
+    ENABLEMENT_VERSION_KEY,
+    TableProperties,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InCommitTimestampPeriod:
-    """The versions whose commits carry their own time: ``first_version`` and all later ones (ICT-10).
+    """The versions whose commits contain an in-commit timestamp: ``first_version`` and all later ones.
 
-    ``first_timestamp`` is the time of the enabling commit; None where every commit of the table has one (ICT-8).
+    ``first_timestamp`` is the time of the enabling commit; None if every commit of the table has a timestamp.
     """
 
     first_version: int
     first_timestamp: int | None
 
     def covers(self, version: int) -> bool:
+        """Whether the commit ``version`` contains an in-commit timestamp."""
         return version >= self.first_version
 
 
 def in_commit_timestamp_period(protocol: Protocol, metadata: Metadata) -> InCommitTimestampPeriod | None:
-    """Which commits have in-commit timestamps, as the latest state of a table tells it; None if it has them not enabled.
+    """The commits that have in-commit timestamps, given the latest state of the table; None if they are not enabled.
 
     Raises:
-        InvalidArgumentError: the properties that tell since when are no numbers.
+        InvalidArgumentError: the enablement version or timestamp is not a number.
     """
     properties = TableProperties(metadata.configuration)
-    # ICT-1: the property has no effect unless the writer features list it.
+    # The property has no effect unless the writer features list inCommitTimestamp.
     if protocol.min_writer_version < 7 or IN_COMMIT_TIMESTAMP not in writer_features(protocol):
         return None
     if not properties.in_commit_timestamps_enabled:
@@ -45,32 +47,38 @@ def in_commit_timestamp_period(protocol: Protocol, metadata: Metadata) -> InComm
 
 
 def next_in_commit_timestamp(now_ms: int, previous_ms: int | None) -> int:
-    """``inCommitTimestamp`` of the commit that follows one of ``previous_ms``: strictly later,
-    whatever the clock says (ICT-4); ``now_ms`` for the first commit of a table, which follows None.
+    """``inCommitTimestamp`` of the next commit: ``now_ms``, or ``previous_ms`` + 1 if the clock is behind.
+
+    Args:
+        now_ms: current time.
+        previous_ms: timestamp of the previous commit; None for the first commit of a table.
     """
     return now_ms if previous_ms is None else max(now_ms, previous_ms + 1)
 
 
 def with_enablement(metadata: Metadata, *, before: Metadata, version: int, timestamp_ms: int) -> Metadata:
-    """``metadata`` as the commit ``version`` has to write it, if it turns in-commit timestamps on for a table that has
-    commits without them (ICT-6), or off (ICT-13); else as it is. Depends on the version and its time, so that it is
-    done again after a lost race.
+    """``metadata`` with the properties that record since when in-commit timestamps are enabled.
+
+    A commit that enables them for a table with earlier commits adds the properties, a commit that disables them removes the
+    properties, and other commits keep ``metadata``. The result depends on the version and its timestamp, so it is computed again
+    after each rebase.
 
     Args:
-        before: metadata of the version before.
-        timestamp_ms: the in-commit timestamp of the commit; with :func:`next_in_commit_timestamp` after the preceding
-            file's modification time it obeys ICT-7.
+        before: metadata of the previous version.
+        version: version of the commit.
+        timestamp_ms: in-commit timestamp of the commit. It must be later than the modification time of the previous commit
+            file; :func:`next_in_commit_timestamp` ensures that.
     """
     was, will_be = (TableProperties(item.configuration).in_commit_timestamps_enabled for item in (before, metadata))
     if was == will_be or version == 0:
         return metadata
-    dates = {_ENABLEMENT_VERSION: str(version), _ENABLEMENT_TIMESTAMP: str(timestamp_ms)}
-    others = {key: value for key, value in metadata.configuration.items() if key not in dates}
-    return replace(metadata, configuration={**others, **(dates if will_be else {})})
+    enablement = {ENABLEMENT_VERSION_KEY: str(version), ENABLEMENT_TIMESTAMP_KEY: str(timestamp_ms)}
+    others = {key: value for key, value in metadata.configuration.items() if key not in enablement}
+    return replace(metadata, configuration={**others, **(enablement if will_be else {})})
 
 
 def monotonic_times(modification_times: Sequence[int]) -> tuple[int, ...]:
-    """File times made strictly increasing, for tables without in-commit timestamps (TT-7)."""
+    """Modification times of commit files, adjusted to be strictly increasing, for tables without in-commit timestamps."""
     times: list[int] = []
     for time in modification_times:
         times.append(time if not times or time > times[-1] else times[-1] + 1)
@@ -78,7 +86,7 @@ def monotonic_times(modification_times: Sequence[int]) -> tuple[int, ...]:
 
 
 def version_at(commits: Sequence[tuple[int, int]], timestamp_ms: int) -> int | None:
-    """The newest version whose time is <= ``timestamp_ms`` (TT-2), or None before the first.
+    """The newest version whose time is <= ``timestamp_ms``; None if all versions are later.
 
     Args:
         commits: pairs of version and time, both strictly increasing.

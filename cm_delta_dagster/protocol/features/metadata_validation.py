@@ -1,6 +1,6 @@
-"""Whether the metadata of a table can be read at all (protocol "Change Metadata"; META-2, META-4).
+"""Checks of a ``metaData`` action that do not depend on table features.
 
-Feature rules are those of ``table_features``; what a data file holds is looked at when it is read.
+``table_features`` checks features; data files are checked when they are read.
 """
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
@@ -9,10 +9,10 @@ from cm_delta_dagster.protocol.schema.types import parse_schema
 
 
 def check_metadata(metadata: Metadata, table: str) -> None:
-    """Refuse metadata that gives no rows a meaning.
+    """Refuse metadata with which no row of the table can be read.
 
     Args:
-        table: what messages call the table.
+        table: name of the table in error messages.
 
     Raises:
         UnsupportedFeatureError: the data files are not Parquet.

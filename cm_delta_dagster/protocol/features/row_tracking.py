@@ -1,7 +1,7 @@
-"""Row tracking (protocol heading "Row Tracking"): where row ids are, the high-water mark, and fresh ids.
+"""Row tracking (heading "Row Tracking"): columns of row ids, the high-water mark, and fresh ids.
 
-A stable row id is the value of a hidden materialized column where a file has one, else ``baseRowId``
-plus the row's position (ROWTRK-10); the scans compute it. Materialized values are not written here.
+The stable id of a row is the value of a hidden materialized column if its file has that column, else ``baseRowId`` plus the
+position of the row; the scans compute it. Materialized values are not written.
 """
 
 import json
@@ -21,45 +21,43 @@ MATERIALIZED_ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
 MATERIALIZED_ROW_COMMIT_VERSION = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
 PRESERVED_TAG = "delta.rowTracking.preserved"
-"""Tag of ``commitInfo``: whether rows that a commit moved or changed kept their ids (ROWTRK-14)."""
+"""Tag of ``commitInfo``: whether the rows that the commit moved or changed kept their ids."""
 
 ROW_ID = "_row_id"
-"""Name under which a scan offers the stable row id."""
+"""Column of a scan with the stable row id."""
 ROW_COMMIT_VERSION = "_row_commit_version"
-"""Name under which a scan offers the version of the commit that last changed the row."""
+"""Column of a scan with the version of the commit that last changed the row."""
 
-_MARK_KEYS = ("rowIdHighWaterMark", "highWaterMark")
+_HIGH_WATER_MARK_KEYS = ("rowIdHighWaterMark", "highWaterMark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowIdColumns:
-    """Names in data files of the hidden columns with materialized values; in every column mapping mode they are
-    found by these names.
-    """
+    """Names of the hidden columns with materialized values in data files. They do not depend on the column mapping mode."""
 
     row_id: str
     row_commit_version: str
 
 
 def is_supported(protocol: Protocol) -> bool:
-    """Whether files carry fresh row ids (ROWTRK-1). They are stable only while the feature is enabled as well."""
+    """Whether commits assign row ids to files. The ids are stable only while the feature is enabled too."""
     return supports(protocol, FEATURE)
 
 
 def is_enabled(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether row ids are stable and may be offered to readers (ROWTRK-1, ROWTRK-16)."""
+    """Whether row ids are stable, so that scans may return them."""
     return is_supported(protocol) and metadata.configuration.get(ENABLED, "false").lower() == "true"
 
 
 def row_id_columns(protocol: Protocol, metadata: Metadata, table: str) -> RowIdColumns:
-    """The hidden columns of a table whose row ids can be read.
+    """The names of the hidden columns with row ids and row commit versions.
 
     Args:
-        table: what messages call the table.
+        table: name of the table in error messages.
 
     Raises:
-        InvalidArgumentError: row tracking is not enabled (ROWTRK-16).
-        CorruptLogError: it is enabled, and a column is not named or is named like another one (ROWTRK-8, ROWTRK-9).
+        InvalidArgumentError: row tracking is not enabled.
+        CorruptLogError: a property with a column name is missing, or the name is that of another column.
     """
     if not is_enabled(protocol, metadata):
         state = (
@@ -95,10 +93,13 @@ def _named_column(metadata: Metadata, key: str, table: str) -> str:
 
 
 def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
-    """Highest row id ever assigned, -1 before the first (ROWTRK-6, ROWTRK-7).
+    """Highest row id assigned so far; -1 before the first.
+
+    Args:
+        domains: domain metadata of the table by name of the domain.
 
     Raises:
-        CorruptLogError: the domain holds no usable number.
+        CorruptLogError: the domain does not contain a valid number.
     """
     domain = domains.get(DOMAIN)
     if domain is None or domain.removed:
@@ -107,49 +108,52 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
         content = json.loads(domain.configuration)
     except (ValueError, RecursionError):
         content = None
-    found = [content[key] for key in _MARK_KEYS if key in content] if isinstance(content, dict) else []
+    found = [content[key] for key in _HIGH_WATER_MARK_KEYS if key in content] if isinstance(content, dict) else []
     if not found or any(
-        isinstance(mark, bool) or not isinstance(mark, int) or not -1 <= mark < 2**63 for mark in found
+        isinstance(row_id, bool) or not isinstance(row_id, int) or not -1 <= row_id < 2**63 for row_id in found
     ):
         raise CorruptLogError(
-            f"The domain {DOMAIN} holds {domain.configuration!r}, which tells no row id high-water mark such as "
+            f"The domain {DOMAIN} contains {domain.configuration!r} instead of a row id high-water mark such as "
             '{"rowIdHighWaterMark":9}; the log is damaged.'
         )
     return int(max(found))
 
 
-def high_water_mark_domain(mark: int) -> DomainMetadata:
-    """The domain that records ``mark`` (ROWTRK-7)."""
-    return DomainMetadata(domain=DOMAIN, configuration=json.dumps({_MARK_KEYS[0]: mark}, separators=(",", ":")))
+def high_water_mark_domain(highest_row_id: int) -> DomainMetadata:
+    """The domain that records ``highest_row_id`` as the high-water mark."""
+    content = json.dumps({_HIGH_WATER_MARK_KEYS[0]: highest_row_id}, separators=(",", ":"))
+    return DomainMetadata(domain=DOMAIN, configuration=content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshRowIds:
-    """Files of one commit with their row ids. ``mark`` is the highest id assigned so far, theirs included."""
+    """Files of one commit with their row ids, and the high-water mark after the commit."""
 
     adds: tuple[AddFile, ...]
-    mark: int
+    high_water_mark: int
 
 
-def assign_row_ids(adds: Sequence[AddFile], *, mark: int, version: int) -> FreshRowIds:
-    """Fresh ids for files of the commit ``version`` that have none; depends on the commit before it, so that it is done
-    again after a lost race (ROWTRK-2 to ROWTRK-6, ROWTRK-11).
+def assign_row_ids(adds: Sequence[AddFile], *, high_water_mark: int, version: int) -> FreshRowIds:
+    """Assign ids to the files that have none. The result depends on the previous commit, so it is computed again after each rebase.
 
     Args:
-        mark: high-water mark before the commit.
+        adds: files of the commit.
+        high_water_mark: highest row id that earlier commits assigned; -1 if there is none.
+        version: version of the commit.
 
     Raises:
-        IllegalCommitError: a file does not say how many rows it has.
+        IllegalCommitError: the statistics of a file lack the number of rows.
     """
+    highest = high_water_mark
     numbered = []
     for add in adds:
         if add.base_row_id is None:
-            first, mark = mark + 1, mark + _physical_rows(add)
+            first, highest = highest + 1, highest + _physical_rows(add)
             add = replace(add, base_row_id=first)
         if add.default_row_commit_version is None:
             add = replace(add, default_row_commit_version=version)
         numbered.append(add)
-    return FreshRowIds(adds=tuple(numbered), mark=mark)
+    return FreshRowIds(adds=tuple(numbered), high_water_mark=highest)
 
 
 def _physical_rows(add: AddFile) -> int:
@@ -159,7 +163,7 @@ def _physical_rows(add: AddFile) -> int:
         rows = None
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
         raise IllegalCommitError(
-            f"The file {add.path} cannot be added: its statistics do not say how many rows it has, and the table gives "
-            "each row an id (row tracking). Nothing was committed. Write the file with numRecords."
+            f"The file {add.path} cannot be added: its statistics do not say how many rows it has, and the table assigns "
+            "an id to each row (row tracking). Nothing was committed. Write the file with numRecords."
         )
     return rows

@@ -1,9 +1,7 @@
-"""Table properties: the ``configuration`` of the metadata as typed values, and the rules for those a user may set.
+"""Table properties: the ``configuration`` of the metadata as typed values, and the rules for properties that users set.
 
-Reading is lenient where the protocol is (unknown keys are kept, booleans ignore case, META-5); a value that has no
-meaning
-raises only when it is asked for. Which feature a property needs is the business of
-:mod:`~cm_delta_dagster.protocol.features.table_features`.
+Unknown keys are kept, and booleans are compared with ``true`` ignoring case. A value that is not valid raises an error only when it
+is read. Which feature a property needs is defined in :mod:`~cm_delta_dagster.protocol.features.table_features`.
 """
 
 import re
@@ -15,12 +13,14 @@ from cm_delta_dagster.errors import InvalidArgumentError
 
 FEATURE_PREFIX = "delta.feature."
 TABLE_ID_KEY = "io.unitycatalog.tableId"
+ENABLEMENT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
 class CheckpointPolicy(StrEnum):
-    """``delta.checkpointPolicy``: which kind of checkpoint writers make."""
+    """``delta.checkpointPolicy``: the kind of checkpoint that writers create."""
 
     CLASSIC = "classic"
     V2 = "v2"
@@ -46,11 +46,10 @@ _CODECS = ("uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd")
 
 
 def parse_interval_ms(text: str) -> int:
-    """Milliseconds of an interval such as ``interval 30 days`` or ``1 week 2 hours``; parts of a millisecond are cut
-    off.
+    """Milliseconds of an interval such as ``interval 30 days`` or ``1 week 2 hours``, rounded down.
 
     Raises:
-        InvalidArgumentError: not such an interval; months and years are refused because they have no fixed length.
+        InvalidArgumentError: the text is not an interval, or contains months or years, which have no fixed length.
     """
     match = _INTERVAL.fullmatch(text.strip())
     if match is None:
@@ -66,7 +65,7 @@ def parse_interval_ms(text: str) -> int:
 
 def _bad_interval(text: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{text!r} is no interval of fixed length. Write it like 'interval 30 days', in weeks, days, hours, minutes, "
+        f"{text!r} is not an interval of fixed length. Write it like 'interval 30 days', in weeks, days, hours, minutes, "
         "seconds or milliseconds."
     )
 
@@ -76,73 +75,73 @@ def _bad_interval(text: str) -> InvalidArgumentError:
 
 @dataclass(frozen=True, slots=True)
 class TableProperties:
-    """Typed view of ``configuration``. Every property raises InvalidArgumentError when its value has no meaning."""
+    """Typed view of ``configuration``. Each property raises InvalidArgumentError if its value is not valid."""
 
     configuration: Mapping[str, str]
 
     @property
     def append_only(self) -> bool:
-        """``delta.appendOnly``; whether it is in force depends on the protocol, too (TF-3)."""
+        """``delta.appendOnly``. It has an effect only if the protocol supports the feature ``appendOnly``."""
         return self._boolean("delta.appendOnly", default="false")
 
     @property
     def checkpoint_interval(self) -> int:
-        """Commits between two checkpoints, at least 1; default 10 (CKPT-15)."""
+        """Number of commits between two checkpoints, at least 1; default 10."""
         return _positive("delta.checkpointInterval", self._text("delta.checkpointInterval", "10"))
 
     @property
     def log_retention_ms(self) -> int:
-        """How long the log is kept; default 30 days (CLEAN-1)."""
+        """How long log files are kept, in milliseconds; default 30 days."""
         return self._interval("delta.logRetentionDuration", "interval 30 days")
 
     @property
     def deleted_file_retention_ms(self) -> int:
-        """How long removed files and their tombstones are kept; default 7 days (VAC-1)."""
+        """How long removed files and their tombstones are kept, in milliseconds; default 7 days."""
         return self._interval("delta.deletedFileRetentionDuration", "interval 7 days")
 
     @property
     def set_transaction_retention_ms(self) -> int | None:
-        """How long ``txn`` actions are kept; None = for ever."""
+        """How long ``txn`` actions are kept, in milliseconds; None = forever."""
         key = "delta.setTransactionRetentionDuration"
         return self._interval(key, "") if key in self.configuration else None
 
     @property
     def enable_expired_log_cleanup(self) -> bool:
-        """Whether writers may clean the log by themselves (CLEAN-1)."""
+        """Whether writers may delete expired log files; default true."""
         return self._boolean("delta.enableExpiredLogCleanup", default="true")
 
     @property
     def data_skipping_num_indexed_cols(self) -> int:
-        """Number of leading leaf columns with statistics; -1 = all; default 32 (STATS-8)."""
+        """Number of leading leaf columns with statistics; -1 = all; default 32."""
         key = "delta.dataSkippingNumIndexedCols"
         return _at_least_minus_one(key, self._text(key, "32"))
 
     @property
     def data_skipping_stats_columns(self) -> str | None:
-        """Comma-separated list of the columns with statistics, as written; None = not set (STATS-8)."""
+        """Comma-separated list of the columns with statistics; None = not set."""
         return self.configuration.get("delta.dataSkippingStatsColumns")
 
     @property
     def isolation_level(self) -> str:
-        """``Serializable`` or ``WriteSerializable``, the default (OCC-14)."""
+        """``Serializable`` or ``WriteSerializable``; default ``WriteSerializable``."""
         key = "delta.isolationLevel"
         return _isolation_level(key, self._text(key, "WriteSerializable"))
 
     @property
     def checkpoint_policy(self) -> CheckpointPolicy:
-        """Kind of checkpoint to write; default classic."""
+        """Kind of checkpoint that writers create; default classic."""
         return CheckpointPolicy(
             _checkpoint_policy("delta.checkpointPolicy", self._text("delta.checkpointPolicy", "classic"))
         )
 
     @property
     def write_stats_as_json(self) -> bool:
-        """Whether checkpoints carry ``stats``; default true (CKPT-10)."""
+        """Whether checkpoints contain ``stats``; default true."""
         return self._boolean("delta.checkpoint.writeStatsAsJson", default="true")
 
     @property
     def write_stats_as_struct(self) -> bool:
-        """Whether checkpoints carry ``stats_parsed``; default false (ruling X17)."""
+        """Whether checkpoints contain ``stats_parsed``; default false."""
         return self._boolean("delta.checkpoint.writeStatsAsStruct", default="false")
 
     @property
@@ -153,17 +152,16 @@ class TableProperties:
     @property
     def in_commit_timestamp_enablement_version(self) -> int | None:
         """First version with in-commit timestamps; None = enabled since version 0, or never."""
-        return self._optional_integer("delta.inCommitTimestampEnablementVersion")
+        return self._optional_integer(ENABLEMENT_VERSION_KEY)
 
     @property
     def in_commit_timestamp_enablement_timestamp(self) -> int | None:
-        """In-commit timestamp (epoch milliseconds) of that version."""
-        return self._optional_integer("delta.inCommitTimestampEnablementTimestamp")
+        """In-commit timestamp (epoch milliseconds) of the enablement version; None = enabled since version 0, or never."""
+        return self._optional_integer(ENABLEMENT_TIMESTAMP_KEY)
 
     @property
     def deletion_vectors_enabled(self) -> bool:
-        """``delta.enableDeletionVectors``: whether writers may add deletion vectors; existing ones are read
-        regardless."""
+        """``delta.enableDeletionVectors``: whether writers may add deletion vectors; default false. Readers always apply them."""
         return self._boolean("delta.enableDeletionVectors", default="false")
 
     @property
@@ -179,13 +177,13 @@ class TableProperties:
 
     @property
     def parquet_compression(self) -> str:
-        """Lower-case codec of new files; default ``zstd`` (UP-TP-1)."""
+        """Codec of new files in lower case; default ``zstd``."""
         key = "delta.parquet.compression.codec"
         return _codec(key, self._text(key, "zstd"))
 
     @property
     def target_file_size(self) -> int | None:
-        """Wanted size of data files in bytes; None = not set."""
+        """Target size of data files in bytes; None = not set."""
         value = self.configuration.get("delta.targetFileSize")
         return None if value is None else _byte_size("delta.targetFileSize", value)
 
@@ -198,7 +196,7 @@ class TableProperties:
         return self.configuration.get(key, default)
 
     def _boolean(self, key: str, *, default: str) -> bool:
-        # META-5: only the comparison with `true` counts; anything else is false.
+        # Every value other than `true` is false.
         return self._text(key, default).lower() == "true"
 
     def _interval(self, key: str, default: str) -> int:
@@ -209,7 +207,7 @@ class TableProperties:
         return None if value is None else _integer(key, value)
 
 
-# --- what a new table has and what a user may set ---------------------------------------------------------------------
+# --- properties of new tables, and properties that users set ----------------------------------------------------------
 
 
 _REQUIRED: Mapping[str, str] = {
@@ -222,31 +220,31 @@ _REQUIRED: Mapping[str, str] = {
 
 
 def default_properties(table_id: str) -> dict[str, str]:
-    """What every new catalog-managed table carries, as Unity Catalog requires it too."""
+    """The properties of every new catalog-managed table, which Unity Catalog requires too."""
     return {**_REQUIRED, TABLE_ID_KEY: table_id}
 
 
 def stored_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """``properties`` without those that only shape the protocol and are never stored (TF-13)."""
+    """``properties`` without those that request protocol versions or features, which are not stored."""
     return {key: value for key, value in properties.items() if not _shapes_protocol(key)}
 
 
 def check_user_properties(properties: Mapping[str, str]) -> None:
-    """Refuse what a user may not set on a catalog-managed table (META-7).
+    """Refuse properties that a user may not set on a catalog-managed table.
 
-    Names after ``delta.feature.`` are looked up by
-    :func:`~cm_delta_dagster.protocol.features.table_features.requested_features`.
+    The names after ``delta.feature.`` are checked by
+    :func:`~cm_delta_dagster.protocol.features.protocol_evolution.requested_features`.
 
     Raises:
-        InvalidArgumentError: an unknown or internal ``delta.`` key, a value without meaning, or one against the
-            required ones.
+        InvalidArgumentError: a ``delta.`` key is unknown or internal, a value is not valid, or a value differs from the one that
+            catalog-managed tables require.
     """
     for key, value in properties.items():
         if not isinstance(value, str):
             raise InvalidArgumentError(f"Table property {key!r} has the value {value!r}; values are strings.")
         if key in _INTERNAL or key.startswith(_INTERNAL_PREFIXES):
             raise InvalidArgumentError(
-                f"Table property {key!r} is kept by the client or the catalog and cannot be set."
+                f"Table property {key!r} is maintained by the client or the catalog and cannot be set. Leave it out."
             )
         if key in _REQUIRED and value.lower() != _REQUIRED[key]:
             raise InvalidArgumentError(
@@ -268,9 +266,7 @@ def _check_delta_property(key: str, value: str) -> None:
         _CHECKS[key](key, value)
     else:
         near = next((known for known in _CHECKS if known.lower() == key.lower()), None)
-        hint = (
-            f"Did you mean {near!r}?" if near else "Check the spelling, or use a key that does not begin with 'delta.'."
-        )
+        hint = f"Did you mean {near!r}?" if near else "Check the spelling, or use a key without the prefix 'delta.'."
         raise InvalidArgumentError(f"Table property {key!r} is not known to this client. {hint}")
 
 
@@ -278,12 +274,12 @@ def _shapes_protocol(key: str) -> bool:
     return key.startswith(FEATURE_PREFIX) or key in ("delta.minReaderVersion", "delta.minWriterVersion")
 
 
-# --- checks of single values: each returns the value as it is meant, or raises ----------------------------------------
+# --- checks of single values: each returns the typed value, or raises -------------------------------------------------
 
 
 def _refuse(key: str, value: str, wanted: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"Table property {key!r} has the value {value!r}, which has no meaning; it must be {wanted}."
+        f"Table property {key!r} has the value {value!r}, which is not valid; it must be {wanted}."
     )
 
 

@@ -1,7 +1,7 @@
-"""Type widening (protocol heading "Type Widening"): which recorded changes of a column's type can be read.
+"""Type widening: which recorded changes of a column's type can be read.
 
-The changes are recorded in the metadata of fields, as ``delta.typeChanges``. How old values become new ones is a matter of the
-scans; changing types is not done here.
+The metadata of a field records the changes as ``delta.typeChanges``. The scans convert the values of old files. Types are not
+changed here.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,9 @@ from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.schema.types import DecimalType, StructType, parse_schema, walk_fields
 
 TYPE_CHANGES = "delta.typeChanges"
+"""Key in the metadata of a field whose type was changed."""
 
-# The protocol asks writers for 10 and 20 digits; some were content with those that the type can have.
+# The protocol requires decimals with 10 or 20 digits before the point. Some writers use as few digits as the integer type has.
 _INTEGER_DIGITS: Mapping[str, int] = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 _WIDER: Mapping[str, frozenset[str]] = {
     "byte": frozenset(("short", "integer", "long", "double")),
@@ -24,18 +25,18 @@ _WIDER: Mapping[str, frozenset[str]] = {
 
 
 def check_type_changes(schema: StructType) -> None:
-    """Every recorded type change is one whose old values can be read (UP-TW-5).
+    """Refuse a schema with type changes whose old values cannot be read.
 
     Raises:
-        UnsupportedFeatureError: one is not.
-        CorruptLogError: the record is no list of changes.
+        UnsupportedFeatureError: a recorded change is not a widening that this client knows.
+        CorruptLogError: the record is not a list of changes.
     """
     for path, item in walk_fields(schema):
         changes = item.metadata.get(TYPE_CHANGES, ())
         column = ".".join(path)
         if not isinstance(changes, list | tuple):
             raise CorruptLogError(
-                f"The {TYPE_CHANGES} of column {column!r} are no list; the schema in the log is damaged."
+                f"The {TYPE_CHANGES} of column {column!r} are not a list; the schema in the log is damaged."
             )
         for change in changes:
             _check(change, column)
@@ -45,17 +46,18 @@ def _check(change: Any, column: str) -> None:
     before, after = (change.get("fromType"), change.get("toType")) if isinstance(change, dict) else (None, None)
     if not isinstance(before, str) or not isinstance(after, str):
         raise CorruptLogError(
-            f"The {TYPE_CHANGES} of column {column!r} hold {change!r}, which names no two types; the schema in the log is damaged."
+            f"The {TYPE_CHANGES} of column {column!r} contain {change!r}, which does not name two types; the schema in the log is "
+            "damaged."
         )
     if not is_widening(before, after):
         raise UnsupportedFeatureError(
-            f"The type of column {column!r} was changed from {before} to {after}, a change that this client does not know how to "
-            "read. Read the table with the client that made the change, or write its files again."
+            f"The type of column {column!r} was changed from {before} to {after}, which this client cannot read. Read the table "
+            "with the client that made the change, or rewrite its files."
         )
 
 
 def is_widening(before: str, after: str) -> bool:
-    """Whether every value of one type is a value of the other, in a way the protocol knows (UP-TW-2); names as in the log."""
+    """Whether the protocol allows to widen type ``before`` to ``after``; type names as in the log."""
     if before == after or after in _WIDER.get(before, ()):
         return True
     new = _decimal(after)

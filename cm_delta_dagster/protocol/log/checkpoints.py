@@ -33,11 +33,12 @@ from cm_delta_dagster.protocol.actions.file_columns import (
 )
 from cm_delta_dagster.protocol.actions.json_fields import as_text
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array, physical_values
+from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode, physical_name, physical_schema
 from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 from cm_delta_dagster.protocol.log.checkpoint_content import CheckpointContent as CheckpointContent
-from cm_delta_dagster.protocol.log.stats_parsed import physical_name, stats_struct, stats_texts, with_physical_names
+from cm_delta_dagster.protocol.log.stats_parsed import stats_struct, stats_texts
 from cm_delta_dagster.protocol.schema.types import parse_schema
 
 MAX_INLINE_FILE_ACTIONS = 20_000
@@ -113,7 +114,7 @@ def build_checkpoint(
         )
     files = pa.concat_tables(
         [
-            _add_rows(state.files.adds, state.metadata, properties),
+            _add_rows(state, properties),
             _remove_rows(state.files.removes, now_ms=now_ms, retention_ms=properties.deleted_file_retention_ms),
         ],
         promote_options="default",
@@ -303,22 +304,23 @@ def _concat(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
 
-def _add_rows(adds: pa.Table, metadata: Metadata, properties: TableProperties) -> pa.Table:
-    files = adds.select(ADD_SCHEMA.names)
-    schema = parse_schema(metadata.schema_string)
-    partitions = [item for name in metadata.partition_columns if (item := schema.field(name)) is not None]
-    names = [physical_name(item) for item in partitions]
+def _add_rows(state: TableState, properties: TableProperties) -> pa.Table:
+    files = state.files.adds.select(ADD_SCHEMA.names)
+    schema = parse_schema(state.metadata.schema_string)
+    mode = column_mapping_mode(state.protocol, state.metadata)
+    partitions = [item for name in state.metadata.partition_columns if (item := schema.field(name)) is not None]
+    names = [physical_name(item, mode) for item in partitions]
     has_stats = files["stats"].null_count < files.num_rows
     extra: dict[str, pa.Array] = {}
     if properties.write_stats_as_struct:
         if partitions:
             columns = [
-                physical_values(partition_value_array(partition_column(files, physical_name(item)), item.type))
-                for item in partitions
+                physical_values(partition_value_array(partition_column(files, name), item.type))
+                for name, item in zip(names, partitions, strict=True)
             ]
             extra["partitionValues_parsed"] = _struct_of_columns(names, columns)
         if has_stats:
-            parsed = stats_struct(files["stats"], with_physical_names(schema), without=frozenset(names))
+            parsed = stats_struct(files["stats"], physical_schema(schema, mode), without=frozenset(names))
             if parsed is not None:
                 extra["stats_parsed"] = parsed
     if not (has_stats and properties.write_stats_as_json):

@@ -12,19 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cm_delta_dagster.protocol.schema.types import DataType, StructField, StructType, to_arrow_type
+from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
+from cm_delta_dagster.protocol.schema.types import DataType, StructType
 from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics, parse_statistics
 
 # RE2 spells control characters, quote and backslash: what JSON text must escape.
 _NEEDS_ESCAPE = r'[\x00-\x1f"\\]'
 _TIGHT = r'"tightBounds"\s*:\s*true'
 _WIDE = r'"tightBounds"\s*:\s*false'
-
-
-def physical_name(item: StructField) -> str:
-    """The name of a column in files and statistics: its column-mapping name where it has one (COLMAP-9)."""
-    name = item.metadata.get("delta.columnMapping.physicalName")
-    return name if isinstance(name, str) else item.name
 
 
 def stats_struct(stats: pa.ChunkedArray | pa.Array, schema: StructType, *, without: frozenset[str]) -> pa.Array | None:
@@ -47,20 +42,6 @@ def stats_struct(stats: pa.ChunkedArray | pa.Array, schema: StructType, *, witho
     if not sections:
         return None
     return _make_struct(sections)
-
-
-def with_physical_names(schema: StructType) -> StructType:
-    """``schema`` with every struct field, at any depth outside of lists and maps, named as in files."""
-    return StructType(
-        tuple(
-            StructField(
-                physical_name(item),
-                with_physical_names(item.type) if isinstance(item.type, StructType) else item.type,
-                item.nullable,
-            )
-            for item in schema.fields
-        )
-    )
 
 
 def stats_texts(parsed: pa.ChunkedArray | pa.Array) -> pa.Array:

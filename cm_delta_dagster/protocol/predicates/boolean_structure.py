@@ -1,7 +1,7 @@
-"""How AND, OR, NOT and brackets combine the operands of a condition's text (heading "Per-file Statistics"). Layer: protocol.
+"""How AND, OR, NOT and brackets combine the operands of a condition's text.
 
-The precedence is that of SQL: NOT before AND before OR. The work is done without recursion, so that a text may have ten
-thousand operands in any nesting.
+The precedence is that of SQL: NOT before AND before OR. Nothing here recurses, so a text may have ten thousand operands in any
+nesting.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,22 +24,22 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class _Marker:
-    """An operator, or the opening bracket of a group, that waits for its operands; ``negated``: inside of a NOT."""
+class _Pending:
+    """An operator or an opening bracket whose operands are not complete; ``negated``: it is inside of a NOT."""
 
     kind: TokenType
     negated: bool
 
 
 class _Structure:
-    """Reads one text from left to right with a stack of operators and one of operands."""
+    """Parses one text from left to right with a stack of operators and a stack of operands."""
 
     def __init__(self, tokens: Sequence[Token], text: str, leaf: Callable[[Operand, bool], Predicate]) -> None:
         self.tokens = tokens
         self.text = text
         self.leaf = leaf
         self.closing = closing_positions(tokens, text)
-        self.waiting: list[_Marker] = []
+        self.operators: list[_Pending] = []
         self.operands: list[Predicate] = []
         self.groups: set[int] = set()
         self.num_operands = 0
@@ -55,16 +55,16 @@ class _Structure:
         return self.operands[0]
 
     def _negated(self) -> bool:
-        return bool(self.waiting) and self.waiting[-1].negated
+        return bool(self.operators) and self.operators[-1].negated
 
     def _operand(self, position: int) -> int:
-        """Reads NOTs, opening brackets and one operand; the position after it."""
+        """Parse NOTs, opening brackets and one operand; the position after it."""
         while position < len(self.tokens):
             kind = self.tokens[position].token_type
             if kind == TokenType.NOT:
-                self.waiting.append(_Marker(kind, True))
+                self.operators.append(_Pending(kind, True))
             elif kind == TokenType.L_PAREN and self._is_group(position):
-                self.waiting.append(_Marker(kind, self._negated()))
+                self.operators.append(_Pending(kind, self._negated()))
                 self.groups.add(self.closing[position])
             else:
                 end = self._operand_end(position)
@@ -79,31 +79,31 @@ class _Structure:
         raise invalid_sql(self.text, "an operand is missing.")
 
     def _after_operand(self, position: int) -> int:
-        """Reads closing brackets and the next AND or OR; the position after it."""
+        """Parse closing brackets and the next AND or OR; the position after it."""
         while position < len(self.tokens):
             kind = self.tokens[position].token_type
             if kind == TokenType.R_PAREN:
                 self._reduce(0)
-                if not self.waiting or self.waiting.pop().kind != TokenType.L_PAREN:
-                    raise invalid_sql(self.text, "a bracket is closed that was not opened.")
+                if not self.operators or self.operators.pop().kind != TokenType.L_PAREN:
+                    raise invalid_sql(self.text, "a closing bracket has no opening bracket.")
                 position += 1
                 continue
             if kind not in (TokenType.AND, TokenType.OR):
                 raise invalid_sql(self.text, f"{self.tokens[position].text!r} is not expected there.")
             self._reduce(_PRECEDENCE[kind])
-            self.waiting.append(_Marker(kind, self._negated()))
+            self.operators.append(_Pending(kind, self._negated()))
             if position + 1 == len(self.tokens):
                 raise invalid_sql(self.text, "an operand is missing.")
             return position + 1
         return position
 
     def _reduce(self, precedence: int) -> None:
-        """Apply the operators that bind tighter than one that comes now, up to the last opening bracket."""
-        while self.waiting and self.waiting[-1].kind != TokenType.L_PAREN:
-            kind = self.waiting[-1].kind
+        """Apply the operators since the last opening bracket whose precedence is at least ``precedence``."""
+        while self.operators and self.operators[-1].kind != TokenType.L_PAREN:
+            kind = self.operators[-1].kind
             if _PRECEDENCE[kind] < precedence:
                 return
-            self.waiting.pop()
+            self.operators.pop()
             if kind == TokenType.NOT:
                 self.operands[-1] = Not(self.operands[-1])
                 continue
@@ -111,22 +111,22 @@ class _Structure:
             self.operands[-1] = (And if kind == TokenType.AND else Or)((self.operands[-1], right))
 
     def _is_group(self, position: int) -> bool:
-        """Whether a bracket at the start of an operand encloses a condition, and not a value or a list."""
+        """Whether a bracket at the start of an operand encloses a condition, rather than a value or a list."""
         end = self.closing[position]
         following = self.tokens[end + 1].token_type if end + 1 < len(self.tokens) else None
         closes_group = following == TokenType.R_PAREN and end + 1 in self.groups
         if end == position + 1 or not (following in (None, TokenType.AND, TokenType.OR) or closes_group):
             return False
-        return not any(kind == TokenType.COMMA for kind in self._own_kinds(position + 1, end))
+        return not self._begins_list(position + 1, end)
 
-    def _own_kinds(self, start: int, end: int) -> Sequence[TokenType]:
-        """Types of the tokens up to the first bracket within, which is enough to find the comma of a list."""
-        kinds: list[TokenType] = []
+    def _begins_list(self, start: int, end: int) -> bool:
+        """Whether a comma comes before the first bracket between two positions."""
         for position in range(start, end):
-            kinds.append(self.tokens[position].token_type)
-            if position in self.closing or kinds[-1] == TokenType.COMMA:
-                break
-        return kinds
+            if self.tokens[position].token_type == TokenType.COMMA:
+                return True
+            if position in self.closing:
+                return False
+        return False
 
     def _operand_end(self, start: int) -> int:
         cases, betweens, position = 0, 0, start
@@ -150,12 +150,14 @@ class _Structure:
 
 
 def boolean_structure(tokens: Sequence[Token], text: str, leaf: Callable[[Operand, bool], Predicate]) -> Predicate:
-    """The predicate that the tokens of ``text`` state.
+    """The predicate of a condition that is split into tokens.
 
     Args:
-        leaf: gives the predicate of an operand; its second argument says whether the operand stands inside of a NOT.
+        tokens: the tokens of ``text``.
+        text: the condition, for messages.
+        leaf: gives the predicate of an operand; its second argument says whether the operand is inside of a NOT.
 
     Raises:
-        InvalidArgumentError: brackets or operands are missing, or there are more than ``MAX_COMPARISONS`` operands.
+        InvalidArgumentError: a bracket or an operand is missing, or there are more than ``MAX_COMPARISONS`` operands.
     """
     return _Structure(tokens, text, leaf).read()

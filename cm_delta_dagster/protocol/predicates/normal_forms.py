@@ -1,6 +1,6 @@
-"""Equivalent forms of predicates: flat, with negations inwards, with fewer comparisons (heading "Per-file Statistics").
+"""Equivalent forms of predicates: flat, with NOT only on leaves, with fewer comparisons.
 
-Layer: protocol. Nothing here recurses, so that a predicate may be nested as deep as it has comparisons.
+Nothing here recurses, so a predicate may be nested as deeply as it has comparisons.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     And,
+    Combination,
     Comparison,
     ComparisonOperator,
     In,
     IsNotNull,
     IsNull,
+    Leaf,
     Not,
-    Opaque,
     Or,
     Predicate,
-    StartsWith,
     fold,
     leaves,
     parts_of,
@@ -27,7 +27,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
 )
 
 _Op = ComparisonOperator
-_LEAVES = (Comparison, In, IsNull, IsNotNull, StartsWith, AlwaysTrue, Opaque)
+
 _NEGATED: Mapping[_Op, _Op] = {
     _Op.EQ: _Op.NE,
     _Op.NE: _Op.EQ,
@@ -39,23 +39,23 @@ _NEGATED: Mapping[_Op, _Op] = {
 _NEVER = Or(())
 
 MAX_COMPARISONS = 10_000
-"""Comparisons that a condition may have; a list of values counts as one."""
+"""Most comparisons of a condition; a list of values counts as one comparison."""
 
 
 def check_predicate(value: object) -> None:
-    """Refuse what is not a predicate, at any depth, and one that is too large.
+    """Refuse a value that is not a predicate, at any depth, and a predicate that is too large.
 
     Raises:
-        InvalidArgumentError: saying what was given and what a condition may be.
+        InvalidArgumentError: names the value and what a condition may be.
     """
     pending: list[object] = [value]
     count = 0
     while pending:
         node = pending.pop()
-        if isinstance(node, And | Or | Not):
-            pending.extend((node.part,) if isinstance(node, Not) else node.parts)
+        if isinstance(node, Combination):
+            pending.extend(parts_of(node))
             continue
-        if not isinstance(node, _LEAVES):
+        if not isinstance(node, Leaf):
             raise InvalidArgumentError(
                 f'A condition is {node!r} of type {type(node).__name__}. Give SQL text such as "x > 1", a predicate value '
                 "such as Comparison(...), or, for to_df and for writes, a Column of pyspark."
@@ -66,6 +66,7 @@ def check_predicate(value: object) -> None:
 
 
 def too_large(count: int) -> InvalidArgumentError:
+    """The error for a condition with ``count`` comparisons."""
     return InvalidArgumentError(
         f"The condition has {count} comparisons, and at most {MAX_COMPARISONS} are possible. Put values of one column into a "
         "list (x IN (...)), or split the work into several calls."
@@ -73,20 +74,22 @@ def too_large(count: int) -> InvalidArgumentError:
 
 
 def flattened(predicate: Predicate) -> Predicate:
-    """The same predicate without ANDs directly inside ANDs, ORs directly inside ORs, and double negations; NULL
-    for the same rows."""
+    """The same predicate without ANDs directly inside ANDs, ORs directly inside ORs, and double negations.
+
+    It is true, false and NULL for the same rows.
+    """
     return _closed(fold(predicate, lambda leaf: leaf, _flat))
 
 
 @dataclass(slots=True)
 class _Open:
-    """An AND or OR that is still growing; its list is extended in place, so that long chains take linear time."""
+    """An unfinished AND or OR; its list is extended in place, so long chains take linear time."""
 
     kind: type[And] | type[Or]
     parts: list[Predicate]
 
 
-def _flat(node: And | Or | Not, parts: Sequence[Predicate | _Open]) -> Predicate | _Open:
+def _flat(node: Combination, parts: Sequence[Predicate | _Open]) -> Predicate | _Open:
     if isinstance(node, Not):
         return _opposite(_closed(parts[0]))
     if len(parts) == 1:
@@ -94,8 +97,7 @@ def _flat(node: And | Or | Not, parts: Sequence[Predicate | _Open]) -> Predicate
     kind = type(node)
     merged: list[Predicate] | None = None
     for part in parts:
-        own = isinstance(part, _Open) and part.kind is kind
-        inner = part.parts if isinstance(part, _Open) and own else [_closed(part)]
+        inner = part.parts if isinstance(part, _Open) and part.kind is kind else [_closed(part)]
         if merged is None:
             merged = inner
         else:
@@ -110,7 +112,7 @@ def _closed(part: Predicate | _Open) -> Predicate:
 
 
 def _opposite(predicate: Predicate) -> Predicate:
-    """The SQL negation in its shortest form; a test for NULL is never NULL itself."""
+    """The SQL negation in its shortest form. IS NULL may be inverted, because its result is never NULL."""
     match predicate:
         case Not(part):
             return part
@@ -123,12 +125,15 @@ def _opposite(predicate: Predicate) -> Predicate:
 
 
 def with_fewer_comparisons(predicate: Predicate) -> Predicate:
-    """A flat predicate that is true, false and NULL for the same rows: ``x = 1 OR x = 2`` becomes ``x IN (1, 2)`` and
-    ``x <> 1 AND x <> 2`` its negation."""
+    """The same predicate, flat, with lists of values instead of equalities.
+
+    ``x = 1 OR x = 2`` becomes ``x IN (1, 2)``, and ``x <> 1 AND x <> 2`` becomes ``NOT x IN (1, 2)``. The result is true, false
+    and NULL for the same rows.
+    """
     return fold(flattened(predicate), lambda leaf: leaf, _listed)
 
 
-def _listed(node: And | Or | Not, parts: Sequence[Predicate]) -> Predicate:
+def _listed(node: Combination, parts: Sequence[Predicate]) -> Predicate:
     if isinstance(node, Not):
         return Not(parts[0])
     wanted = _Op.EQ if isinstance(node, Or) else _Op.NE
@@ -142,17 +147,17 @@ def _listed(node: And | Or | Not, parts: Sequence[Predicate]) -> Predicate:
             found.append(part)
             continue
         key = (part.column, type(part.value))
-        together = values.pop(key, [])
-        if len(together) > 1:
-            listed = In(part.column, tuple(together))
+        of_column = values.pop(key, [])
+        if len(of_column) > 1:
+            listed = In(part.column, tuple(of_column))
             found.append(listed if wanted is _Op.EQ else Not(listed))
-        elif together:
+        elif of_column:
             found.append(part)
     return found[0] if len(found) == 1 else with_parts(node, found)
 
 
 def negations_inwards(predicate: Predicate) -> Predicate:
-    """A predicate that is true for the same rows, in which NOT stands only before leaves that have no opposite."""
+    """A predicate that is true for the same rows, in which NOT is applied only to leaves that have no opposite."""
     pending: list[tuple[Predicate, bool, bool]] = [(predicate, False, False)]
     values: list[Predicate] = []
     while pending:
@@ -176,20 +181,16 @@ def _negated_leaf(leaf: Predicate) -> Predicate:
     match leaf:
         case AlwaysTrue():
             return _NEVER
-        case IsNull(column):
-            return IsNotNull(column)
-        case IsNotNull(column):
-            return IsNull(column)
         case Comparison(column, operator, value) if operator in _NEGATED:
             return Comparison(column, _NEGATED[operator], value)
         case In(column, values):
             return And(tuple(Comparison(column, _Op.NE, value) for value in values))
         case _:
-            return Not(leaf)
+            return _opposite(leaf)
 
 
 def size_and_depth(predicate: Predicate) -> tuple[int, int]:
-    """Number of leaves, and of combinations inside of one another."""
+    """Number of leaves, and depth of the nesting of AND, OR and NOT."""
     deepest = 0
     pending = [(predicate, 0)]
     while pending:

@@ -1,14 +1,13 @@
-"""Predicates over rows: what a read, a delete or a conflict check asks, as values.
+"""Predicates over rows, as values: the conditions of reads, writes and conflict checks.
 
-Used under the headings "Per-file Statistics" (data skipping) and "Partition Value Serialization". The
-meaning is Spark SQL's: three-valued logic, ``NaN`` equals ``NaN`` and is greater than every other number, ``-0.0``
+The semantics are those of Spark SQL: three-valued logic, ``NaN`` equals ``NaN`` and is greater than every other number, ``-0.0``
 equals ``0.0``.
 
 A column is written as in SQL: ``name``, ``outer.inner`` for a nested field, and back-quotes around a segment that
-itself holds a dot or a back-quote. Names are compared ignoring case. Values are Python values: int, float, Decimal,
+contains a dot or a back-quote. Names are compared ignoring case. Values are Python values: int, float, Decimal,
 str, bool, bytes, date, datetime (aware = ``timestamp``, naive = ``timestamp_ntz``) or None for SQL NULL.
 
-Not here: parsing text (``predicate_text``), evaluating against files (``data_skipping``) or rows (``spark``).
+Text is parsed by ``sql_parser``. Files are compared with predicates by ``data_skipping``, rows by ``spark`` and ``arrow``.
 """
 
 import math
@@ -34,13 +33,13 @@ class ComparisonOperator(StrEnum):
     NULL_SAFE_EQ = "<=>"
 
 
-_SHOWN_TEXT = 500
-"""Characters of a condition that a message shows."""
+MAX_SHOWN_CHARACTERS = 500
+"""Characters of a condition that an error message shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``column operator value``; never true for a None value, except with ``<=>``."""
+    """``column operator value``; with the value None it is never true, except with ``<=>``."""
 
     column: str
     operator: ComparisonOperator
@@ -71,7 +70,7 @@ class IsNotNull:
 
 @dataclass(frozen=True, slots=True)
 class StartsWith:
-    """The string ``column`` begins with ``prefix``, byte for byte."""
+    """The string ``column`` begins with the bytes of ``prefix``."""
 
     column: str
     prefix: str
@@ -79,14 +78,14 @@ class StartsWith:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All parts; true when there is none."""
+    """All parts are true; true without parts."""
 
     parts: tuple["Predicate", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any part; false when there is none."""
+    """At least one part is true; false without parts."""
 
     parts: tuple["Predicate", ...]
 
@@ -100,15 +99,15 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class AlwaysTrue:
-    """Every row."""
+    """True for every row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """SQL that only the engine understands; nothing can be concluded from it without reading rows.
+    """A condition that only the engine can evaluate.
 
-    ``columns`` are those it mentions, or None when even that is unknown. Where ``expression`` is given, the engine evaluates
-    that object of its own, and ``sql`` describes it.
+    ``columns`` are the columns that it mentions, or None if they are unknown. If ``expression`` is given, the engine evaluates
+    that object, which is one of its own, and ``sql`` describes it.
     """
 
     sql: str
@@ -117,22 +116,28 @@ class Opaque:
 
 
 def raw_sql(text: str) -> Opaque:
-    """A condition that Spark evaluates as it is written, without the checks that the text of a condition goes through.
+    """A condition that Spark evaluates as it is written, without the checks that other conditions pass through.
 
-    It may call user-defined functions, Java methods and queries. Whoever can change the text can run code with the rights of
-    the Spark session: never pass text of a user. Nothing is known about its columns, so every file is read, and every
-    concurrent change of rows is a conflict. A write refuses functions whose value varies, such as ``rand()``.
+    It may call user-defined functions, Java methods and queries, so its author can run code with the rights of the Spark
+    session: never pass text that a user entered. Its columns are unknown, so a read opens every file, and every concurrent change
+    of rows is a conflict. A write refuses functions whose value varies, such as ``rand()``.
 
     Raises:
         InvalidArgumentError: ``text`` is not a str.
     """
     if not isinstance(text, str):
         raise InvalidArgumentError(f"raw_sql takes the text of a condition; a {type(text).__name__} was given.")
-    # A trailing comment must not swallow the bracket that is put around the text later.
+    # The line break ends a trailing comment before the closing bracket that is added later.
     return Opaque(text + "\n" if "--" in text else text)
 
 
-Predicate: TypeAlias = Comparison | In | IsNull | IsNotNull | StartsWith | And | Or | Not | AlwaysTrue | Opaque
+ColumnTest: TypeAlias = Comparison | In | IsNull | IsNotNull | StartsWith
+"""A leaf that tests the value of one column."""
+Leaf: TypeAlias = ColumnTest | AlwaysTrue | Opaque
+"""A predicate without parts."""
+Combination: TypeAlias = And | Or | Not
+"""A predicate with parts."""
+Predicate: TypeAlias = Leaf | Combination
 
 
 def column_path(column: str) -> tuple[str, ...]:
@@ -143,7 +148,7 @@ def column_path(column: str) -> tuple[str, ...]:
     """
     if "." not in column and "`" not in column:
         if not column:
-            raise InvalidArgumentError("A predicate names a column by an empty text. Give the column's name.")
+            raise InvalidArgumentError("A predicate has an empty column name. Give the name of the column.")
         return (column,)
     segments: list[str] = []
     position = 0
@@ -156,7 +161,7 @@ def column_path(column: str) -> tuple[str, ...]:
 
 
 def _next_segment(column: str, start: int) -> tuple[str, int]:
-    """The segment that begins at ``start`` and the position after it (the end, or a dot)."""
+    """The segment that begins at ``start``, and the position after it (the end, or a dot)."""
     if start < len(column) and column[start] == "`":
         end = start + 1
         while True:
@@ -178,7 +183,7 @@ def _next_segment(column: str, start: int) -> tuple[str, int]:
             return column[start:end], end
     raise InvalidArgumentError(
         f"The column {column!r} of a predicate cannot be read as dot-separated names. "
-        "Put a name that holds a dot or a back-quote between back-quotes, doubling back-quotes inside."
+        "Put a name that contains a dot or a back-quote between back-quotes, and double the back-quotes inside."
     )
 
 
@@ -191,7 +196,7 @@ _T = TypeVar("_T")
 
 
 def parts_of(predicate: Predicate) -> tuple[Predicate, ...]:
-    """What the predicate combines; nothing for a leaf."""
+    """The parts of a predicate; empty for a leaf."""
     match predicate:
         case And(parts) | Or(parts):
             return parts
@@ -202,30 +207,30 @@ def parts_of(predicate: Predicate) -> tuple[Predicate, ...]:
 
 
 def leaves(predicate: Predicate) -> Iterator[Predicate]:
-    """Every leaf from left to right. Without recursion, as all walks here: predicates may be nested ten thousand deep."""
+    """Every leaf from left to right. Like all functions here it does not recurse: predicates may be nested ten thousand deep."""
     pending = [predicate]
     while pending:
         node = pending.pop()
-        if isinstance(node, And | Or | Not):
+        if isinstance(node, Combination):
             pending.extend(reversed(parts_of(node)))
         else:
             yield node
 
 
 def fold(
-    predicate: Predicate, leaf: Callable[[Predicate], _T], combine: Callable[[And | Or | Not, Sequence[_T]], _T]
+    predicate: Predicate, leaf: Callable[[Predicate], _T], combine: Callable[[Combination, Sequence[_T]], _T]
 ) -> _T:
-    """The value of a predicate, computed from its leaves upwards.
+    """The value of a predicate, computed from the values of its leaves.
 
     Args:
         leaf: gives the value of a leaf.
-        combine: gives the value of a node from those of its parts, in their order.
+        combine: gives the value of a node from the values of its parts, in their order.
     """
     pending: list[tuple[Predicate, bool]] = [(predicate, False)]
     values: list[_T] = []
     while pending:
         node, has_values = pending.pop()
-        if not isinstance(node, And | Or | Not):
+        if not isinstance(node, Combination):
             values.append(leaf(node))
         elif has_values:
             start = len(values) - len(parts_of(node))
@@ -236,25 +241,24 @@ def fold(
     return values[0]
 
 
-def with_parts(node: And | Or | Not, parts: Sequence[Predicate]) -> Predicate:
-    """The same combination of other parts."""
+def with_parts(node: Combination, parts: Sequence[Predicate]) -> Predicate:
+    """A node like ``node`` with other parts."""
     return Not(parts[0]) if isinstance(node, Not) else type(node)(tuple(parts))
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
-    """Columns that the predicate mentions, as written. Opaque SQL contributes those that it declares."""
+    """Columns that the predicate mentions, as written; of an :class:`Opaque` those that it declares."""
     found: set[str] = set()
     for leaf in leaves(predicate):
-        match leaf:
-            case Opaque(columns=columns):
-                found |= columns or frozenset()
-            case Comparison() | In() | IsNull() | IsNotNull() | StartsWith():
-                found.add(leaf.column)
+        if isinstance(leaf, ColumnTest):
+            found.add(leaf.column)
+        elif isinstance(leaf, Opaque):
+            found |= leaf.columns or frozenset()
     return frozenset(found)
 
 
 def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
-    """Parts that must all hold, nested ANDs flattened; none for :class:`AlwaysTrue`."""
+    """The operands of the predicate's ANDs, nested ones flattened; empty for :class:`AlwaysTrue`."""
     found: list[Predicate] = []
     pending = [predicate]
     while pending:
@@ -270,7 +274,7 @@ def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
 
 
 def conjunction(predicates: Iterable[Predicate]) -> Predicate:
-    """One predicate that holds where all of them hold; the inverse of :func:`conjuncts`."""
+    """A predicate that is true where all of ``predicates`` are true; the inverse of :func:`conjuncts`."""
     parts = tuple(part for predicate in predicates for part in conjuncts(predicate))
     if not parts:
         return AlwaysTrue()
@@ -278,13 +282,13 @@ def conjunction(predicates: Iterable[Predicate]) -> Predicate:
 
 
 def partition_only(predicate: Predicate, partition_columns: Iterable[str]) -> bool:
-    """Whether the predicate is decided by partition values alone. False for anything that holds :class:`Opaque`."""
+    """Whether the predicate depends on partition values only; False if it contains :class:`Opaque`."""
     names = frozenset(name.casefold() for name in partition_columns)
     return all(_reads_only(leaf, names) for leaf in leaves(predicate))
 
 
 def _reads_only(leaf: Predicate, names: frozenset[str]) -> bool:
-    if isinstance(leaf, Comparison | In | IsNull | IsNotNull | StartsWith):
+    if isinstance(leaf, ColumnTest):
         path = column_path(leaf.column)
         return len(path) == 1 and path[0].casefold() in names
     return isinstance(leaf, AlwaysTrue)
@@ -294,7 +298,7 @@ def to_sql(predicate: Predicate) -> str:
     """Spark SQL text of the predicate: quoted columns, typed literals, explicit brackets.
 
     Raises:
-        InvalidArgumentError: a value of a type that has no literal form.
+        InvalidArgumentError: the type of a value has no literal form.
     """
     written: list[str] = []
     pending: list[Predicate | str] = [predicate]
@@ -317,9 +321,11 @@ def to_sql(predicate: Predicate) -> str:
 
 
 def short_sql(predicate: Predicate) -> str:
-    """The SQL text for a message, cut off where it is long."""
+    """The SQL text for an error message, truncated to ``MAX_SHOWN_CHARACTERS``."""
     text = to_sql(predicate)
-    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]} ... ({len(text)} characters)"
+    if len(text) <= MAX_SHOWN_CHARACTERS:
+        return text
+    return f"{text[:MAX_SHOWN_CHARACTERS]} ... ({len(text)} characters)"
 
 
 def _leaf_sql(leaf: Predicate) -> str:
@@ -327,7 +333,7 @@ def _leaf_sql(leaf: Predicate) -> str:
         case Comparison(column, operator, value):
             return f"{_column_sql(column)} {operator.value} {literal_sql(value)}"
         case In(column, values):
-            # SQL has no empty list; an empty IN is never true, and its negation always is.
+            # SQL has no empty list. An empty IN is false for every row.
             return f"{_column_sql(column)} IN ({', '.join(map(literal_sql, values))})" if values else "FALSE"
         case IsNull(column):
             return f"{_column_sql(column)} IS NULL"
@@ -348,7 +354,7 @@ def _column_sql(column: str) -> str:
 
 
 def literal_sql(value: Any) -> str:
-    """Spark SQL literal of a Python value, of exactly the type that the value means.
+    """Spark SQL literal of a Python value, with the SQL type of the value.
 
     Raises:
         InvalidArgumentError: the type has no literal form.
@@ -359,7 +365,7 @@ def literal_sql(value: Any) -> str:
         case bool():
             return "TRUE" if value else "FALSE"
         case int():
-            # An integer beyond 64 bits is a decimal in Spark, which the suffix says aloud.
+            # An integer beyond 64 bits is a decimal in Spark, which the suffix states.
             return str(value) if -(2**63) <= value < 2**63 else f"{value}BD"
         case float():
             return _float_sql(value)
@@ -388,8 +394,7 @@ def _float_sql(value: float) -> str:
 
 
 def _string_sql(value: str) -> str:
-    # Spark substitutes ${...} in SQL text before parsing it, inside literals too; the escape keeps the dollar sign out
-    # of sight.
+    # Spark substitutes ${...} in SQL text before parsing it, inside literals too; the escape prevents that.
     escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024").replace("\0", "\\u0000")
     return f"'{escaped}'"
 

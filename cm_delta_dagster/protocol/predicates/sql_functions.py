@@ -1,14 +1,14 @@
-"""Which functions of Spark the text of a condition may call (heading "Per-file Statistics"). Layer: protocol.
+"""Which functions of Spark the text of a condition may call.
 
-The list names the functions that Spark has built in, that compute a value from their arguments alone and have no other
-effect. A function that is not on it may run code (``reflect``, a user-defined function), may read a file (``from_avro``), or
-may answer differently when it is evaluated again (``rand``). A list of what is allowed also covers the functions that Spark
-adds later and those that a session registers.
+The list contains built-in functions that compute a value from their arguments only and have no side effects. A function that is not
+on it may run code (``reflect``, a user-defined function), read a file (``from_avro``), or return another value when it is
+evaluated again (``rand``). Because the list names what is allowed, functions that later releases of Spark add or that a session
+registers are refused.
 """
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text that lists them between blanks."""
+    """The words of a text, which white space separates."""
     return frozenset(text.split())
 
 
@@ -61,7 +61,7 @@ DETERMINISTIC = words(
     xxhash64 year zeroifnull zip_with
     """
 )
-"""Built-in functions of one row that always give the same value for the same arguments."""
+"""Built-in functions of one row that always return the same value for the same arguments."""
 
 SYNTAX = words("all any character dec numeric some timestampadd timestampdiff try_cast varchar")
 """Forms of SQL that are written like functions: casts, types with parameters, quantifiers."""
@@ -75,7 +75,7 @@ VARYING = words(
 """Built-in functions whose value differs from one evaluation to the next, or between a file and its rewritten copy."""
 
 CLOCK = words("curdate current_date current_time current_timestamp localtimestamp now unix_timestamp")
-"""Built-in functions that give the time of the evaluation; ``unix_timestamp`` does so without arguments."""
+"""Built-in functions that return the time of the evaluation; ``unix_timestamp`` does so without arguments."""
 
 OVER_ROWS = words(
     """
@@ -94,7 +94,7 @@ OVER_ROWS = words(
     var_samp variance variant_explode variant_explode_outer vector_avg vector_sum window window_time
     """
 )
-"""Built-in functions of many rows, which Spark refuses in a condition."""
+"""Built-in functions over several rows, which Spark refuses in a condition."""
 
 RAW_ONLY = words(
     """

@@ -1,6 +1,6 @@
-"""Literals of SQL text as values, as Spark types them (heading "Per-file Statistics").
+"""Values of SQL literals, with the types that Spark gives them.
 
-Serves ``predicate_text``. A literal whose value could be another one in some setting is not understood.
+A literal whose value depends on a setting of Spark is refused with :class:`NotUnderstoodError`, and the engine evaluates it.
 """
 
 import re
@@ -14,17 +14,18 @@ from sqlglot import exp
 
 
 class NotUnderstoodError(Exception):
-    """Signal between the modules that read SQL text: this part of it is left to the engine."""
+    """The value of this part of the SQL text is not certain; the engine evaluates it."""
 
 
 def checked(value: Any, *types: type) -> Any:
+    """``value``, if it is of one of ``types``; bool does not count as int. Raises NotUnderstoodError otherwise."""
     if isinstance(value, types) and (not isinstance(value, bool) or bool in types):
         return value
     raise NotUnderstoodError
 
 
 def number_of(text: str) -> int | float | Decimal:
-    """A number as Spark types it: with an exponent a double, with a point a decimal, else an integer."""
+    """A number of the type that Spark gives it: with an exponent a double, with a point a decimal, else an integer."""
     if re.fullmatch(r"\d+", text, re.ASCII):
         return int(text)
     if re.fullmatch(r"\d*\.\d*", text, re.ASCII) and text != ".":
@@ -43,6 +44,7 @@ _INTEGER_BITS = {
 
 
 def cast_number(text: str, target: exp.DataType) -> int | float | Decimal:
+    """The value of ``CAST(text AS target)`` for a numeric type. Raises NotUnderstoodError if the number does not fit the type."""
     try:
         exact = Decimal(text)
     except ArithmeticError:
@@ -55,7 +57,7 @@ def cast_number(text: str, target: exp.DataType) -> int | float | Decimal:
     if kind == exp.DataType.Type.FLOAT:
         return _single(float(text))
     if kind in _INTEGER_BITS:
-        # One short of the positive end as well, because a minus sign may stand before it.
+        # The lowest number of the type is excluded too: the minus sign may be outside of the literal.
         fits = exact.copy_abs() < 2 ** (_INTEGER_BITS[kind] - 1)
         return int(exact) if fits and exact == int(exact) else refuse()
     parameters = [str(item.this.this) for item in target.expressions]
@@ -67,11 +69,12 @@ def cast_number(text: str, target: exp.DataType) -> int | float | Decimal:
 
 
 def refuse() -> NoReturn:
+    """Raise NotUnderstoodError, in an expression."""
     raise NotUnderstoodError
 
 
 def _single(value: float) -> float:
-    """The value, if it is exactly a 32-bit float."""
+    """The value, if a 32-bit float holds it exactly."""
     try:
         return value if struct.unpack("<f", struct.pack("<f", value))[0] == value else refuse()
     except OverflowError:
@@ -79,6 +82,7 @@ def _single(value: float) -> float:
 
 
 def hex_bytes(text: str) -> bytes:
+    """The bytes of a hexadecimal literal. Raises NotUnderstoodError for other text."""
     try:
         return bytes.fromhex(text)
     except ValueError:
@@ -86,6 +90,7 @@ def hex_bytes(text: str) -> bytes:
 
 
 def date_of(text: str) -> date:
+    """The date of ``YYYY-MM-DD``. Raises NotUnderstoodError for other text."""
     if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII) is None:
         raise NotUnderstoodError
     try:
@@ -98,7 +103,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:
 
 
 def moment_of(text: str, *, zoned: bool) -> datetime:
-    """A timestamp whose text says all: with a zone exactly where one is needed, never the session's."""
+    """The timestamp of a text that has a time zone exactly if ``zoned``. Raises NotUnderstoodError for other text."""
     found = _MOMENT.fullmatch(text)
     if found is None or (found[2] is not None) != zoned:
         raise NotUnderstoodError

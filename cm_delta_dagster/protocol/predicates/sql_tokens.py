@@ -1,8 +1,8 @@
-"""The tokens of a condition's text, and what can be told from them alone (heading "Per-file Statistics"). Layer: protocol.
+"""The tokens of a condition's text, and the checks that need no more than the tokens.
 
-Spark evaluates parts of a condition, and it must see the same text that was checked here. So literals and quoted names are
-accepted only in forms that Spark's lexer reads in the same way, comments are left out of what Spark gets, and ``${...}``,
-which Spark replaces before it reads the text, is refused.
+Spark evaluates parts of a condition and must read the same text that is checked here. So literals and quoted names are accepted
+only in forms that Spark's lexer reads in the same way, comments are removed from the text that Spark gets, and ``${...}``,
+which Spark substitutes before parsing, is refused.
 """
 
 import re
@@ -16,13 +16,12 @@ from sqlglot import TokenType
 from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.predicates.predicates import literal_sql
+from cm_delta_dagster.protocol.predicates.predicates import MAX_SHOWN_CHARACTERS, literal_sql
 from cm_delta_dagster.protocol.predicates.sql_functions import CLOCK, DETERMINISTIC, OVER_ROWS, SYNTAX, VARYING, words
 
 Token: TypeAlias = Any
 """A token of sqlglot: ``token_type``, ``text``, and the positions ``start`` and ``end`` of its characters."""
 
-_SHOWN_TEXT = 500
 _QUOTED = re.compile(
     r"""'(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | [rR]'[^']*' | [rR]"[^"]*" | [xX]'[^']*' | [xX]"[^"]*" | `(?:[^`]|``)+`""",
     re.VERBOSE | re.DOTALL,
@@ -34,9 +33,9 @@ _BEFORE_BRACKETS = words(
     OVER REGEXP RLIKE SOME THEN TRAILING WHEN
     """
 )
-"""Words that may stand before a bracket without being the name of a function."""
+"""Words that may come before a bracket without being the name of a function."""
 _QUERY_WORDS = frozenset(("FROM", "MAP", "REDUCE", "TABLE", "VALUES", "WITH"))
-"""Words that begin a query where they come first in brackets and a name or a bracket follows."""
+"""Words that begin a query if they come first in brackets and a name or a bracket follows."""
 _AFTER_COLUMN = ("AND", "OR", "IS", "IN", "NOT", "LIKE", "ILIKE", "RLIKE", "REGEXP", "BETWEEN", "DIV", "COLLATE")
 _WITHOUT_BRACKETS = frozenset(("current_date", "current_time", "current_timestamp", "localtimestamp"))
 _CLOSING = {
@@ -48,18 +47,21 @@ _CLOSING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """The moment that ``current_timestamp()`` and its kin stand for, and the time zone of ``current_date()``."""
+    """The value of ``current_timestamp()`` and similar functions, and the time zone of ``current_date()``."""
 
     now: datetime
     zone: tzinfo
 
 
 def shown(text: str) -> str:
-    """A condition's text for a message, cut off where it is long."""
-    return repr(text) if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]!r} ... ({len(text)} characters)"
+    """A condition's text for an error message, quoted and truncated to ``MAX_SHOWN_CHARACTERS``."""
+    if len(text) <= MAX_SHOWN_CHARACTERS:
+        return repr(text)
+    return f"{text[:MAX_SHOWN_CHARACTERS]!r} ... ({len(text)} characters)"
 
 
 def invalid_sql(text: str, fault: str) -> InvalidArgumentError:
+    """The error for a text that is not an SQL condition because of ``fault``."""
     return InvalidArgumentError(
         f"The predicate {shown(text)} is not valid SQL: {fault} Write only what would follow WHERE, such as `x > 1`."
     )
@@ -69,7 +71,7 @@ def tokens_of(text: str) -> list[Token]:
     """The tokens of a text.
 
     Raises:
-        InvalidArgumentError: the text cannot be split into tokens, or not in the way in which Spark does it.
+        InvalidArgumentError: the text is empty, cannot be split into tokens, or Spark could split it differently.
     """
     try:
         tokens = list(sqlglot.tokenize(text, read="spark"))
@@ -85,10 +87,10 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def check_closed_text(tokens: Sequence[Token], text: str) -> None:
-    """Refuse what would make the text mean something that is not written in it, or make Spark run a query or code.
+    """Refuse text whose meaning depends on settings, and text that makes Spark run a query or code.
 
     Raises:
-        InvalidArgumentError: naming the function or the construct.
+        InvalidArgumentError: names the function or the construct.
     """
     if "${" in text:
         raise _raw_only(text, "contains ${...}, which Spark replaces by settings and environment variables")
@@ -108,10 +110,10 @@ def check_closed_text(tokens: Sequence[Token], text: str) -> None:
 
 
 def varying_functions(text: str, known_columns: frozenset[str] = frozenset()) -> list[str]:
-    """Functions called in the text whose value differs from one evaluation to the next; none for text that has no tokens.
+    """Functions called in the text whose value differs from one evaluation to the next; empty if the text is not valid SQL.
 
     Args:
-        known_columns: lower-cased columns, which are no functions where no bracket follows.
+        known_columns: lower-cased column names, which are not function calls unless a bracket follows.
     """
     try:
         tokens = tokens_of(text)
@@ -127,12 +129,12 @@ def varying_functions(text: str, known_columns: frozenset[str] = frozenset()) ->
 
 
 def calls_clock(tokens: Sequence[Token], text: str, known_columns: frozenset[str]) -> bool:
-    """Whether the text asks for the present time."""
+    """Whether the text calls a function that returns the current time."""
     return next(_clock_calls(tokens, text, known_columns), None) is not None
 
 
 def at_moment(text: str, clock: Clock, known_columns: frozenset[str]) -> str:
-    """The text with the moment of ``clock`` as a literal wherever it asks for the present time."""
+    """The text with a literal of the time of ``clock`` in place of each function that returns the current time."""
     tokens = tokens_of(text)
     written: list[str] = []
     done = 0
@@ -160,7 +162,7 @@ def _moment_literal(name: str, clock: Clock) -> str | None:
 
 
 def _clock_calls(tokens: Sequence[Token], text: str, known_columns: frozenset[str]) -> Iterator[tuple[int, int]]:
-    """First and last token of each call that asks for the present time."""
+    """Positions of the first and last token of each call that returns the current time."""
     for position, token in enumerate(tokens):
         word = (_word(token, text) or "").lower()
         if word not in CLOCK or (position and tokens[position - 1].token_type == TokenType.DOT):
@@ -169,14 +171,18 @@ def _clock_calls(tokens: Sequence[Token], text: str, known_columns: frozenset[st
         if types == [TokenType.L_PAREN, TokenType.R_PAREN]:
             yield position, position + 2
         elif types[:1] == [TokenType.L_PAREN]:
-            if word == "current_time":  # With a precision.
+            if word == "current_time":  # The bracket holds a precision.
                 yield position, position
         elif word in _WITHOUT_BRACKETS and word not in known_columns:
             yield position, position
 
 
 def closing_positions(tokens: Sequence[Token], text: str) -> dict[int, int]:
-    """Position of the closing bracket for that of each opening one. Raises InvalidArgumentError where one is missing."""
+    """The position of the closing bracket by the position of its opening bracket.
+
+    Raises:
+        InvalidArgumentError: a bracket has no counterpart.
+    """
     found: dict[int, int] = {}
     opened: list[int] = []
     for position, token in enumerate(tokens):
@@ -184,7 +190,7 @@ def closing_positions(tokens: Sequence[Token], text: str) -> dict[int, int]:
             opened.append(position)
         elif token.token_type in _CLOSING.values():
             if not opened or _CLOSING[tokens[opened[-1]].token_type] != token.token_type:
-                raise invalid_sql(text, "a bracket is closed that was not opened.")
+                raise invalid_sql(text, "a closing bracket has no opening bracket.")
             found[opened.pop()] = position
     if opened:
         raise invalid_sql(text, "a bracket is not closed.")
@@ -192,7 +198,7 @@ def closing_positions(tokens: Sequence[Token], text: str) -> dict[int, int]:
 
 
 def source_of(tokens: Sequence[Token], text: str) -> str:
-    """The characters of the tokens, without the comments between them."""
+    """The text of the tokens, without the comments between them."""
     written: list[str] = []
     done: int | None = None
     for token in tokens:
@@ -205,7 +211,7 @@ def source_of(tokens: Sequence[Token], text: str) -> str:
 
 
 def _function_name(tokens: Sequence[Token], position: int, text: str) -> str | None:
-    """The name before a bracket, if it is that of a function; with dots if it is qualified."""
+    """The name of the function that is called at ``position``, with its qualifier; None if it is not a call."""
     token = tokens[position]
     written = text[token.start : token.end + 1]
     if written[:1] in "'\"`":
@@ -221,7 +227,7 @@ def _function_name(tokens: Sequence[Token], position: int, text: str) -> str | N
 
 
 def _word(token: Token, text: str) -> str | None:
-    """A word that is not quoted, in capitals."""
+    """The upper-cased word of an unquoted token; None for other tokens."""
     written = text[token.start : token.end + 1]
     return written.upper() if _WORD.fullmatch(written) else None
 
@@ -232,7 +238,7 @@ def _begins_query(tokens: Sequence[Token], position: int, text: str) -> bool:
     word = _word(tokens[position], text)
     if word not in _QUERY_WORDS:
         return False
-    # Else the word is a column, or one of the functions map() and reduce().
+    # Otherwise the word is a column, or the function map() or reduce().
     following = tokens[position + 1]
     if following.token_type == TokenType.L_PAREN:
         return word not in ("MAP", "REDUCE")
@@ -242,6 +248,6 @@ def _begins_query(tokens: Sequence[Token], position: int, text: str) -> bool:
 
 def _raw_only(text: str, reason: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"The condition {shown(text)} {reason}. Check the names, or compute the value before the call. Where your own program "
-        "wrote this text, raw_sql(...) hands it to Spark as it is; never do so with text of a user."
+        f"The condition {shown(text)} {reason}. Check the names, or compute the value before the call. If your own program "
+        "wrote this text, raw_sql(...) passes it to Spark unchecked; never do that with text that a user entered."
     )

@@ -1,6 +1,6 @@
-"""Moments and time zones as people and Spark write them (requirement TT-9).
+"""Timestamps and time zones in the forms that Spark accepts.
 
-Not for partition values, whose form the protocol prescribes (``protocol.partition_values``).
+Partition values have the form that the protocol prescribes; ``protocol.actions.partition_values`` parses them.
 """
 
 import re
@@ -16,10 +16,10 @@ _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """The moment of ``2026``, ``2026-01``, ``2026-01-31``, ``2026-01-31 12:00``, ``2026-01-31T12:00:00.5Z`` and the like.
+    """The timestamp of ``2026``, ``2026-01``, ``2026-01-31``, ``2026-01-31 12:00``, ``2026-01-31T12:00:00.5Z`` and so on.
 
     Returns:
-        With a time zone if the text names one; None for what is no moment, or of a zone that nobody knows.
+        A datetime, with a time zone if the text names one; None if the text is not a timestamp or its time zone is unknown.
     """
     found = _MOMENT.fullmatch(text.strip())
     if found is None:
@@ -38,7 +38,7 @@ def parse_timestamp(text: str) -> datetime | None:
 
 
 def zone_of(name: str) -> tzinfo | None:
-    """The zone of a region's name, ``UTC``, ``Z``, or an offset as in ``+01:00``, ``+1`` and ``UTC+8``; None for others."""
+    """The time zone of a region name, ``UTC``, ``Z``, or an offset such as ``+01:00``, ``+1``, ``UTC+8``; None for other text."""
     if name in ("Z", "UT"):
         return UTC
     offset = _OFFSET.fullmatch(name)

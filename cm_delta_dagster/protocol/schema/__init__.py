@@ -1,1 +1,1 @@
-"""Schemas: types, their JSON, evolution, void columns."""
+"""Schemas: types, their JSON, Arrow types, evolution, interval types, void columns."""

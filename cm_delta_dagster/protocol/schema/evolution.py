@@ -1,7 +1,7 @@
-"""Schema enforcement and evolution (section SCHEVO): which offered columns fit a table, and what the table becomes.
+"""Schema enforcement and evolution: which offered columns fit a table, and the schema of the table after the write.
 
-Names are compared ignoring case and the table's spelling wins. Nothing here looks at rows or makes a commit; a column
-that changes its type is refused everywhere (that is type widening, which is not done here).
+Names are compared ignoring case, and the spelling of the table is kept. Types of existing columns never change here; type
+widening is a separate operation. Rows are checked elsewhere.
 """
 
 from enum import StrEnum
@@ -26,19 +26,26 @@ from cm_delta_dagster.protocol.schema.types import (
     schema_text,
 )
 
+CURRENT_DEFAULT = "CURRENT_DEFAULT"
+"""Key in the metadata of a field with a default value."""
+GENERATION_EXPRESSION = "delta.generationExpression"
+"""Key in the metadata of a generated column."""
+IDENTITY_PREFIX = "delta.identity."
+"""Prefix of the keys in the metadata of an identity column."""
+
 
 class SchemaMode(StrEnum):
-    """What a write may do to the schema of the table."""
+    """How a write may change the schema of the table."""
 
     STRICT = "strict"
-    """Nothing: every offered column must exist with a fitting type (SCHEVO-1)."""
+    """Not at all: every offered column must exist and have a type that fits."""
     MERGE = "merge"
-    """Append new columns and nested fields as nullable (SCHEVO-3)."""
+    """New columns and nested fields are appended as nullable."""
     OVERWRITE = "overwrite"
-    """Replace it; only for a write that replaces all rows (SCHEVO-4)."""
+    """The offered schema replaces the schema of the table. Only for writes that replace all rows."""
 
 
-# A value of the key fits a column of any of the types beside it without change.
+# Every value of the key type can be stored unchanged in a column of each of the listed types.
 _WIDER: dict[DataType, tuple[DataType, ...]] = {
     BYTE: (SHORT, INTEGER, LONG),
     SHORT: (INTEGER, LONG),
@@ -48,16 +55,16 @@ _WIDER: dict[DataType, tuple[DataType, ...]] = {
 
 
 def reconcile_schemas(table: StructType, offered: StructType, *, mode: SchemaMode) -> StructType:
-    """Schema of the table after a write of ``offered``; with STRICT that is ``table`` itself, or an error.
+    """Schema of the table after a write of ``offered``; with STRICT it equals ``table``.
 
     Args:
-        table: present schema.
-        offered: schema of the rows to be written.
-        mode: what the write may change.
+        table: current schema.
+        offered: schema of the rows to write.
+        mode: how the write may change the schema.
 
     Raises:
-        SchemaMismatchError: a column is unknown, has a type that does not fit, is missing though it may not be null, or
-            occurs twice; the message lists the faults and shows both schemas.
+        SchemaMismatchError: a column is unknown, has a type that does not fit, is NOT NULL and missing, or occurs twice. The
+            message lists the faults and shows both schemas.
     """
     check_unique_names(offered)
     if mode is SchemaMode.OVERWRITE:
@@ -75,8 +82,8 @@ def reconcile_schemas(table: StructType, offered: StructType, *, mode: SchemaMod
 
 
 def fits(offered: DataType, column: DataType) -> bool:
-    """Whether every value of ``offered`` can be stored in ``column`` without change; structs by name, not all fields
-    needed."""
+    """Whether every value of ``offered`` can be stored in ``column`` unchanged; struct fields are matched by name and may be
+    missing if they are nullable."""
     faults: list[str] = []
     _reconcile_type(column, offered, "", SchemaMode.STRICT, faults)
     return not faults
@@ -92,7 +99,7 @@ def _reconcile_struct(
         if mode is SchemaMode.STRICT:
             faults.append(f"column {_join(path, item.name)!r} does not exist in the table")
         else:
-            # Files that are there already have no value for it, so it cannot be NOT NULL, whatever was offered.
+            # Existing files have no value for the column, so it must be nullable.
             fields.append(StructField(item.name, _as_nullable(item.type), True, item.metadata))
     return StructType(tuple(fields))
 
@@ -105,7 +112,7 @@ def _reconcile_field(
         if not item.nullable and not _is_filled_by_writer(item):
             faults.append(f"column {here!r} is missing, and the table does not allow null in it")
         return item
-    # A nullable offered column may still hold no null: NOT NULL is checked on the rows (SCHEMA-9).
+    # An offered column may be nullable and contain no null: NOT NULL is checked on the rows.
     return StructField(
         item.name, _reconcile_type(item.type, offered.type, here, mode, faults), item.nullable, item.metadata
     )
@@ -155,10 +162,9 @@ def _as_nullable(data_type: DataType) -> DataType:
 
 
 def _is_filled_by_writer(item: StructField) -> bool:
-    """A default, a generated or an identity column has a value even if the rows bring none (SCHEVO-2)."""
+    """Whether the writer computes the value of a missing column: a default, generated or identity column."""
     return any(
-        key in ("CURRENT_DEFAULT", "delta.generationExpression") or key.startswith("delta.identity.")
-        for key in item.metadata
+        key in (CURRENT_DEFAULT, GENERATION_EXPRESSION) or key.startswith(IDENTITY_PREFIX) for key in item.metadata
     )
 
 

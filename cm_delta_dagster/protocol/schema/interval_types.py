@@ -1,7 +1,7 @@
-"""Interval types (protocol RFC "Interval Types"): their names, and their text as partition values.
+"""Interval types: their names, and their text as partition values.
 
-There are two families, a signed number of months and a signed number of microseconds; a narrowed name such as ``interval day``
-is the same type and is kept as the log spells it. What Parquet holds is the number alone.
+There are two families: a signed number of months and a signed number of microseconds. A narrowed name such as ``interval day``
+denotes the same type and is kept as the log spells it. Parquet files contain the number.
 """
 
 import re
@@ -34,11 +34,12 @@ def parse_interval(text: str, name: str) -> int | None:
     """Months or microseconds of an ANSI literal such as ``INTERVAL '1-6' YEAR TO MONTH``.
 
     Args:
-        name: type of the column. The literal may be of any spelling of its family, and its value must be one of the type:
-            whole days for ``interval day``.
+        text: the literal.
+        name: type of the column. The literal may have any spelling of the family of the type. Its value must be a multiple of
+            the smallest unit of the type, for example whole days for ``interval day``.
 
     Returns:
-        None for another text, a value outside of 32 (months) or 64 bits (microseconds), or one between two of the type.
+        None for other text, a value outside of 32 (months) or 64 bits (microseconds), or a fraction of the smallest unit.
     """
     match = _LITERAL.fullmatch(text)
     if match is None:

@@ -1,8 +1,8 @@
-"""Schemas (protocol headings "Schema Serialization Format" and the type part of "Parquet").
+"""Schemas and their JSON (heading "Schema Serialization Format").
 
-Parses and writes the log's schema JSON, which is the JSON of Spark's ``StructType``, and translates it to and from
-Arrow. It does not decide which schemas may be mixed (:mod:`~cm_delta_dagster.protocol.schema.evolution`) nor which
-features a type needs (:mod:`~cm_delta_dagster.protocol.features.table_features`).
+Parses and writes the schema JSON of the log, which is the JSON of Spark's ``StructType``, and checks column names. Which
+columns fit a table is decided by :mod:`~cm_delta_dagster.protocol.schema.evolution`, which features a type needs by
+:mod:`~cm_delta_dagster.protocol.features.table_features`.
 """
 
 import json
@@ -11,14 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import pyarrow as pa
-import pyarrow.types as pat
-
-from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.protocol.schema.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
 
-# The values below may be built by position as well as by keyword: `DecimalType(10, 2)` and `PrimitiveType("long")` are
-# the way every reader of Spark code expects to see them.
+# The types accept positional arguments, as those of Spark do: `DecimalType(10, 2)`, `PrimitiveType("long")`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +34,14 @@ class DecimalType:
     def __post_init__(self) -> None:
         if not (1 <= self.precision <= 38 and 0 <= self.scale <= self.precision):
             raise InvalidArgumentError(
-                f"decimal({self.precision},{self.scale}) is no Delta type: precision must be 1 to 38 and scale 0 to "
-                "precision."
+                f"decimal({self.precision},{self.scale}) is not a Delta type: precision must be 1 to 38 and scale 0 "
+                "to precision."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """A list; ``contains_null`` says whether elements may be null."""
+    """A list; if ``contains_null``, elements may be null."""
 
     element_type: "DataType"
     contains_null: bool = True
@@ -53,7 +49,7 @@ class ArrayType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """A map; keys are never null, ``value_contains_null`` says whether values may be."""
+    """A map; keys are never null; if ``value_contains_null``, values may be null."""
 
     key_type: "DataType"
     value_type: "DataType"
@@ -62,12 +58,12 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class StructField:
-    """One column or nested field. ``metadata`` keeps every key of the log, known or not (SCHEMA-7)."""
+    """A column or nested field. ``metadata`` keeps every key of the log, known or not."""
 
     name: str
     type: "DataType"
     nullable: bool = True
-    # Left out of the hash only: a mapping has none. Equality does compare it.
+    # A mapping is not hashable, so the hash ignores it. Equality compares it.
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
@@ -79,11 +75,11 @@ class StructType:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Field names in order, in their own case."""
+        """Field names in order, as spelled in the schema."""
         return tuple(item.name for item in self.fields)
 
     def field(self, name: str) -> StructField | None:
-        """The field of that name ignoring case, or None."""
+        """The field with that name ignoring case, or None."""
         wanted = name.lower()
         return next((item for item in self.fields if item.name.lower() == wanted), None)
 
@@ -113,54 +109,10 @@ _PRIMITIVES: Mapping[str, PrimitiveType] = {
     )
 }  # fmt: skip
 
-# Spark shows four types under their SQL names; every other name is the same in the log and in SQL.
+# Four types have another name in SQL than in the log.
 _SIMPLE_NAMES: Mapping[str, str] = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 _DECIMAL = re.compile(r"decimal(?:\(\s*(\d+)\s*,\s*(\d+)\s*\))?", re.ASCII)
-
-_ARROW_TYPES: Mapping[str, pa.DataType] = {
-    "string": pa.string(),
-    "long": pa.int64(),
-    "integer": pa.int32(),
-    "short": pa.int16(),
-    "byte": pa.int8(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "void": pa.null(),
-    **dict.fromkeys(DAY_TIME_NAMES, pa.duration("us")),
-    # Arrow has a type of months only together with days and nanoseconds, which stay zero.
-    **dict.fromkeys(YEAR_MONTH_NAMES, pa.month_day_nano_interval()),
-}
-
-# Unsigned integers become the next wider signed type, so that no value changes.
-_FROM_ARROW: Mapping[pa.DataType, DataType] = {
-    pa.int64(): LONG,
-    pa.int32(): INTEGER,
-    pa.int16(): SHORT,
-    pa.int8(): BYTE,
-    pa.uint8(): SHORT,
-    pa.uint16(): INTEGER,
-    pa.uint32(): LONG,
-    pa.uint64(): DecimalType(20, 0),
-    pa.float16(): FLOAT,
-    pa.float32(): FLOAT,
-    pa.float64(): DOUBLE,
-    pa.bool_(): BOOLEAN,
-    pa.string(): STRING,
-    pa.large_string(): STRING,
-    pa.string_view(): STRING,
-    pa.binary(): BINARY,
-    pa.large_binary(): BINARY,
-    pa.binary_view(): BINARY,
-    pa.date32(): DATE,
-    pa.date64(): DATE,
-    pa.null(): VOID,
-}
 
 _FORBIDDEN_CHARACTERS = frozenset(" ,;{}()\n\t=")
 
@@ -172,7 +124,8 @@ def parse_schema(text: str) -> StructType:
     """The schema of a ``schemaString``.
 
     Raises:
-        CorruptLogError: not schema JSON, or a type this client does not know; names the column and the type (SCHEMA-4).
+        CorruptLogError: the text is not schema JSON, or contains a type that this client does not know; names the column and
+            the type.
     """
     try:
         value = json.loads(text)
@@ -190,7 +143,7 @@ def parse_schema(text: str) -> StructType:
 
 
 def schema_to_json(schema: StructType) -> str:
-    """The log's text of ``schema``, on one line (META-3)."""
+    """The ``schemaString`` of ``schema``, on one line."""
     return json.dumps(_type_to_value(schema), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -249,16 +202,16 @@ def _parse_type_name(name: str, path: str) -> DataType:
 
 
 def _flag(value: Mapping[str, Any], key: str, path: str) -> bool:
-    # Ruling X20: the type table omits the key, so its absence means the wider reading.
+    # The protocol does not say what an absent key means; true accepts every file.
     flag = value.get(key, True)
     if not isinstance(flag, bool):
-        raise CorruptLogError(f"Column {path!r} of the schema has {key}={flag!r}, which is no boolean.")
+        raise CorruptLogError(f"Column {path!r} of the schema has {key}={flag!r}, which is not a boolean.")
     return flag
 
 
 def _unknown_type(path: str, name: str) -> CorruptLogError:
     return CorruptLogError(
-        f"Column {path!r} has the type {name!r}, which is no Delta type known to this client. Read the table with a "
+        f"Column {path!r} has the type {name!r}, which is not a Delta type that this client knows. Read the table with a "
         "client that knows the type."
     )
 
@@ -296,7 +249,7 @@ def _field_to_value(item: StructField) -> dict[str, Any]:
     }
 
 
-# --- text for people --------------------------------------------------------------------------------------------------
+# --- text for messages ------------------------------------------------------------------------------------------------
 
 
 def data_type_text(data_type: DataType) -> str:
@@ -315,7 +268,7 @@ def data_type_text(data_type: DataType) -> str:
 
 
 def schema_text(schema: StructType) -> str:
-    """One line per field, nested fields indented: what error messages show."""
+    """The schema for error messages: one line per field, nested fields indented."""
     return "\n".join(_schema_lines(schema, "  ")) or "  (no columns)"
 
 
@@ -333,8 +286,7 @@ def _schema_lines(schema: StructType, indent: str) -> Iterator[str]:
 
 
 def walk_fields(schema: StructType) -> Iterator[tuple[tuple[str, ...], StructField]]:
-    """Every field with its path, parents first; inside of arrays and maps the path has ``element``, ``key``,
-    ``value``."""
+    """Every field with its path, parents first; the path contains ``element``, ``key`` and ``value`` for arrays and maps."""
     yield from _walk(schema, ())
 
 
@@ -367,46 +319,46 @@ def _walk(data_type: DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[st
 
 
 def check_column_names(schema: StructType) -> None:
-    """Refuse names that a table without column mapping cannot have, at any level (SCHEMA-8).
+    """Refuse names that a table without column mapping cannot have, at any level.
 
     Raises:
-        SchemaMismatchError: a name is repeated ignoring case, is empty, or has one of the characters `` ,;{}()=``, tab,
-            newline, or is reserved.
+        SchemaMismatchError: a name occurs twice ignoring case, is empty, is reserved, or contains a space, a tab, a newline or
+            one of ``,;{}()=``.
     """
     check_unique_names(schema)
     for name in schema.names:
         if name.lower() == "delta.txn" or name.lower().startswith("__cm_delta_"):
             raise SchemaMismatchError(
-                f"The column name {name!r} is reserved: reading and merging use it for themselves. Rename the column."
+                f"The column name {name!r} is reserved: reads and merges use it internally. Rename the column."
             )
     for path, item in walk_fields(schema):
         if not item.name or _FORBIDDEN_CHARACTERS.intersection(item.name):
             raise SchemaMismatchError(
-                f"Column {'.'.join(path)!r} has a name that the table cannot store: it is empty or has a space, a "
+                f"Column {'.'.join(path)!r} has a name that the table cannot store: it is empty or contains a space, a "
                 "tab, a line break or one of ,;{}()=. Rename the column before writing."
             )
 
 
 def check_writable_types(schema: StructType) -> None:
-    """Refuse types that this client reads and does not write, at any level.
+    """Refuse types that this client reads but does not write, at any level.
 
     Raises:
-        SchemaMismatchError: an interval, naming the column.
+        SchemaMismatchError: a column contains an interval; names the column.
     """
     for item in schema.fields:
         for leaf in walk_types(item.type):
             if isinstance(leaf, PrimitiveType) and leaf.name in DAY_TIME_NAMES | YEAR_MONTH_NAMES:
                 raise SchemaMismatchError(
-                    f"Column {item.name!r} has the type {leaf.name!r}, which this client reads and does not write. Nothing "
+                    f"Column {item.name!r} has the type {leaf.name!r}, which this client reads but does not write. Nothing "
                     "was written. Cast the column, e.g. to a number of months or microseconds, or leave it out."
                 )
 
 
 def check_unique_names(schema: StructType) -> None:
-    """Refuse names that are repeated ignoring case at one level; all that column mapping leaves of the rules.
+    """Refuse names that occur twice at one level, ignoring case. The only rule for names in tables with column mapping.
 
     Raises:
-        SchemaMismatchError: naming the column.
+        SchemaMismatchError: names the columns.
     """
     for struct in walk_types(schema):
         if not isinstance(struct, StructType):
@@ -415,116 +367,7 @@ def check_unique_names(schema: StructType) -> None:
         for name in struct.names:
             if name.lower() in seen:
                 raise SchemaMismatchError(
-                    f"Columns {seen[name.lower()]!r} and {name!r} stand at the same level; names that differ only in "
-                    "case are the same column to Delta. Rename or drop one of them."
+                    f"Columns {seen[name.lower()]!r} and {name!r} are at the same level; names that differ only in case "
+                    "denote the same column in Delta. Rename or drop one of them."
                 )
             seen[name.lower()] = name
-
-
-# --- Arrow ------------------------------------------------------------------------------------------------------------
-
-
-def to_arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which rows of ``schema`` are held; field metadata is not carried over.
-
-    Raises:
-        UnsupportedFeatureError: a type without an Arrow form (``variant``, a map by ``void``), naming the column.
-    """
-    return pa.schema([_to_arrow_field(item, item.name) for item in schema.fields])
-
-
-def to_arrow_type(data_type: DataType) -> pa.DataType:
-    """The Arrow type of ``data_type``. Raises UnsupportedFeatureError for ``variant``."""
-    return _to_arrow_type(data_type, data_type_text(data_type))
-
-
-def from_arrow_schema(schema: pa.Schema) -> StructType:
-    """The Delta schema that holds every value of ``schema``; field metadata is not carried over.
-
-    Raises:
-        InvalidArgumentError: a type that Delta has no counterpart for (time, duration, interval, union ...), naming the
-            column.
-    """
-    return StructType(tuple(_from_arrow_field(item, item.name) for item in schema))
-
-
-def from_arrow_type(data_type: pa.DataType) -> DataType:
-    """The Delta type of an Arrow type. Raises InvalidArgumentError where there is none."""
-    return _from_arrow_type(data_type, str(data_type))
-
-
-def _to_arrow_field(item: StructField, path: str) -> pa.Field:
-    return _arrow_field(item.name, _to_arrow_type(item.type, path), item.nullable)
-
-
-def _arrow_field(name: str, arrow: pa.DataType, nullable: bool) -> pa.Field:
-    # Arrow has no field of null type that is not nullable; a `void` column holds nothing but null, whatever it
-    # declares.
-    return pa.field(name, arrow, nullable=nullable or pat.is_null(arrow))
-
-
-def _to_arrow_type(data_type: DataType, path: str) -> pa.DataType:
-    match data_type:
-        case PrimitiveType():
-            arrow = _ARROW_TYPES.get(data_type.name)
-            if arrow is None:
-                raise UnsupportedFeatureError(
-                    f"Column {path!r} has the type {data_type.name!r}, which this client cannot hold in Arrow. Leave "
-                    "the column out or use a client that supports the type."
-                )
-            return arrow
-        case DecimalType():
-            return pa.decimal128(data_type.precision, data_type.scale)
-        case ArrayType():
-            element = _to_arrow_type(data_type.element_type, f"{path}.element")
-            return pa.list_(_arrow_field("element", element, data_type.contains_null))
-        case MapType():
-            key = _to_arrow_type(data_type.key_type, f"{path}.key")
-            value = _to_arrow_type(data_type.value_type, f"{path}.value")
-            if pat.is_null(key):
-                raise UnsupportedFeatureError(
-                    f"Column {path!r} is a map with keys of type 'void'; keys cannot be null, so no such map has an "
-                    "entry. Leave the column out."
-                )
-            return pa.map_(
-                pa.field("key", key, nullable=False), _arrow_field("value", value, data_type.value_contains_null)
-            )
-        case StructType():
-            return pa.struct([_to_arrow_field(item, f"{path}.{item.name}") for item in data_type.fields])
-
-
-def _from_arrow_field(item: pa.Field, path: str) -> StructField:
-    return StructField(item.name, _from_arrow_type(item.type, path), item.nullable)
-
-
-def _from_arrow_type(arrow: pa.DataType, path: str) -> DataType:
-    simple = _FROM_ARROW.get(arrow)
-    if simple is not None:
-        return simple
-    if pat.is_timestamp(arrow):
-        return TIMESTAMP_NTZ if arrow.tz is None else TIMESTAMP
-    if pat.is_decimal(arrow) and 1 <= arrow.precision <= 38 and 0 <= arrow.scale <= arrow.precision:
-        return DecimalType(arrow.precision, arrow.scale)
-    if pat.is_fixed_size_binary(arrow):
-        return BINARY
-    if pat.is_struct(arrow):
-        return StructType(tuple(_from_arrow_field(item, f"{path}.{item.name}") for item in arrow))
-    if pat.is_map(arrow):
-        return MapType(
-            _from_arrow_type(arrow.key_type, f"{path}.key"),
-            _from_arrow_type(arrow.item_type, f"{path}.value"),
-            arrow.item_field.nullable,
-        )
-    if _is_list(arrow):
-        return ArrayType(_from_arrow_type(arrow.value_type, f"{path}.element"), arrow.value_field.nullable)
-    if pat.is_dictionary(arrow) or pat.is_run_end_encoded(arrow):
-        return _from_arrow_type(arrow.value_type, path)
-    raise InvalidArgumentError(
-        f"Column {path!r} has the Arrow type {arrow}, for which Delta has no type. Cast the column before writing, or "
-        "leave it out."
-    )
-
-
-def _is_list(arrow: pa.DataType) -> bool:
-    kinds = (pat.is_list, pat.is_large_list, pat.is_fixed_size_list, pat.is_list_view, pat.is_large_list_view)
-    return any(is_kind(arrow) for is_kind in kinds)

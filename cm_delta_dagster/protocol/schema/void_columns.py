@@ -1,8 +1,8 @@
-"""Where the type ``void`` may stand in a schema (heading "Schema Serialization Format"). Layer: protocol.
+"""Where the type ``void`` may occur in a schema (heading "Schema Serialization Format").
 
-A void column or field holds nothing but NULL and is not written to data files. That is possible for a column and for a
-field of a struct that has other fields. An array or a map of void, and a struct of nothing but void, would lose their
-lengths or their own NULLs, so they are refused before files are written.
+A void column or field contains only NULL and is not written to data files. That works for a column, and for a field of a struct
+that has other fields. An array or a map of void would lose its length, and a struct of void fields only would lose its own NULLs,
+so both are refused before files are written.
 """
 
 from cm_delta_dagster.errors import SchemaMismatchError
@@ -10,10 +10,10 @@ from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, Ma
 
 
 def check_void_places(schema: StructType) -> None:
-    """Refuse void where its values could not be kept.
+    """Refuse void where data files cannot represent the value around it.
 
     Raises:
-        SchemaMismatchError: void inside an array or a map, or a struct with void fields only; the message names the column.
+        SchemaMismatchError: void inside an array or a map, or a struct with void fields only; names the column.
     """
     for item in schema.fields:
         for inner in walk_types(item.type):

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from cm_delta_dagster.protocol.actions.json_fast_path import json_leaves, object_without_twins
+from cm_delta_dagster.protocol.actions.json_fast_path import json_leaves, object_with_unique_keys
 
 MIN_TEXTS = 256
 """Fewer texts are parsed in no time."""
@@ -272,7 +272,7 @@ class _Shape:
     @classmethod
     def of(cls, text: bytes, wanted: Mapping[_Path, pa.DataType]) -> "_Shape | None":
         """The shape of one text; None if it is no plain JSON, or has a value of another kind than wanted."""
-        if object_without_twins(text) is None:
+        if object_with_unique_keys(text) is None:
             return None
         tokens = json_leaves(text)
         if tokens is None:

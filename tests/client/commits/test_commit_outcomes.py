@@ -39,8 +39,8 @@ from cm_delta_dagster.protocol.actions.actions import (
 from cm_delta_dagster.protocol.actions.commit_json import encode_commit
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
+from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.features.row_tracking import DOMAIN, PRESERVED_TAG, high_water_mark
-from cm_delta_dagster.protocol.features.table_features import with_features
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.storage.memory_store import MemoryStore

@@ -167,9 +167,9 @@ def test_a_partition_value_that_is_no_literal_is_refused_by_both_readers(spark: 
     """UP-INT-1: a plain number could mean anything."""
     table = ForeignTable(tmp_path, field("id", "long"), field("y", YEAR_MONTH), partitions=["y"])
     table.add("y=14/f.parquet", pa.table({"id": [1]}), values={"y": "14"})
-    with pytest.raises(CorruptLogError, match="'14' in the log is no value of type interval year to month"):
+    with pytest.raises(CorruptLogError, match="'14' in the log is not a value of type interval year to month"):
         read(table.open(), spark=spark)
-    with pytest.raises(CorruptLogError, match="'14' in the log is no value of type interval year to month"):
+    with pytest.raises(CorruptLogError, match="'14' in the log is not a value of type interval year to month"):
         read_arrow(table.open())
 
 

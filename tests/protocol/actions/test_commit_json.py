@@ -105,7 +105,7 @@ def _line(key: str, **body: Any) -> bytes:
 
 
 def _known(values: dict[str, str | None] | None) -> dict[str, str] | None:
-    """An absent value and a null one mean the same, and so compare equal here."""
+    """Absent values and null values have the same meaning, so they compare equal here."""
     return None if values is None else {key: value for key, value in sorted(values.items()) if value is not None}
 
 
@@ -130,7 +130,7 @@ def _comparable(actions: CommitActions) -> tuple[Any, ...]:
 
 @settings(deadline=None)
 @given(_INFO, st.lists(_ADD, max_size=4, unique_by=lambda add: add.path), st.lists(_REMOVE, max_size=4))
-def test_a_commit_survives_the_way_into_json_and_back(
+def test_a_commit_survives_the_conversion_to_json_and_back(
     info: CommitInfo, adds: list[AddFile], removes: list[RemoveFile]
 ) -> None:
     """LOG-3, FILE-1, META-1, PROT-1, TXN-1, DOM-2, CDCA-1, CDCA-2, CINFO-1."""
@@ -158,7 +158,7 @@ def test_the_parser_for_large_commits_agrees_with_the_one_for_small(
 
 @settings(deadline=None)
 @given(st.lists(st.lists(_ADD | _REMOVE, max_size=4, unique_by=lambda file: (type(file), file.path)), max_size=5))
-def test_commits_that_are_parsed_together_are_what_each_is_alone(commits: list[list[AddFile | RemoveFile]]) -> None:
+def test_commits_parsed_together_equal_commits_parsed_alone(commits: list[list[AddFile | RemoveFile]]) -> None:
     """LOG-3, LOG-6."""
     contents = [
         (version, encode_commit([CommitInfo(txn_id=str(version)), *files])) for version, files in enumerate(commits)
@@ -180,15 +180,15 @@ def test_commits_that_are_parsed_together_are_what_each_is_alone(commits: list[l
         b'{"txn":{"appId":"a"}}',
     ],
 )
-def test_of_commits_that_are_parsed_together_the_broken_one_is_named(bad: bytes) -> None:
+def test_a_broken_commit_is_named_when_several_are_parsed_together(bad: bytes) -> None:
     """LOG-6, CM-R9."""
     good = encode_commit([CommitInfo(txn_id="t"), AddFile(path="a", partition_values={}, size=1, modification_time=1)])
     with pytest.raises(CorruptLogError, match="ersion 6 "):
         decode_commits([(5, good), (6, bad), (7, good)])
 
 
-def test_a_really_large_commit_keeps_texts_that_look_like_dates() -> None:
-    """PART-3, PART-5: a key that neither the first nor the last line has is no exception."""
+def test_a_very_large_commit_keeps_texts_that_look_like_dates() -> None:
+    """PART-3, PART-5: also under a key that neither the first nor the last line has."""
     adds = [
         AddFile(
             path=f"f{number}",
@@ -209,7 +209,7 @@ def test_a_really_large_commit_keeps_texts_that_look_like_dates() -> None:
     assert {add.partition_values["day"] for add in decoded} == {"2024-01-01"}
 
 
-def test_a_large_commit_ignores_fields_that_nobody_knows() -> None:
+def test_a_large_commit_ignores_unknown_fields() -> None:
     """LOG-6: even if their types differ from line to line."""
     known = {
         "path": "x",
@@ -299,7 +299,7 @@ def test_any_object_is_a_legal_commit_info() -> None:
     }
 
 
-def test_the_commit_info_is_read_without_looking_at_the_rest() -> None:
+def test_the_commit_info_is_read_without_parsing_the_rest() -> None:
     """ICT-12, ICT-3."""
     info = CommitInfo(in_commit_timestamp=5, txn_id="t", operation="WRITE")
     assert decode_commit_info(encode_commit([info]) + b"{broken") == info
@@ -308,7 +308,7 @@ def test_the_commit_info_is_read_without_looking_at_the_rest() -> None:
 
 
 @pytest.mark.parametrize("text", ["\ud800", "\udfff x"])
-def test_a_text_that_is_no_unicode_is_refused_before_it_is_written(text: str) -> None:
+def test_text_that_is_not_unicode_is_refused_before_it_is_written(text: str) -> None:
     """LOG-3."""
     with pytest.raises(IllegalCommitError):
         encode_commit([DomainMetadata(domain="d", configuration=text)])

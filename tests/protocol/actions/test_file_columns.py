@@ -68,7 +68,7 @@ def _add(path: str, **fields: object) -> AddFile:
 
 @settings(deadline=None)
 @given(st.lists(ADDS, max_size=4))
-def test_adds_survive_the_way_into_columns_and_back(adds: list[AddFile]) -> None:
+def test_adds_survive_the_conversion_to_columns_and_back(adds: list[AddFile]) -> None:
     """FILE-1, CKPT-3."""
     table = adds_to_table(adds)
     assert table.schema.equals(ADD_SCHEMA)
@@ -77,7 +77,7 @@ def test_adds_survive_the_way_into_columns_and_back(adds: list[AddFile]) -> None
 
 @settings(deadline=None)
 @given(st.lists(REMOVES, max_size=4))
-def test_removes_survive_the_way_into_columns_and_back(removes: list[RemoveFile]) -> None:
+def test_removes_survive_the_conversion_to_columns_and_back(removes: list[RemoveFile]) -> None:
     """FILE-1, CKPT-3."""
     table = removes_to_table(removes)
     assert table.schema.equals(REMOVE_SCHEMA)
@@ -86,7 +86,7 @@ def test_removes_survive_the_way_into_columns_and_back(removes: list[RemoveFile]
 
 @settings(deadline=None)
 @given(st.lists(ADDS, max_size=4))
-def test_the_columns_know_the_same_vector_ids_as_the_values(adds: list[AddFile]) -> None:
+def test_columns_and_values_have_the_same_vector_ids(adds: list[AddFile]) -> None:
     """REC-5, DV-13."""
     expected = [None if add.deletion_vector is None else add.deletion_vector.unique_id for add in adds]
     assert dv_ids(adds_to_table(adds)).to_pylist() == expected
@@ -108,7 +108,7 @@ def test_null_absent_and_empty_partition_values_are_null() -> None:
 
 @settings(deadline=None)
 @given(ADDS)
-def test_a_remove_says_all_that_the_add_says(add: AddFile) -> None:
+def test_a_remove_has_all_fields_of_the_add(add: AddFile) -> None:
     """FILE-8, FILE-9, FILE-10."""
     remove = remove_of(add, deletion_timestamp=1_700_000_000_000, data_change=False)
     assert (remove.path, remove.size, remove.partition_values) == (add.path, add.size, add.partition_values)

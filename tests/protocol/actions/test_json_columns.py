@@ -1,4 +1,4 @@
-"""Many file actions at once: whatever the short ways answer is what reading line by line gives."""
+"""File actions in bulk: the fast paths return the same columns as parsing line by line."""
 
 import json
 import typing
@@ -23,7 +23,7 @@ def _lines(action: str, rows: list[Fields], *, spaces: bool = False) -> bytes:
 
 
 def _uniform(data: bytes, action: str = "add") -> list[Fields] | None:
-    """What the parser of uniform lines makes of all lines of ``data``, maps as dictionaries."""
+    """All lines of ``data`` as the parser of uniform lines returns them, maps as dictionaries."""
     schema = ADD_SCHEMA if action == "add" else REMOVE_SCHEMA
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
     starts = np.concatenate([[0], ends[:-1] + 1])
@@ -43,7 +43,7 @@ def _plain(row: Fields) -> Fields:
 
 
 def _agree(data: bytes, action: str = "add") -> bool:
-    """Whether the lines were uniform; if so, both ways agree."""
+    """Whether the lines are uniform; if so, checks that both parsers agree."""
     found = _uniform(data, action)
     if found is None:
         return False
@@ -82,7 +82,7 @@ def test_uniform_lines_are_read_as_if_one_by_one(rows: list[Fields], spaces: boo
 
 @pytest.mark.parametrize("spaces", [False, True])
 @pytest.mark.parametrize("tags", [None, {}, {"a": "1", "b": None}])
-def test_lines_of_one_layout_take_the_short_way(spaces: bool, tags: Fields | None) -> None:
+def test_lines_of_one_layout_use_the_fast_path(spaces: bool, tags: Fields | None) -> None:
     """LOG-3, FILE-1."""
     rows = [
         {
@@ -106,7 +106,7 @@ def test_lines_of_one_layout_take_the_short_way(spaces: bool, tags: Fields | Non
 @settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_a_changed_byte_is_never_read_as_anything_else(data: st.DataObject) -> None:
-    """LOG-3: either nothing is said, or what reading line by line gives."""
+    """LOG-3: the result is None or equals that of parsing line by line."""
     rows = [
         {"path": f"p{number}", "partitionValues": {"d": "x"}, "size": number, "stats": json.dumps({"n": number})}
         for number in range(9, 12)
@@ -147,7 +147,7 @@ def test_a_changed_byte_is_never_read_as_anything_else(data: st.DataObject) -> N
     ],
 )
 @pytest.mark.parametrize("place", [0, 1, 300, -1])
-def test_one_odd_line_among_many_is_read_right(odd: Fields, place: int) -> None:
+def test_one_line_of_another_layout_is_read_correctly(odd: Fields, place: int) -> None:
     """LOG-3, LOG-6, DV-1."""
     rows: list[Fields] = [
         {
@@ -207,23 +207,21 @@ def test_a_damaged_line_is_damage_however_many_there_are(line: bytes, times: int
     ],
 )
 @pytest.mark.parametrize("times", [1, 2 * MIN_ROWS])
-def test_of_keys_that_stand_twice_the_last_counts_however_many_lines_there_are(
-    line: bytes, paths: list[str], times: int
-) -> None:
-    """LOG-3: as every parser of JSON has it."""
+def test_the_last_of_repeated_keys_is_used_for_any_number_of_lines(line: bytes, paths: list[str], times: int) -> None:
+    """LOG-3: the result is that of a JSON parser."""
     adds = decode_commit((line + b"\n") * times + b" " * LARGE_COMMIT_BYTES + b"\n", version=1).adds
     assert set(adds["path"].to_pylist()) == set(paths)
     assert all(dict(values) == {"p": "y"} for values in adds["partitionValues"].to_pylist())
 
 
-def test_other_actions_beside_files_in_one_line_are_not_lost() -> None:
+def test_other_actions_on_the_line_of_a_file_are_kept() -> None:
     """LOG-6."""
     line = b'{"add":{"path":"a","partitionValues":{},"size":1},"txn":{"appId":"x","version":1}}\n'
     commit: CommitActions = decode_commit(line + b" " * LARGE_COMMIT_BYTES + b"\n", version=1)
     assert (commit.adds.num_rows, commit.transactions[0].app_id) == (1, "x")
 
 
-def test_lines_of_all_kinds_in_any_order_are_told_apart() -> None:
+def test_lines_of_all_actions_may_be_in_any_order() -> None:
     """LOG-3, REC-6."""
     rows = [{"path": f"f{n}", "partitionValues": {}, "size": n} for n in range(2 * MIN_ROWS)]
     removes = [{"path": f"r{n}", "deletionTimestamp": n, "dataChange": True} for n in range(2 * MIN_ROWS)]

@@ -71,7 +71,7 @@ typed_values = st.sampled_from(list(VALUES)).flatmap(lambda t: st.tuples(st.just
 
 @settings(deadline=None)
 @given(typed_values)
-def test_every_value_comes_back_from_its_text(typed_value: tuple[DataType, Any]) -> None:
+def test_every_value_survives_the_conversion_to_text_and_back(typed_value: tuple[DataType, Any]) -> None:
     """PART-3, PART-4, PART-5, PART-6, PART-7."""
     data_type, value = typed_value
 
@@ -205,7 +205,7 @@ def test_not_a_number_is_read() -> None:
         ("abc", DecimalType(10, 2)), ("123", DecimalType(2, 0)), ("{}", StructType()), ("x", VARIANT),
     ],
 )  # fmt: skip
-def test_a_text_that_is_no_value_of_the_type_is_damage(text: str, data_type: DataType) -> None:
+def test_a_text_that_is_not_a_value_of_the_type_is_damage(text: str, data_type: DataType) -> None:
     """PART-3, PART-4, PART-5, PART-6."""
     with pytest.raises(CorruptLogError):
         parse_partition_value(text, data_type)

@@ -28,7 +28,7 @@ from cm_delta_dagster.protocol.commits.conflicts import (
     ReadSet,
     check_conflict,
 )
-from cm_delta_dagster.protocol.features.table_features import catalog_managed_protocol
+from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.types import LONG, STRING, StructField, StructType, schema_to_json
 from tests.support.conflict_cases import (

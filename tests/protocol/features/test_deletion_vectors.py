@@ -187,7 +187,7 @@ def test_descriptors_name_their_files() -> None:
 @pytest.mark.parametrize(
     ("storage_type", "text"), [("x", INLINE), ("u", "short"), ("u", "../^-aqEH.-t@S}K{vb[*k^"), ("u", "é" * 20)]
 )
-def test_a_descriptor_without_a_place_is_an_error(storage_type: str, text: str) -> None:
+def test_a_descriptor_without_a_valid_location_is_an_error(storage_type: str, text: str) -> None:
     """DV-6, DV-7."""
     with pytest.raises(CorruptLogError):
         dv_location("s3://t", replace(stored(NORMATIVE), storage_type=storage_type, path_or_inline_dv=text))

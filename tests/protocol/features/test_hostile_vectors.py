@@ -1,4 +1,4 @@
-"""Damaged and malicious deletion vectors: the rows that were deleted, or an error; never a crash or a flood of memory."""
+"""Damaged and malicious deletion vectors: the deleted rows or an error, never a crash or unlimited memory."""
 
 import struct
 import zlib
@@ -32,7 +32,7 @@ _POSITIONS = st.one_of(
 
 @st.composite
 def _changed(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """A bitmap and the same with a few bytes changed, cut off, put in or doubled."""
+    """A bitmap, and the same bitmap with a few bytes changed, removed, inserted or doubled."""
     data = encode_bitmap(draw(_POSITIONS))
     changed = bytearray(data)
     for _ in range(draw(st.integers(1, 4))):
@@ -68,13 +68,13 @@ def _descriptor(data: bytes, *, offset: int | None = 1, cardinality: int | None 
 @_SETTINGS
 @given(_changed())
 def test_a_changed_bitmap_is_decoded_or_refused(pair: tuple[bytes, bytes]) -> None:
-    """DV-16, DV-17, DV-19: nothing foreign comes out, whatever the containers say of themselves."""
+    """DV-16, DV-17, DV-19: positions are within the declared containers, or the bitmap is refused."""
     _, changed = pair
     try:
         found = decode_bitmap(changed)
     except CorruptLogError:
         return
-    # Eight bytes announce at most 2**16 rows (a run): more than the text can hold would be invented.
+    # Eight bytes declare at most 2**16 rows (a run).
     assert isinstance(found, BitMap64) and len(found) <= len(changed) * 2**16
     assert not len(found) or found.max() < 2**63
 
@@ -112,7 +112,7 @@ def test_a_changed_vector_in_a_file_is_never_another_vector(pair: tuple[bytes, b
 def test_any_file_and_descriptor_is_a_vector_or_refused(
     content: bytes, offset: int | None, size: int, cardinality: int
 ) -> None:
-    """DV-11, DV-12, DV-19: numbers beyond the file, or below nothing."""
+    """DV-11, DV-12, DV-19: numbers beyond the file, and negative ones."""
     descriptor = DeletionVectorDescriptor(
         storage_type="u",
         path_or_inline_dv="^-aqEH.-t@S}K{vb[*k^",

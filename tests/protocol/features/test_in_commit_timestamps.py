@@ -1,4 +1,4 @@
-"""Commit times."""
+"""Timestamps of commits."""
 
 import itertools
 
@@ -25,7 +25,7 @@ def test_the_next_timestamp_is_now_or_just_after_the_previous(now: int, previous
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=2))
-def test_timestamps_grow_strictly_whatever_the_clock_does(clock: list[int]) -> None:
+def test_timestamps_increase_even_if_the_clock_goes_back(clock: list[int]) -> None:
     """ICT-5."""
     times: list[int] = []
     for now in clock:
@@ -33,7 +33,7 @@ def test_timestamps_grow_strictly_whatever_the_clock_does(clock: list[int]) -> N
     assert all(earlier < later for earlier, later in itertools.pairwise(times))
 
 
-def test_file_times_are_made_to_grow() -> None:
+def test_file_times_are_adjusted_to_increase() -> None:
     """TT-7."""
     assert monotonic_times([10, 10, 5, 30, 29]) == (10, 11, 12, 30, 31)
 
@@ -66,7 +66,7 @@ def _metadata(**configuration: str) -> Metadata:
         ({}, {"more": "2"}, 7, {"more": "2"}),
     ],
 )
-def test_the_commit_that_turns_timestamps_on_says_so_and_the_one_that_turns_them_off_forgets_it(
+def test_enablement_is_recorded_and_disablement_removes_the_record(
     before: dict[str, str], after: dict[str, str], version: int, expected: dict[str, str]
 ) -> None:
     """ICT-6, ICT-8, ICT-13."""

@@ -1,4 +1,4 @@
-"""Row tracking: where ids are, the high-water mark, and fresh ids."""
+"""Row tracking: columns of row ids, the high-water mark, and fresh ids."""
 
 import itertools
 import json
@@ -45,7 +45,7 @@ def enabled(field: StructField = FIELD, **more: Any) -> Metadata:
     return metadata(field, **{ENABLED: "true", **NAMES, **more})
 
 
-def test_an_enabled_table_tells_where_ids_are() -> None:
+def test_an_enabled_table_has_columns_of_row_ids() -> None:
     """ROWTRK-1, ROWTRK-9, ROWTRK-10."""
     columns = row_id_columns(TRACKED, enabled(), "t")
     assert columns == RowIdColumns(row_id="_row-id-col-1", row_commit_version="_row-commit-version-col-2")
@@ -108,7 +108,7 @@ def test_the_high_water_mark_is_read_under_both_names(text: str, mark: int) -> N
     assert high_water_mark({DOMAIN: DomainMetadata(domain=DOMAIN, configuration=text)}) == mark
 
 
-def test_there_is_no_mark_before_the_first_id() -> None:
+def test_the_high_water_mark_is_minus_one_before_the_first_id() -> None:
     """ROWTRK-6."""
     assert high_water_mark({}) == -1
     removed = DomainMetadata(domain=DOMAIN, configuration="", removed=True)
@@ -136,13 +136,13 @@ def test_no_id_is_given_twice(commits: list[list[int]]) -> None:
     """ROWTRK-2, ROWTRK-3, ROWTRK-4, ROWTRK-6."""
     mark, given_ids = -1, []
     for version, sizes in enumerate(commits):
-        fresh = assign_row_ids([_file(rows) for rows in sizes], mark=mark, version=version)
+        fresh = assign_row_ids([_file(rows) for rows in sizes], high_water_mark=mark, version=version)
         for add, rows in zip(fresh.adds, sizes, strict=True):
             assert add.base_row_id is not None and add.base_row_id > mark
             assert add.default_row_commit_version == version
             given_ids += range(add.base_row_id, add.base_row_id + rows)
-        assert fresh.mark >= mark
-        mark = fresh.mark
+        assert fresh.high_water_mark >= mark
+        mark = fresh.high_water_mark
     assert all(one < other for one, other in itertools.pairwise(given_ids))
     assert mark == (given_ids[-1] if given_ids else -1)
     assert high_water_mark({DOMAIN: high_water_mark_domain(mark)}) == mark
@@ -151,6 +151,6 @@ def test_no_id_is_given_twice(commits: list[list[int]]) -> None:
 def test_a_file_that_is_committed_again_keeps_its_ids() -> None:
     """ROWTRK-5."""
     old = _file(5, base_row_id=3, default_row_commit_version=1)
-    fresh = assign_row_ids([old, _file(2)], mark=9, version=4)
+    fresh = assign_row_ids([old, _file(2)], high_water_mark=9, version=4)
     assert fresh.adds == (old, _file(2, base_row_id=10, default_row_commit_version=4))
-    assert fresh.mark == 11
+    assert fresh.high_water_mark == 11

@@ -111,7 +111,7 @@ def test_set_values_are_read() -> None:
     assert properties.table_id == "id"
 
 
-def test_a_value_without_meaning_is_reported_with_its_key_when_asked_for() -> None:
+def test_an_invalid_value_is_reported_with_its_key_when_it_is_read() -> None:
     """META-5."""
     properties = TableProperties({"delta.checkpointInterval": "0", "delta.logRetentionDuration": "soon"})
 
@@ -121,7 +121,7 @@ def test_a_value_without_meaning_is_reported_with_its_key_when_asked_for() -> No
         _ = properties.log_retention_ms
 
 
-def test_a_new_table_has_what_the_catalog_requires() -> None:
+def test_a_new_table_has_the_properties_that_the_catalog_requires() -> None:
     """CM-2, META-7."""
     properties = TableProperties(default_properties("the-id"))
 
@@ -163,13 +163,13 @@ def test_a_new_table_has_what_the_catalog_requires() -> None:
         ("delta.parquet.format.version", "3.0.0"),
     ],
 )
-def test_what_a_user_may_not_set_is_refused_by_key(key: str, value: str) -> None:
+def test_properties_that_users_may_not_set_are_refused_by_key(key: str, value: str) -> None:
     """META-7, CM-2, TF-13, UP-TP-2."""
     with pytest.raises(InvalidArgumentError, match=key):
         check_user_properties({key: value})
 
 
-def test_what_a_user_may_set_is_accepted() -> None:
+def test_properties_that_users_may_set_are_accepted() -> None:
     """META-7, TF-13."""
     check_user_properties(
         {
@@ -186,13 +186,13 @@ def test_what_a_user_may_set_is_accepted() -> None:
     )
 
 
-def test_values_that_are_no_text_are_refused() -> None:
+def test_values_that_are_not_strings_are_refused() -> None:
     """META-5."""
     with pytest.raises(InvalidArgumentError, match="strings"):
         check_user_properties({"a": 1})
 
 
-def test_properties_that_only_shape_the_protocol_are_not_stored() -> None:
+def test_properties_that_request_features_are_not_stored() -> None:
     """TF-13."""
     given_properties = {"a": "1", "delta.feature.timestampNtz": "supported", "delta.minReaderVersion": "3"}
 

@@ -43,7 +43,7 @@ def test_every_change_of_the_protocol_is_known(before: str, after: str) -> None:
         ("decimal(99,0)", "decimal(100,0)"),
     ],
 )
-def test_no_other_change_is(before: str, after: str) -> None:
+def test_other_changes_are_unknown(before: str, after: str) -> None:
     """UP-TW-2, UP-TW-5."""
     assert not is_widening(before, after)
 
@@ -53,7 +53,7 @@ def _changed(changes: object) -> StructType:
     return StructType((StructField("l", ArrayType(inner)),))
 
 
-def test_changes_are_looked_for_at_every_level() -> None:
+def test_changes_are_checked_at_every_level() -> None:
     """UP-TW-5: all changes of a field, one after the other, and those inside of lists and maps."""
     good = {"fromType": "byte", "toType": "short"}
     check_type_changes(_changed([good, {"fromType": "short", "toType": "long", "fieldPath": "element"}]))

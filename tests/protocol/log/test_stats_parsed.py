@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from cm_delta_dagster.protocol.log.stats_parsed import stats_struct, stats_texts, with_physical_names
+from cm_delta_dagster.protocol.log.stats_parsed import stats_struct, stats_texts
 from cm_delta_dagster.protocol.schema.types import ArrayType, DecimalType, PrimitiveType, StructField, StructType
 
 _SCHEMA = StructType(
@@ -121,12 +121,3 @@ def test_small_decimals_are_not_written_in_scientific_form() -> None:
     """STATS-7, CKPT-12."""
     kind = pa.struct({"x": pa.decimal128(20, 10)})
     assert stats_texts(pa.array([{"x": Decimal("0.0000000001")}], kind)).to_pylist() == ['{"x":0.0000000001}']
-
-
-def test_physical_names_replace_logical_ones_at_every_depth() -> None:
-    """COLMAP-9, CKPT-11."""
-    inner = StructField("b", PrimitiveType("long"), metadata={"delta.columnMapping.physicalName": "col-2"})
-    outer = StructField("a", StructType((inner,)), metadata={"delta.columnMapping.physicalName": "col-1"})
-    mapped = with_physical_names(StructType((outer,)))
-    assert mapped.names == ("col-1",)
-    assert isinstance(mapped.fields[0].type, StructType) and mapped.fields[0].type.names == ("col-2",)

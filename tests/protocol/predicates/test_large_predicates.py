@@ -58,7 +58,7 @@ def alternating() -> Predicate:
 
 
 def negated() -> Predicate:
-    """As many NOTs around a condition on even numbers."""
+    """A condition on even numbers inside of as many NOTs."""
     predicate: Predicate = Or((Comparison("id", Op.EQ, 0), Comparison("id", Op.EQ, 2)))
     for _ in range(MANY):
         predicate = Not(predicate)
@@ -66,7 +66,7 @@ def negated() -> Predicate:
 
 
 def nested_not() -> Predicate:
-    """NOT (... AND ...) one inside of the other: true for 0, like its double negations."""
+    """Nested NOT (... AND ...): true for 0."""
     predicate: Predicate = Comparison("id", Op.EQ, 0)
     for number in range(1, MANY // 2):
         predicate = Not(And((Not(And((predicate, Comparison("id", Op.GE, -number)))), Comparison("id", Op.LE, MANY))))
@@ -120,7 +120,7 @@ def test_written_text_of_any_size_is_read_back(shape: Callable[[], Predicate]) -
 
 
 def predicate_holds(predicate: Predicate, number: int) -> bool:
-    """The truth for ``id = number``, computed by a walk of the test's own."""
+    """The value for ``id = number``, computed independently of the package."""
     answers: list[bool] = []
     pending: list[tuple[Predicate, bool]] = [(predicate, False)]
     while pending:

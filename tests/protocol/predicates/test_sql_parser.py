@@ -1,4 +1,4 @@
-"""Predicates from SQL text: what is understood exactly, what is left to the engine, what is refused."""
+"""Predicates from SQL text: conditions that are understood, left to the engine, or refused."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -128,7 +128,7 @@ def test_conditions_are_understood(text: str, predicate: Predicate) -> None:
         "s rlike 'a'", "bin = X'ABC'",
     ],
 )  # fmt: skip
-def test_what_could_mean_something_else_is_left_to_the_engine(text: str) -> None:
+def test_conditions_that_depend_on_settings_are_left_to_the_engine(text: str) -> None:
     predicate = parse_predicate(text, SCHEMA)
     assert isinstance(predicate, Opaque)
     assert to_sql(predicate) == text
@@ -160,7 +160,7 @@ AFTER, BEFORE = Comparison("ts", Op.GE, utc(2019, 12, 30)), Comparison("ts", Op.
         ("s like 'a_b%'", (StartsWith("s", "a"),)),
     ],
 )
-def test_what_follows_under_any_setting_stands_beside_the_operand(text: str, weaker: tuple[Predicate, ...]) -> None:
+def test_a_predicate_that_follows_under_every_setting_is_added(text: str, weaker: tuple[Predicate, ...]) -> None:
     """SKIP-1: casts that Spark introduces and session zones shift a comparison by less than two days."""
     predicate = parse_predicate(text, SCHEMA)
     assert isinstance(predicate, And)
@@ -179,8 +179,8 @@ def test_each_operand_is_understood_on_its_own() -> None:
 
 
 @pytest.mark.parametrize("text", ["not (ts = '2020-01-01')", "not (b or ts = '2020-01-01')", "not not not i = 1e3"])
-def test_nothing_is_concluded_from_an_operand_inside_of_a_not(text: str) -> None:
-    """SKIP-1: where the operand is NULL, what follows from it may be false."""
+def test_no_predicate_is_derived_from_an_operand_inside_of_a_not(text: str) -> None:
+    """SKIP-1: where the operand is NULL, the derived predicate may be false."""
     predicate = parse_predicate(text, SCHEMA)
     assert isinstance(predicate, Not)
     assert isinstance(list(leaves(predicate))[-1], Opaque)
@@ -225,7 +225,7 @@ def test_an_unknown_column_is_named_together_with_the_known_ones(text: str) -> N
 @pytest.mark.parametrize(
     "text", ["", " ", "i =", "(i = 1", "i = 'x", "select 1", "i = 1; i = 2", "drop table x", "i = 1)", "i as x", "-- c"]
 )
-def test_a_text_that_is_no_condition_is_refused(text: str) -> None:
+def test_text_that_is_not_a_condition_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         parse_predicate(text, SCHEMA)
 
@@ -247,7 +247,7 @@ comparisons = st.sampled_from(sorted(LITERALS)).flatmap(
 
 
 @given(comparisons)
-def test_written_sql_reads_back_as_the_same_predicate_or_is_left_to_the_engine(predicate: Comparison) -> None:
+def test_written_sql_parses_to_the_same_predicate_or_stays_opaque(predicate: Comparison) -> None:
     parsed = parse_predicate(to_sql(predicate), SCHEMA)
     if isinstance(predicate.value, str) and "'" in predicate.value:
         assert isinstance(parsed, Opaque)
@@ -257,7 +257,7 @@ def test_written_sql_reads_back_as_the_same_predicate_or_is_left_to_the_engine(p
 
 @pytest.mark.parametrize("text", ["NOT s LIKE 'x%'", "s NOT LIKE 'x%'", "NOT (s LIKE 'x%')"])
 def test_a_negated_like_is_negated(text: str) -> None:
-    """SKIP-1: whatever form the parser gives it."""
+    """SKIP-1: in every form that the parser returns."""
     schema = StructType((StructField("s", PrimitiveType("string")),))
     assert parse_predicate(text, schema) == Not(StartsWith("s", "x"))
     assert parse_predicate("NOT (s NOT LIKE 'x%')", schema) == StartsWith("s", "x")

@@ -1,4 +1,4 @@
-"""What a condition's text may contain, and how the present time is put into it."""
+"""What the text of a condition may contain, and literals of the current time."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -94,7 +94,7 @@ def test_text_that_spark_could_read_in_another_way_is_refused(text: str) -> None
         ("(map || s) = 'a'", "(map || s) = 'a'"),
     ],
 )
-def test_spark_gets_the_checked_tokens_without_comments(text: str, opaque: str) -> None:
+def test_spark_gets_the_checked_text_without_comments(text: str, opaque: str) -> None:
     predicate = parse_predicate(text, SCHEMA)
     assert to_sql(predicate).startswith(opaque) or isinstance(predicate, Opaque)
     assert opaque in to_sql(predicate)
@@ -121,11 +121,11 @@ CLOCK = Clock(now=datetime(2026, 1, 31, 23, 30, tzinfo=UTC), zone=ZoneInfo("Asia
         ("s = 'current_date()'", "`s` = 'current_date()'"),
     ],
 )
-def test_the_present_time_becomes_one_moment(text: str, sql: str) -> None:
+def test_the_current_time_becomes_one_literal(text: str, sql: str) -> None:
     assert to_sql(parse_predicate(text, SCHEMA, clock=lambda: CLOCK)) == sql
 
 
-def test_a_column_named_like_the_present_time_is_a_column() -> None:
+def test_a_column_named_like_a_clock_function_is_a_column() -> None:
     schema = StructType((StructField("current_date", PrimitiveType("date")),))
     assert isinstance(parse_predicate("current_date() = current_date", schema), Opaque)
     assert varying_functions("current_date = 1", frozenset({"current_date"})) == []
@@ -133,14 +133,14 @@ def test_a_column_named_like_the_present_time_is_a_column() -> None:
     assert varying_functions("s = 'rand()' and Rand ( ) < 1 and x.uuid() = '' and now", frozenset()) == ["Rand"]
 
 
-def test_the_clock_is_asked_only_where_the_text_wants_it() -> None:
+def test_the_clock_is_read_only_if_the_text_uses_it() -> None:
     def never() -> Clock:
         raise AssertionError
 
     assert parse_predicate("id = 1", SCHEMA, clock=never) == Comparison("id", ComparisonOperator.EQ, 1)
 
 
-def test_raw_text_is_taken_as_it_is() -> None:
+def test_raw_text_is_not_changed() -> None:
     assert raw_sql("reflect('a')") == Opaque("reflect('a')")
     assert raw_sql("id = 1 -- why").sql == "id = 1 -- why\n"
     with pytest.raises(InvalidArgumentError, match="raw_sql takes the text"):

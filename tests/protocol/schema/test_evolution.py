@@ -1,4 +1,4 @@
-"""Which offered columns fit a table, and what the table becomes."""
+"""Which offered columns fit a table, and the schema of the table after the write."""
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +40,7 @@ def strict(table: StructType, offered: StructType) -> StructType:
 
 
 @pytest.mark.parametrize("mode", [SchemaMode.STRICT, SchemaMode.MERGE])
-def test_missing_nullable_columns_and_other_case_leave_the_table_as_it_is(mode: SchemaMode) -> None:
+def test_missing_nullable_columns_and_other_case_keep_the_schema(mode: SchemaMode) -> None:
     """SCHEVO-2."""
     assert reconcile_schemas(TABLE, struct(ID=LONG, S=struct(X=LONG)), mode=mode) == TABLE
 
@@ -70,7 +70,7 @@ def test_a_missing_column_that_may_not_be_null_is_refused(mode: SchemaMode) -> N
 
 
 @pytest.mark.parametrize("key", ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"])
-def test_a_missing_column_with_a_value_of_its_own_is_fine(key: str) -> None:
+def test_a_missing_column_that_the_writer_fills_is_accepted(key: str) -> None:
     """SCHEVO-2."""
     table = StructType((StructField("a", LONG, False, {key: "1"}), StructField("b", LONG)))
 
@@ -110,7 +110,7 @@ def test_narrower_values_fit_a_wider_column_which_keeps_its_type(offered: DataTy
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", [SchemaMode.STRICT, SchemaMode.MERGE])
-def test_values_that_could_change_are_refused(offered: DataType, column: DataType, mode: SchemaMode) -> None:
+def test_types_that_could_change_values_are_refused(offered: DataType, column: DataType, mode: SchemaMode) -> None:
     """SCHEVO-1, SCHEVO-5."""
     assert not fits(offered, column)
     with pytest.raises(SchemaMismatchError, match="in the offered rows"):
@@ -145,7 +145,7 @@ def test_merging_reaches_into_arrays_and_maps() -> None:
     assert merged(table, offered) == struct(a=ArrayType(both), m=MapType(STRING, both))
 
 
-def test_overwriting_takes_the_offered_schema() -> None:
+def test_an_overwrite_uses_the_offered_schema() -> None:
     """SCHEVO-4."""
     offered = struct(other=STRING)
 
@@ -165,7 +165,7 @@ column_sets = st.lists(st.sampled_from("abcdef"), unique=True).map(lambda names:
 @settings(deadline=None)
 @given(column_sets, column_sets)
 def test_after_merging_the_same_rows_fit_strictly(table: StructType, offered: StructType) -> None:
-    """SCHEVO-3: merging is enough, changes nothing that was there, and does nothing the second time."""
+    """SCHEVO-3: merging keeps the existing columns and is idempotent."""
     result = merged(table, offered)
 
     assert result.fields[: len(table.fields)] == table.fields

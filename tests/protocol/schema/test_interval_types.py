@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.actions.partition_values import (
     physical_values,
     serialize_partition_value,
 )
+from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.interval_types import (
     DAY_TIME_NAMES,
     YEAR_MONTH_NAMES,
@@ -29,7 +30,6 @@ from cm_delta_dagster.protocol.schema.types import (
     check_writable_types,
     parse_schema,
     schema_to_json,
-    to_arrow_type,
 )
 
 YEAR_MONTH, DAY_TIME = "interval year to month", "interval day to second"
@@ -40,7 +40,7 @@ def schema_of(kind: object) -> str:
     return json.dumps({"type": "struct", "fields": [{"name": "a", "type": kind, "nullable": True, "metadata": {}}]})
 
 
-def test_the_names_are_those_of_the_two_families() -> None:
+def test_interval_names_belong_to_two_families() -> None:
     """UP-INT-1."""
     assert {YEAR_MONTH, "interval year", "interval month"} == YEAR_MONTH_NAMES
     assert len(DAY_TIME_NAMES) == 10
@@ -63,7 +63,7 @@ def test_every_spelling_is_read_and_kept(name: str) -> None:
      "INTERVAL Year To Month", "interval  day", "interval week", "interval year to day"],
 )  # fmt: skip
 def test_another_spelling_is_refused(name: str) -> None:
-    """UP-INT-1: names are those of the protocol, in lower case, and never of two families."""
+    """UP-INT-1: names are those of the protocol, in lower case, and do not mix the families."""
     with pytest.raises(CorruptLogError, match=f"'a' has the type '{name}'"):
         parse_schema(schema_of(name))
 
@@ -108,7 +108,7 @@ def test_another_spelling_is_refused(name: str) -> None:
     ],
 )
 def test_literals_are_numbers_of_months_or_microseconds(text: str, name: str, expected: int | None) -> None:
-    """UP-INT-1: partition values are ANSI literals; a text that could mean several things means none."""
+    """UP-INT-1: partition values are ANSI literals; ambiguous texts are refused."""
     assert parse_interval(text, name) == expected
 
 
@@ -127,7 +127,7 @@ def test_every_value_survives_as_text(months: int, micros: int) -> None:
 
 def test_a_damaged_literal_and_a_value_of_another_type_are_refused() -> None:
     """UP-INT-1."""
-    with pytest.raises(CorruptLogError, match="'12' in the log is no value of type interval year to month"):
+    with pytest.raises(CorruptLogError, match="'12' in the log is not a value of type interval year to month"):
         parse_partition_value("12", PrimitiveType(YEAR_MONTH))
     for value, name in ((pa.MonthDayNano((1, 1, 0)), YEAR_MONTH), (12, YEAR_MONTH), (12, DAY_TIME)):
         with pytest.raises(InvalidDataError):
@@ -135,7 +135,7 @@ def test_a_damaged_literal_and_a_value_of_another_type_are_refused() -> None:
 
 
 def test_partition_values_have_the_arrow_type_and_are_stored_as_numbers() -> None:
-    """UP-INT-1: a checkpoint holds what a data file would hold."""
+    """UP-INT-1: checkpoints contain the same numbers as data files."""
     texts = pa.array(["INTERVAL '1-2' YEAR TO MONTH", None, ""])
     months = partition_value_array(texts, PrimitiveType(YEAR_MONTH))
     assert months.type == pa.month_day_nano_interval()

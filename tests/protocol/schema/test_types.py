@@ -1,17 +1,14 @@
-"""The log's schema JSON, Arrow schemas and column names."""
+"""The schema JSON of the log, and column names."""
 
 import json
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError
+from cm_delta_dagster.errors import CorruptLogError, SchemaMismatchError
 from cm_delta_dagster.protocol.schema.types import (
     LONG,
     STRING,
-    VARIANT,
     ArrayType,
     DataType,
     DecimalType,
@@ -22,60 +19,12 @@ from cm_delta_dagster.protocol.schema.types import (
     check_column_names,
     check_unique_names,
     data_type_text,
-    from_arrow_schema,
-    from_arrow_type,
     parse_schema,
     schema_text,
     schema_to_json,
-    to_arrow_schema,
     walk_fields,
 )
-
-PRIMITIVES = [
-    "string",
-    "long",
-    "integer",
-    "short",
-    "byte",
-    "float",
-    "double",
-    "boolean",
-    "binary",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-    "void",
-    "variant",
-]
-
-names = st.text(alphabet="abcXYZ_ü. $", min_size=1, max_size=6)
-metadata = st.dictionaries(names, st.one_of(st.integers(), st.text(), st.booleans(), st.none()), max_size=2)
-decimals = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: DecimalType(p, s)))
-
-
-def fields(types: st.SearchStrategy[DataType]) -> st.SearchStrategy[StructType]:
-    field = st.builds(StructField, names, types, st.booleans(), metadata)
-    return st.lists(field, max_size=4, unique_by=lambda item: item.name.lower()).map(lambda f: StructType(tuple(f)))
-
-
-def nested(leaves: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
-    return st.recursive(
-        leaves,
-        lambda inner: st.one_of(
-            st.builds(ArrayType, inner, st.booleans()), st.builds(MapType, inner, inner, st.booleans()), fields(inner)
-        ),
-        max_leaves=6,
-    )
-
-
-schemas = fields(nested(st.one_of(st.sampled_from([PrimitiveType(name) for name in PRIMITIVES]), decimals)))
-arrow_schemas = fields(
-    nested(
-        st.one_of(
-            st.sampled_from([PrimitiveType(name) for name in PRIMITIVES if name not in ("variant", "void")]), decimals
-        )
-    )
-)
+from tests.protocol.schema.strategies import PRIMITIVES, schemas
 
 PUBLISHED = {
     "type": "struct",
@@ -130,7 +79,7 @@ def only_type(type_value: object) -> DataType:
 
 @settings(deadline=None)
 @given(schemas)
-def test_parsing_what_was_written_gives_an_equal_schema_on_one_line(schema: StructType) -> None:
+def test_a_written_schema_is_one_line_and_parses_to_itself(schema: StructType) -> None:
     """SCHEMA-10, SCHEMA-7, META-3."""
     text = schema_to_json(schema)
 
@@ -222,7 +171,7 @@ def test_schemas_with_metadata_can_be_hashed() -> None:
 
 
 @pytest.mark.parametrize("level", ["top", "struct", "array", "map"])
-def test_names_equal_but_for_case_are_refused_at_every_level(level: str) -> None:
+def test_names_that_differ_only_in_case_are_refused_at_every_level(level: str) -> None:
     """SCHEMA-8."""
     struct = StructType((StructField("id", LONG), StructField("ID", LONG)))
     wrapped: dict[str, DataType] = {"struct": struct, "array": ArrayType(struct), "map": MapType(STRING, struct)}
@@ -232,13 +181,13 @@ def test_names_equal_but_for_case_are_refused_at_every_level(level: str) -> None
         check_column_names(schema)
 
 
-def test_one_name_at_two_levels_is_no_clash() -> None:
+def test_a_name_may_occur_at_several_levels() -> None:
     """SCHEMA-8."""
     check_column_names(StructType((StructField("a", StructType((StructField("a", LONG),))), StructField("b.c", LONG))))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "a;b", "{", "}", "(", ")", "a\nb", "a\tb", "a=b"])
-def test_names_that_need_column_mapping_are_refused_but_unique(name: str) -> None:
+def test_names_that_need_column_mapping_are_refused(name: str) -> None:
     """SCHEMA-8."""
     schema = StructType((StructField("s", StructType((StructField(name, LONG),))),))
 
@@ -257,68 +206,9 @@ def test_types_are_shown_as_spark_shows_them() -> None:
     assert shown == "  s: struct not null\n    a: int\n    b: array<bigint>\n  t: string"
 
 
-def test_walking_names_the_inside_of_arrays_and_maps() -> None:
+def test_paths_contain_the_elements_of_arrays_and_maps() -> None:
     """SCHEMA-9."""
     inner = StructType((StructField("i", LONG),))
     schema = StructType((StructField("a", ArrayType(inner)), StructField("m", MapType(inner, inner))))
 
     assert [".".join(path) for path, _ in walk_fields(schema)] == ["a", "a.element.i", "m", "m.key.i", "m.value.i"]
-
-
-def without_metadata(data_type: DataType) -> DataType:
-    match data_type:
-        case StructType():
-            return StructType(
-                tuple(StructField(f.name, without_metadata(f.type), f.nullable) for f in data_type.fields)
-            )
-        case ArrayType():
-            return ArrayType(without_metadata(data_type.element_type), data_type.contains_null)
-        case MapType():
-            key, value = without_metadata(data_type.key_type), without_metadata(data_type.value_type)
-            return MapType(key, value, data_type.value_contains_null)
-        case _:
-            return data_type
-
-
-@settings(deadline=None)
-@given(arrow_schemas)
-def test_arrow_and_back_gives_the_same_types(schema: StructType) -> None:
-    """PQ-1, SCHEMA-10."""
-    assert from_arrow_schema(to_arrow_schema(schema)) == without_metadata(schema)
-
-
-@pytest.mark.parametrize(
-    ("arrow", "expected"),
-    [
-        (pa.timestamp("ns", "Europe/Berlin"), PrimitiveType("timestamp")),
-        (pa.timestamp("s"), PrimitiveType("timestamp_ntz")),
-        (pa.uint32(), LONG),
-        (pa.uint64(), DecimalType(20, 0)),
-        (pa.large_list(pa.large_string()), ArrayType(STRING)),
-        (pa.dictionary(pa.int8(), pa.string()), STRING),
-        (pa.decimal256(38, 3), DecimalType(38, 3)),
-    ],
-)
-def test_foreign_arrow_types_become_a_type_that_holds_every_value(arrow: pa.DataType, expected: DataType) -> None:
-    """PQ-3."""
-    assert from_arrow_type(arrow) == expected
-
-
-def test_void_columns_are_null_in_arrow_whatever_they_declare() -> None:
-    """SCHEMA-11."""
-    void = PrimitiveType("void")
-    schema = StructType((StructField("v", void, False), StructField("a", ArrayType(void, False))))
-
-    assert to_arrow_schema(schema).field("v") == pa.field("v", pa.null())
-    with pytest.raises(UnsupportedFeatureError, match="'m' is a map"):
-        to_arrow_schema(StructType((StructField("m", MapType(void, STRING)),)))
-
-
-def test_types_without_a_counterpart_are_refused_by_column() -> None:
-    """PQ-3, SCHEMA-4."""
-    with pytest.raises(InvalidArgumentError, match=r"'s\.t'"):
-        from_arrow_schema(pa.schema([("s", pa.struct([("t", pa.time64("us"))]))]))
-    with pytest.raises(InvalidArgumentError):
-        from_arrow_type(pa.decimal256(39, 0))
-    with pytest.raises(UnsupportedFeatureError, match="'v' has the type 'variant'"):
-        to_arrow_schema(StructType((StructField("v", VARIANT),)))
