@@ -20,7 +20,7 @@ from cm_delta_dagster.protocol.actions.actions import AddCdcFile, CommitInfo, De
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE
 from cm_delta_dagster.protocol.actions.paths import file_keys
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition, incompatibility
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition, incompatibility
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME, ColumnMappingMode
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_active
@@ -87,12 +87,12 @@ class VectorChange:
 class ChangePlan:
     """What to read for the changes of a range of versions, oldest first, and under which definition."""
 
-    definition: TableDefinition
+    definition: VersionDefinition
     parts: tuple[ChangePart | VectorChange, ...]
 
 
 def plan_changes(
-    commits: Iterable[Commit], *, start: TableDefinition, latest: TableDefinition, location: str, table: str
+    commits: Iterable[Commit], *, start: VersionDefinition, latest: VersionDefinition, location: str, table: str
 ) -> ChangePlan:
     """The changes of ``commits``, which are successive versions from ``start.version`` on (CDF-5, CDF-6).
 
@@ -147,7 +147,7 @@ def is_change_type(item: StructField) -> bool:
     return item.name == CHANGE_TYPE and COLUMN_ID not in item.metadata
 
 
-def _read_definition(definitions: Sequence[TableDefinition], latest: TableDefinition) -> TableDefinition:
+def _read_definition(definitions: Sequence[VersionDefinition], latest: VersionDefinition) -> VersionDefinition:
     first, last = definitions[0], definitions[-1]
     is_mapped = any(item.mapping is not ColumnMappingMode.NONE for item in (first, last, latest))
     return last if is_mapped else latest
@@ -157,7 +157,7 @@ def _read_definition(definitions: Sequence[TableDefinition], latest: TableDefini
 
 
 def _changes_of(
-    commit: Commit, definition: TableDefinition, location: str, table: str
+    commit: Commit, definition: VersionDefinition, location: str, table: str
 ) -> Iterator[ChangePart | VectorChange]:
     if commit.actions.cdc:
         yield _part(commit, None, _change_files(commit.actions.cdc))
@@ -208,7 +208,7 @@ def _change_files(files: Sequence[AddCdcFile]) -> pa.Table:
     return _add_table(len(files), columns)
 
 
-def _removes_as_adds(files: pa.Table, commit: Commit, definition: TableDefinition, table: str) -> pa.Table:
+def _removes_as_adds(files: pa.Table, commit: Commit, definition: VersionDefinition, table: str) -> pa.Table:
     if definition.metadata.partition_columns and files["partitionValues"].null_count:
         unknown = files.filter(pc.is_null(files["partitionValues"]))["path"][0].as_py()
         raise CorruptLogError(
@@ -301,7 +301,7 @@ def _all_but(rows: BitMap64, num_rows: int, path: str) -> dict[str, object] | No
 # --- what must hold over the range ------------------------------------------------------------------------------------
 
 
-def _check_recorded(definition: TableDefinition, table: str) -> None:
+def _check_recorded(definition: VersionDefinition, table: str) -> None:
     if not is_active(FEATURE, definition.protocol, definition.metadata):
         raise InvalidArgumentError(
             f"The changes of {table} cannot be read: change data feed was not active at version {definition.version} "
@@ -310,7 +310,7 @@ def _check_recorded(definition: TableDefinition, table: str) -> None:
         )
 
 
-def _check_reserved_names(definition: TableDefinition, table: str) -> None:
+def _check_reserved_names(definition: VersionDefinition, table: str) -> None:
     for name in CHANGE_COLUMNS:
         if definition.schema.field(name) is not None:
             raise SchemaMismatchError(
@@ -319,7 +319,7 @@ def _check_reserved_names(definition: TableDefinition, table: str) -> None:
             )
 
 
-def _check_compatible(older: TableDefinition, newer: TableDefinition, table: str) -> None:
+def _check_compatible(older: VersionDefinition, newer: VersionDefinition, table: str) -> None:
     reason = incompatibility(older, newer)
     if reason is not None:
         raise SchemaMismatchError(

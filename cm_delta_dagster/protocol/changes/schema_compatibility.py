@@ -14,7 +14,7 @@ from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableDefinition:
+class VersionDefinition:
     """Protocol and metadata that hold at ``version``."""
 
     version: int
@@ -29,14 +29,14 @@ class TableDefinition:
     def schema(self) -> StructType:
         return parse_schema(self.metadata.schema_string)
 
-    def after(self, commit: CommitActions) -> "TableDefinition":
+    def after(self, commit: CommitActions) -> "VersionDefinition":
         """The definition with what ``commit`` says of it."""
-        return TableDefinition(
+        return VersionDefinition(
             version=commit.version, protocol=commit.protocol or self.protocol, metadata=commit.metadata or self.metadata
         )
 
 
-def incompatibility(older: TableDefinition, newer: TableDefinition) -> str | None:
+def incompatibility(older: VersionDefinition, newer: VersionDefinition) -> str | None:
     """Why files written under ``older`` cannot be read by ``newer``, for a message; None if they can."""
     if older.metadata is newer.metadata and older.protocol is newer.protocol:
         return None
@@ -49,7 +49,7 @@ def incompatibility(older: TableDefinition, newer: TableDefinition) -> str | Non
     return _struct_incompatibility(older.schema, newer.schema, "")
 
 
-def _mapping_incompatibility(older: TableDefinition, newer: TableDefinition) -> str | None:
+def _mapping_incompatibility(older: VersionDefinition, newer: VersionDefinition) -> str | None:
     if older.mapping is not newer.mapping and older.mapping is not ColumnMappingMode.NONE:
         return f"the column mapping mode changed from {older.mapping} to {newer.mapping}"
     # Column mapping that comes into use on a table takes the columns' names as their physical names.
@@ -62,7 +62,7 @@ def _mapping_incompatibility(older: TableDefinition, newer: TableDefinition) -> 
     return None
 
 
-def _names_by_physical_path(definition: TableDefinition) -> dict[tuple[str, ...], str]:
+def _names_by_physical_path(definition: VersionDefinition) -> dict[tuple[str, ...], str]:
     schema = definition.schema
     physical = physical_schema(schema, definition.mapping)
     pairs = zip(walk_fields(physical), walk_fields(schema), strict=True)

@@ -20,7 +20,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition, incompatibility
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition, incompatibility
 from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
 from cm_delta_dagster.protocol.features.table_features import check_readable
 
@@ -99,8 +99,8 @@ class StreamPlan:
 
     start: StreamOffset
     end: StreamOffset
-    reading: TableDefinition
-    current: TableDefinition
+    reading: VersionDefinition
+    current: VersionDefinition
     parts: tuple[StreamPart, ...]
 
 
@@ -116,8 +116,8 @@ def plan_batch(
     commits: Iterable[CommitActions],
     *,
     start: StreamOffset,
-    reading: TableDefinition,
-    current: TableDefinition,
+    reading: VersionDefinition,
+    current: VersionDefinition,
     rules: StreamRules,
     initial: pa.Table | None = None,
     room: AdmissionLimits = UNBOUNDED,
@@ -293,7 +293,7 @@ def _defined(plan: StreamPlan, commit: CommitActions, rules: StreamRules) -> Str
     return replace(plan, current=current, reading=current) if plan.end == plan.start else None
 
 
-def _check_readable_by(current: TableDefinition, reading: TableDefinition, table: str) -> None:
+def _check_readable_by(current: VersionDefinition, reading: VersionDefinition, table: str) -> None:
     """Refuse a change of the schema between the two that is more than columns that come (STREAM-4)."""
     older, newer = (current, reading) if current.version <= reading.version else (reading, current)
     reason = incompatibility(older, newer)

@@ -17,6 +17,9 @@ from cm_delta_dagster.protocol.actions.actions import (
     SidecarFile,
 )
 
+SIDECAR_DIGEST_TAG = "cm_delta.sha256"
+"""Tag of a ``sidecar`` action: SHA-256 of the file as 64 lower-case hexadecimal digits. Other readers ignore it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointContent:

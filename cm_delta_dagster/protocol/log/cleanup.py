@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.protocol.actions.paths import file_keys, hive_escape, normalise_location
+from cm_delta_dagster.protocol.log.checkpoint_files import complete_checkpoints, newest_checkpoint
 from cm_delta_dagster.protocol.log.log_files import (
     ChecksumFile,
     ClassicCheckpointFile,
@@ -144,16 +145,16 @@ def log_cleanup_plan(
     ]
     if not old:
         return LogCleanupPlan()
-    checkpoints = _complete_checkpoints(parsed, unusable_checkpoints)
-    candidates = [version for version in checkpoints if version <= max(old)]
-    if not candidates:
+    usable = complete_checkpoints(name for name, _ in parsed if name not in unusable_checkpoints)
+    checkpoint = newest_checkpoint(found for found in usable if found.version <= max(old))
+    if checkpoint is None:
         return LogCleanupPlan()
-    cut_off = max(candidates)
+    cut_off = checkpoint.version
     deleted = sorted((*_deletion_rank(file), name) for name, file in parsed if _is_before(file, cut_off))
     gone = {name for _, _, name in deleted}
     return LogCleanupPlan(
         cut_off_version=cut_off,
-        cut_off_checkpoint=checkpoints[cut_off],
+        cut_off_checkpoint=checkpoint.locations,
         log_names=tuple(name for _, _, name in deleted),
         staged_names=_staged_up_to(staged_names, cut_off),
         kept_checkpoints=tuple(sorted(name for name, file in parsed if _is_checkpoint(file) and name not in gone)),
@@ -232,28 +233,8 @@ def _quoted(text: str) -> str:
     return "".join(char if char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text)
 
 
-_Parsed = Sequence[tuple[str, LogFile]]
-
-
 def _is_checkpoint(file: LogFile) -> bool:
     return isinstance(file, ClassicCheckpointFile | MultiPartCheckpointFile | V2CheckpointFile)
-
-
-def _complete_checkpoints(parsed: _Parsed, unusable: frozenset[str]) -> dict[int, tuple[str, ...]]:
-    """File names of the complete checkpoints by version; of several kinds any one will do (CKPT-14, CKPT-MP-2)."""
-    found: dict[int, tuple[str, ...]] = {}
-    parts: dict[tuple[int, int], set[tuple[int, str]]] = {}
-    for name, file in parsed:
-        if name in unusable:
-            continue
-        if isinstance(file, ClassicCheckpointFile | V2CheckpointFile):
-            found[file.version] = (name,)
-        elif isinstance(file, MultiPartCheckpointFile):
-            parts.setdefault((file.version, file.parts), set()).add((file.part, name))
-    for (version, count), members in parts.items():
-        if len({part for part, _ in members}) == count:
-            found.setdefault(version, tuple(name for _, name in sorted(members)))
-    return found
 
 
 def _is_before(file: LogFile, cut_off: int) -> bool:

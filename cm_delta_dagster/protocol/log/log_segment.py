@@ -7,16 +7,13 @@ version is looked at (CM-R5), and a gap is an error (CM-R7).
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
 from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.log.checkpoint_files import CheckpointSource, checkpoints_among, newest_checkpoint
 from cm_delta_dagster.protocol.log.log_files import (
-    ClassicCheckpointFile,
     CommitFile,
     CompactionFile,
-    MultiPartCheckpointFile,
-    V2CheckpointFile,
     log_directory,
     parse_log_file,
 )
@@ -74,21 +71,6 @@ class CompactedCommits:
 
 RatifiedSource: TypeAlias = StagedCommit | InlineCommit
 CommitSource: TypeAlias = PublishedCommit | RatifiedSource | CompactedCommits
-
-
-class CheckpointKind(StrEnum):
-    CLASSIC = "classic"
-    MULTI_PART = "multi-part"
-    V2 = "v2"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSource:
-    """A complete checkpoint: all its top-level files."""
-
-    version: int
-    kind: CheckpointKind
-    locations: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +138,8 @@ def plan_log_segment(
     directory = log_directory(location)
     parsed = [(file, f"{directory}/{name}") for name in names if (file := parse_log_file(name)) is not None]
     staged = {commit.version: commit for commit in ratified if commit.version <= version}
-    checkpoint = _newest_checkpoint(
-        [found for found in _checkpoints(parsed) if found.version <= version and found not in excluded_checkpoints]
+    checkpoint = newest_checkpoint(
+        [found for found in checkpoints_among(parsed) if found.version <= version and found not in excluded_checkpoints]
     )
     first = 0 if checkpoint is None else checkpoint.version + 1
     commits: dict[int, PublishedCommit | RatifiedSource] = {
@@ -187,7 +169,7 @@ def latest_version(names: Iterable[str]) -> int | None:
     """
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
     commits = [file.version for file, _ in parsed if isinstance(file, CommitFile)]
-    return max([*commits, *(found.version for found in _checkpoints(parsed))], default=None)
+    return max([*commits, *(found.version for found in checkpoints_among(parsed))], default=None)
 
 
 def earliest_version(names: Iterable[str], *, ratified: Iterable[int] = (), latest: int) -> int:
@@ -200,7 +182,7 @@ def earliest_version(names: Iterable[str], *, ratified: Iterable[int] = (), late
     """
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
     commits = {file.version for file, _ in parsed if isinstance(file, CommitFile)} | set(ratified)
-    bases = {found.version for found in _checkpoints(parsed)}
+    bases = {found.version for found in checkpoints_among(parsed)}
     if 0 in commits:
         bases.add(0)
     first = latest
@@ -220,20 +202,14 @@ def readable_below(names: Iterable[str], *, ratified: Iterable[int] = (), versio
     parsed = [(file, name) for name in held if (file := parse_log_file(name)) is not None]
     known = {file.version for file, _ in parsed if isinstance(file, CommitFile)} | set(ratified)
     oldest = earliest_version(held, ratified=known, latest=version - 1)
-    is_base = (oldest == 0 and 0 in known) or any(found.version == oldest for found in _checkpoints(parsed))
+    is_base = (oldest == 0 and 0 in known) or any(found.version == oldest for found in checkpoints_among(parsed))
     return range(oldest, version) if is_base else range(0)
-
-
-def complete_checkpoints(names: Iterable[str]) -> tuple[CheckpointSource, ...]:
-    """The complete checkpoints among the names in ``_delta_log``, oldest first; their locations are these bare names."""
-    parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
-    return tuple(sorted(_checkpoints(parsed), key=lambda found: (found.version, found.locations)))
 
 
 def oldest_checkpoint(names: Iterable[str], *, latest: int) -> int | None:
     """Version of the oldest complete checkpoint up to ``latest``; None without one."""
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
-    return min((found.version for found in _checkpoints(parsed) if found.version <= latest), default=None)
+    return min((found.version for found in checkpoints_among(parsed) if found.version <= latest), default=None)
 
 
 def version_after_cleanup(
@@ -252,33 +228,6 @@ def version_after_cleanup(
         return None
     oldest = earliest_version(held, ratified=commits, latest=latest)
     return oldest if version < oldest else None
-
-
-def _newest_checkpoint(candidates: Sequence[CheckpointSource]) -> CheckpointSource | None:
-    """Several kinds of one version are interchangeable (CKPT-14); the choice only has to be stable."""
-    preference = {CheckpointKind.V2: 2, CheckpointKind.CLASSIC: 1, CheckpointKind.MULTI_PART: 0}
-    return max(candidates, key=lambda found: (found.version, preference[found.kind], found.locations), default=None)
-
-
-def _checkpoints(parsed: Sequence[tuple[object, str]]) -> list[CheckpointSource]:
-    found: list[CheckpointSource] = []
-    parts: dict[tuple[int, int], dict[int, str]] = {}
-    for file, path in parsed:
-        match file:
-            case ClassicCheckpointFile():
-                found.append(CheckpointSource(version=file.version, kind=CheckpointKind.CLASSIC, locations=(path,)))
-            case V2CheckpointFile():
-                found.append(CheckpointSource(version=file.version, kind=CheckpointKind.V2, locations=(path,)))
-            case MultiPartCheckpointFile():
-                parts.setdefault((file.version, file.parts), {})[file.part] = path
-            case _:
-                pass
-    for (version, count), known in parts.items():
-        # An incomplete set is no checkpoint (CKPT-MP-2). The number in a name may be enormous; it is not counted up to.
-        if len(known) == count and (min(known), max(known)) == (1, count):
-            locations = tuple(known[part] for part in sorted(known))
-            found.append(CheckpointSource(version=version, kind=CheckpointKind.MULTI_PART, locations=locations))
-    return found
 
 
 def _compactions(parsed: Sequence[tuple[object, str]]) -> list[CompactedCommits]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -43,6 +42,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     partition_only,
 )
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
+from cm_delta_dagster.protocol.statistics.file_bounds import DataColumn, FileBounds
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
 from cm_delta_dagster.protocol.statistics.literals import aligned, comparable, literal_of
 from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics, parse_statistics
@@ -51,9 +51,6 @@ _Op = ComparisonOperator
 
 _FEW = 4
 """Statistics of less than this fraction of the files are parsed alone and not remembered."""
-
-_MAX_LISTED_VALUES = 64
-"""Longer IN lists are compared with a file's bounds by their least and greatest value only."""
 
 _TYPE_CHANGES = "delta.typeChanges"
 
@@ -121,14 +118,7 @@ class _PartitionColumn:
     type: DataType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DataColumn:
-    path: ColumnPath
-    type: DataType
-    was_float: bool
-
-
-_Column: TypeAlias = _PartitionColumn | _DataColumn | None
+_Column: TypeAlias = _PartitionColumn | DataColumn | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,14 +146,14 @@ class _Columns:
         for name in self.partition_columns:
             if len(path) == 1 and name.casefold() == path[0].casefold():
                 return _PartitionColumn(name=names[0], type=found)
-        return _DataColumn(path=tuple(names), type=found, was_float=field is not None and was_float(field))
+        return DataColumn(path=tuple(names), type=found, was_float=field is not None and was_float(field))
 
     def with_statistics(self, predicate: Predicate) -> Mapping[ColumnPath, DataType]:
         """The data columns of the predicate."""
         found: dict[ColumnPath, DataType] = {}
         for leaf in leaves(predicate):
             resolved = None if isinstance(leaf, AlwaysTrue | Opaque | And | Or | Not) else self.resolve(leaf.column)
-            if isinstance(resolved, _DataColumn):
+            if isinstance(resolved, DataColumn):
                 found[resolved.path] = resolved.type
         return found
 
@@ -192,7 +182,7 @@ class _Evaluation:
     index: FileIndex
     statistics: ParsedStatistics | None = None
     resolved: dict[str, _Column] = field(default_factory=dict)
-    bounds: dict[ColumnPath, "_Bounds"] = field(default_factory=dict)
+    bounds: dict[ColumnPath, "FileBounds"] = field(default_factory=dict)
     values: dict[str, tuple[pa.Array, pa.Array]] = field(default_factory=dict)
 
     def answer(self, predicate: Predicate) -> pa.BooleanArray:
@@ -220,7 +210,7 @@ class _Evaluation:
                 return self._all(None)
         if isinstance(column, _PartitionColumn):
             return self._by_partition(column, leaf)
-        if isinstance(column, _DataColumn) and self.statistics is not None:
+        if isinstance(column, DataColumn) and self.statistics is not None:
             excluded = self._bounds(column).exclude(leaf)
             return pc.if_else(excluded.fill_null(False), pa.scalar(False), pa.scalar(None, pa.bool_()))
         return self._all(None)
@@ -230,10 +220,10 @@ class _Evaluation:
             self.resolved[name] = self.columns.resolve(name)
         return self.resolved[name]
 
-    def _bounds(self, column: _DataColumn) -> "_Bounds":
+    def _bounds(self, column: DataColumn) -> "FileBounds":
         if column.path not in self.bounds:
             assert self.statistics is not None
-            self.bounds[column.path] = _Bounds.of(self.statistics, column)
+            self.bounds[column.path] = FileBounds.of(self.statistics, column)
         return self.bounds[column.path]
 
     def _all(self, answer: bool | None) -> pa.BooleanArray:
@@ -312,144 +302,3 @@ def _compare_floats(values: pa.Array, operator: _Op, literal: float) -> pa.Boole
     if operator in (_Op.GT, _Op.GE):
         answer = pc.or_(answer, is_nan)
     return answer.fill_null(False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bounds:
-    """Bounds and null counts of one data column; the bounds need not occur in the files (SKIP-4)."""
-
-    type: DataType
-    lower: pa.Array | None
-    upper: pa.Array | None
-    has_no_null: pa.BooleanArray
-    has_only_nulls: pa.BooleanArray
-
-    @staticmethod
-    def of(statistics: ParsedStatistics, column: _DataColumn) -> "_Bounds":
-        lower = statistics.minimums.get(column.path)
-        upper = statistics.maximums.get(column.path)
-        nulls = statistics.null_counts[column.path]
-        return _Bounds(
-            type=column.type,
-            lower=None if lower is None else _loosened(comparable(lower, column.type), column, -1),
-            upper=None if upper is None else _loosened(comparable(upper, column.type), column, 1),
-            # Both hold for wide bounds as well as for tight ones (STATS-3).
-            has_no_null=pc.equal(nulls, 0),
-            has_only_nulls=pc.equal(nulls, statistics.num_records),
-        )
-
-    def exclude(self, leaf: Predicate) -> pa.BooleanArray:
-        """Files in which no row satisfies the leaf; null where that is unknown."""
-        match leaf:
-            case IsNull() | Comparison(operator=_Op.NULL_SAFE_EQ, value=None):
-                return self.has_no_null
-            case IsNotNull() | Not(Comparison(operator=_Op.NULL_SAFE_EQ, value=None)):
-                return self.has_only_nulls
-            case Comparison(value=None):
-                return self._all(True)
-            case In(values=values):
-                return self._exclude_listed(values)
-            case Comparison(operator=_Op.NULL_SAFE_EQ, value=value):
-                return pc.or_kleene(self.has_only_nulls, self._exclude_comparison(_Op.EQ, value))
-            case Comparison(operator=operator, value=value):
-                return pc.or_kleene(self.has_only_nulls, self._exclude_comparison(operator, value))
-            case StartsWith(prefix=prefix):
-                return pc.or_kleene(self.has_only_nulls, self._exclude_prefix(prefix))
-            case Not(StartsWith()):
-                return self.has_only_nulls
-            case _:
-                return self._all(None)
-
-    def _all(self, answer: bool | None) -> pa.BooleanArray:
-        return pa.repeat(pa.scalar(answer, pa.bool_()), len(self.has_no_null))
-
-    def _exclude_listed(self, values: Sequence[Any]) -> pa.BooleanArray:
-        present = [value for value in values if value is not None]
-        if len(present) <= _MAX_LISTED_VALUES:
-            each = (self._exclude_comparison(_Op.EQ, value) for value in present)
-            return pc.or_kleene(self.has_only_nulls, reduce(pc.and_kleene, each, self._all(True)))
-        literals = [literal_of(value, self.type) for value in present]
-        if any(literal is None or literal.as_py() != literal.as_py() for literal in literals):
-            return self.has_only_nulls
-        ordered = sorted(literal.as_py() for literal in literals if literal is not None)
-        below = self._exclude_literal(_Op.GE, _same_kind(ordered[0], literals[0]))
-        above = self._exclude_literal(_Op.LE, _same_kind(ordered[-1], literals[0]))
-        return pc.or_kleene(self.has_only_nulls, pc.or_kleene(below, above))
-
-    def _exclude_comparison(self, operator: _Op, value: Any) -> pa.BooleanArray:
-        literal = literal_of(value, self.type)
-        return self._all(None) if literal is None else self._exclude_literal(operator, literal)
-
-    def _exclude_literal(self, operator: _Op, literal: pa.Scalar) -> pa.BooleanArray:
-        if self.lower is None or self.upper is None:
-            return self._all(None)
-        if not pa.types.is_floating(self.lower.type):
-            return self._exclude_ordered(operator, literal)
-        # NaN is greater than every number but is missing from the bounds of some writers. So an upper bound excludes
-        # nothing that NaN would satisfy, and a NaN in the query is left to the rows.
-        if operator in (_Op.GT, _Op.GE, _Op.NE) or math.isnan(literal.as_py()):
-            return self._all(None)
-        return self._exclude_ordered(operator, literal)
-
-    def _exclude_ordered(self, operator: _Op, literal: pa.Scalar) -> pa.BooleanArray:
-        match operator:
-            case _Op.EQ:
-                return pc.or_kleene(pc.greater(*aligned(self.lower, literal)), pc.less(*aligned(self.upper, literal)))
-            case _Op.NE:
-                return pc.and_kleene(pc.equal(*aligned(self.lower, literal)), pc.equal(*aligned(self.upper, literal)))
-            case _Op.LT:
-                return pc.greater_equal(*aligned(self.lower, literal))
-            case _Op.LE:
-                return pc.greater(*aligned(self.lower, literal))
-            case _Op.GT:
-                return pc.less_equal(*aligned(self.upper, literal))
-            case _:
-                return pc.less(*aligned(self.upper, literal))
-
-    def _exclude_prefix(self, prefix: str) -> pa.BooleanArray:
-        literal = literal_of(prefix, self.type)
-        if literal is None or self.lower is None or self.upper is None or not pa.types.is_string(self.lower.type):
-            return self._all(None)
-        # A lower bound above the prefix without beginning with it is above everything that begins with it.
-        above = pc.and_(pc.greater(self.lower, literal), pc.invert(pc.starts_with(self.lower, prefix)))
-        return pc.or_kleene(above, pc.less(self.upper, literal))
-
-
-def _same_kind(value: Any, like: pa.Scalar | None) -> pa.Scalar:
-    return pa.scalar(value) if like is None or pa.types.is_decimal(like.type) else pa.scalar(value, like.type)
-
-
-def _loosened(bounds: pa.Array, column: _DataColumn, direction: int) -> pa.Array:
-    """The bounds moved down (-1) or up (1) as far as writers are known to be off with values of this type."""
-    if isinstance(column.type, DecimalType):
-        return _loosened_decimals(bounds, direction) if column.type.precision > _EXACT_DIGITS else bounds
-    if column.was_float:
-        singles = bounds.to_numpy(zero_copy_only=False).astype(np.float32)
-        moved = np.nextafter(singles, np.float32(direction * math.inf)).astype(np.float64)
-        return pa.array(moved, mask=bounds.is_null().to_numpy(zero_copy_only=False))
-    if direction > 0 and isinstance(column.type, PrimitiveType):
-        if column.type.name.startswith("timestamp"):
-            return _widened(bounds)
-        # Older writers end a shortened bound by U+FFFD (after a "?" where they cut a character in two), which is below
-        # the characters beyond U+FFFF in the order of UTF-8.
-        if column.type.name == "string" and pc.any(pc.ends_with(bounds, "\ufffd")).as_py():
-            return pc.replace_substring_regex(bounds, "\\??\ufffd$", "\U0010ffff")
-    return bounds
-
-
-_EXACT_DIGITS = 15
-"""Decimals of so many digits survive being written as a double, as some writers do in statistics."""
-
-
-def _loosened_decimals(bounds: pa.Array, direction: int) -> pa.Array:
-    magnitude = pc.abs(bounds.cast(pa.float64()))
-    margin = pc.add(pc.multiply(magnitude, 2.0**-50), 10.0**-bounds.type.scale)
-    wide = pa.decimal256(70, bounds.type.scale)
-    move = pc.add if direction > 0 else pc.subtract
-    return move(bounds.cast(wide), margin.cast(wide, safe=False))
-
-
-def _widened(micros: pa.Array) -> pa.Array:
-    """Upper timestamp bounds are cut to milliseconds by their writers, so they may be up to 1 ms too low (SKIP-3)."""
-    greatest = 2**63 - 1
-    return pc.add(pc.min_element_wise(micros, pa.scalar(greatest - 1000), skip_nulls=False), 1000)

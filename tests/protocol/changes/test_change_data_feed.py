@@ -34,7 +34,7 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
     resolve_vector_changes,
     without_empty,
 )
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
 from cm_delta_dagster.protocol.features.deletion_vectors import decode_inline, encode_inline
 from cm_delta_dagster.protocol.schema.types import (
@@ -90,8 +90,8 @@ BASIC = metadata(fields(a=LONG))
 def planned(
     *commits: Commit, start: Metadata = BASIC, latest: Metadata | None = None, protocol: Protocol = PROTOCOL
 ) -> ChangePlan:
-    first = TableDefinition(version=commits[0].version, protocol=protocol, metadata=start)
-    last = TableDefinition(version=9, protocol=protocol, metadata=latest or start)
+    first = VersionDefinition(version=commits[0].version, protocol=protocol, metadata=start)
+    last = VersionDefinition(version=9, protocol=protocol, metadata=latest or start)
     return plan_changes(commits, start=first, latest=last, location=LOCATION, table="main.t")
 
 

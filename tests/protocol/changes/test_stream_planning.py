@@ -18,7 +18,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_to_table
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.changes.stream_planning import (
     UNBOUNDED,
@@ -76,8 +76,8 @@ def metadata(*fields: StructField, partitions: Sequence[str] = (), table_id: str
     )
 
 
-def definition(version: int, *fields: StructField, protocol: Protocol = PROTOCOL, **more: Any) -> TableDefinition:
-    return TableDefinition(version=version, protocol=protocol, metadata=metadata(*(fields or (ID,)), **more))
+def definition(version: int, *fields: StructField, protocol: Protocol = PROTOCOL, **more: Any) -> VersionDefinition:
+    return VersionDefinition(version=version, protocol=protocol, metadata=metadata(*(fields or (ID,)), **more))
 
 
 def at(version: int, index: int = -1, *, is_initial: bool = False) -> StreamOffset:
@@ -287,7 +287,7 @@ def mapped(name: str, physical: str) -> StructField:
     ],
 )
 def test_a_schema_that_changes_by_more_than_new_columns_stops_the_stream(
-    before: TableDefinition, after: Metadata, reason: str
+    before: VersionDefinition, after: Metadata, reason: str
 ) -> None:
     """STREAM-4: after the rows before it; at and after that version a stream may begin anew."""
     commits = [commit(0, added("a")), commit(1, after, added("b")), commit(2, added("c"))]

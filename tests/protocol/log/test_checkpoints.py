@@ -25,9 +25,10 @@ from cm_delta_dagster.protocol.actions.actions import (
 )
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit, encode_action, encode_commit
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, table_to_adds, table_to_removes
-from cm_delta_dagster.protocol.log import checkpoints
+from cm_delta_dagster.protocol.log import checkpoint_reading, checkpoints
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay, state_from_checkpoint
-from cm_delta_dagster.protocol.log.checkpoints import build_checkpoint, read_checkpoint, read_checkpoint_json
+from cm_delta_dagster.protocol.log.checkpoint_reading import read_checkpoint, read_checkpoint_json
+from cm_delta_dagster.protocol.log.checkpoints import build_checkpoint
 
 _LOCATION = "file:///data/t"
 _NOW = 100 * 24 * 60 * 60 * 1000
@@ -334,12 +335,12 @@ def test_the_json_form_says_the_same_as_the_rows() -> None:
         '{"sidecar":{"path":"s","sizeInBytes":3,"modificationTime":5,"tags":null}}',
         encode_action(SetTransaction(app_id="app", version=3)),
     ]
-    content = checkpoints.read_checkpoint_json("\n".join(lines).encode())
+    content = checkpoint_reading.read_checkpoint_json("\n".join(lines).encode())
     assert content.checkpoint_metadata == CheckpointMetadata(version=4, tags={"a": "b"})
     assert content.sidecars == (SidecarFile(path="s", size_in_bytes=3, modification_time=5),)
     assert content.protocol == state.protocol and content.metadata == state.metadata
     assert content.transactions == (SetTransaction(app_id="app", version=3),)
-    inline = checkpoints.read_checkpoint_json(encode_action(_FULL_ADD).encode())
+    inline = checkpoint_reading.read_checkpoint_json(encode_action(_FULL_ADD).encode())
     assert table_to_adds(inline.adds) == [_FULL_ADD]
 
 
@@ -349,18 +350,18 @@ def test_the_json_form_says_the_same_as_the_rows() -> None:
 def test_a_damaged_json_form_is_a_corrupt_log(data: bytes) -> None:
     """CKPT-17, CKPT-V2-8."""
     with pytest.raises(CorruptLogError):
-        checkpoints.read_checkpoint_json(data)
+        checkpoint_reading.read_checkpoint_json(data)
 
 
 def test_parsed_columns_are_not_read_when_the_texts_are_there() -> None:
     """CKPT-12."""
     parsed = ["add.stats_parsed.numRecords", "add.partitionValues_parsed.p"]
-    assert checkpoints.columns_to_read(["add.path", "add.stats", *parsed, "remove.path"]) == [
+    assert checkpoint_reading.columns_to_read(["add.path", "add.stats", *parsed, "remove.path"]) == [
         "add.path",
         "add.stats",
         "remove.path",
     ]
-    assert checkpoints.columns_to_read(["add.path", *parsed]) == ["add.path", "add.stats_parsed.numRecords"]
+    assert checkpoint_reading.columns_to_read(["add.path", *parsed]) == ["add.path", "add.stats_parsed.numRecords"]
 
 
 @settings(deadline=None)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.checkpoint_files import CheckpointKind
 from cm_delta_dagster.protocol.log.log_segment import (
-    CheckpointKind,
     LogSegment,
     StagedCommit,
     build_log_segment,
