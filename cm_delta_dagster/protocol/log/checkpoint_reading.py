@@ -33,9 +33,9 @@ _PARSED_STATISTICS = "add.stats_parsed."
 
 
 def columns_to_read(paths: Iterable[str]) -> list[str]:
-    """Which of the columns of a checkpoint file :func:`read_checkpoint` has a use for.
+    """The columns of a checkpoint file that :func:`read_checkpoint` uses.
 
-    Parsed statistics repeat what the text says and are left out where there is a text column.
+    Parsed statistics duplicate the ``stats`` texts and are left out if the file has a column of texts.
 
     Args:
         paths: dotted paths of the leaf columns.
@@ -45,8 +45,8 @@ def columns_to_read(paths: Iterable[str]) -> list[str]:
 
 
 def columns_with_parsed_statistics(paths: Iterable[str]) -> list[str]:
-    """As :func:`columns_to_read`, for a file in which some statistics may be there in parsed form only (CKPT-12)."""
-    # `remove.stats` and the like are kept: whoever wrote them, reading costs little.
+    """As :func:`columns_to_read`, for a file in which some statistics are present in parsed form only."""
+    # `remove.stats` and similar columns are kept: few writers write them, and reading them costs little.
     return [path for path in paths if not path.startswith("add.partitionValues_parsed.")]
 
 
@@ -58,11 +58,11 @@ def needs_parsed_statistics(content: CheckpointContent, paths: Sequence[str]) ->
 
 
 def read_checkpoint(top: pa.Table) -> CheckpointContent:
-    """Understand the rows of one checkpoint file of any kind: classic, part, V2 top level or sidecar.
+    """Decode the rows of one checkpoint file: classic checkpoint, part, top-level file of a V2 checkpoint or sidecar.
 
     Raises:
-        CorruptLogError: several protocols, metadata or checkpointMetadata, file actions beside sidecars, a missing
-        field.
+        CorruptLogError: more than one protocol, metaData or checkpointMetadata action, file actions beside sidecars, or a
+            missing field.
     """
     try:
         protocols = _values(top, "protocol")
@@ -80,7 +80,7 @@ def read_checkpoint(top: pa.Table) -> CheckpointContent:
         )
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorruptLogError(
-            f"A checkpoint holds rows that are no actions ({type(error).__name__}: {error}). "
+            f"A checkpoint contains rows that are not actions ({type(error).__name__}: {error}). "
             "It was written by a faulty client; write a new checkpoint."
         ) from error
     _refuse_mixture(content)
@@ -88,8 +88,8 @@ def read_checkpoint(top: pa.Table) -> CheckpointContent:
 
 
 def read_checkpoint_json(data: bytes) -> CheckpointContent:
-    """Understand the JSON form of a V2 checkpoint's top-level file (CKPT-V2-8). Raises CorruptLogError."""
-    # A commit may hold neither kind of action that only checkpoints have, so that decode_commit passes over them.
+    """Decode the JSON form of the top-level file of a V2 checkpoint. Raises CorruptLogError as :func:`read_checkpoint`."""
+    # decode_commit ignores checkpointMetadata and sidecar, which do not occur in commits.
     actions = commit_json.decode_commit(data, version=-1)
     markers: list[CheckpointMetadata] = []
     sidecars: list[SidecarFile] = []
@@ -104,8 +104,8 @@ def read_checkpoint_json(data: bytes) -> CheckpointContent:
                 sidecars.append(_sidecar(action["sidecar"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptLogError(
-            f"A JSON checkpoint holds a line that is no action ({type(error).__name__}: {error}). Write a new "
-            f"checkpoint."
+            f"A JSON checkpoint contains a line that is not an action ({type(error).__name__}: {error}). Write a new "
+            "checkpoint."
         ) from error
     content = CheckpointContent(
         adds=actions.adds,
@@ -133,7 +133,7 @@ _T = typing.TypeVar("_T")
 def _only(values: Sequence[_T], kind: str) -> _T | None:
     if len(values) > 1:
         raise CorruptLogError(
-            f"A checkpoint file holds {len(values)} {kind} actions and may hold one; write a new checkpoint."
+            f"A checkpoint file contains {len(values)} {kind} actions; only one is allowed. Write a new checkpoint."
         )
     return values[0] if values else None
 
@@ -141,8 +141,8 @@ def _only(values: Sequence[_T], kind: str) -> _T | None:
 def _refuse_mixture(content: CheckpointContent) -> None:
     if content.sidecars and (content.adds.num_rows or content.removes.num_rows):
         raise CorruptLogError(
-            "A V2 checkpoint has file actions both beside and in its sidecars, so that neither list can be taken "
-            "as complete. It was written by a faulty client; write a new checkpoint."
+            "A V2 checkpoint has file actions in its top-level file and in sidecars, so neither list can be assumed to be "
+            "complete. It was written by a faulty client; write a new checkpoint."
         )
 
 
@@ -153,20 +153,20 @@ def _file_actions(table: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
     result = pa.Table.from_batches(batches, schema=schema)
     refuse_incomplete(result)
     if result["path"].null_count:
-        raise CorruptLogError(f"A checkpoint holds {name} actions without a path; write a new checkpoint.")
+        raise CorruptLogError(f"A checkpoint contains {name} actions without a path; write a new checkpoint.")
     return result
 
 
-_RUNS_UNCOPIED = 8
+_MAX_SLICES = 8
 
 
 def _present(rows: pa.StructArray) -> list[pa.StructArray]:
-    """The rows that are not null. Mostly they lie side by side, and are then not copied: they are nearly the whole file."""
+    """The rows that are not null. Contiguous rows, the usual case, are sliced and not copied."""
     if rows.null_count in (0, len(rows)):
         return [] if rows.null_count else [rows]
     valid = pc.is_valid(rows)
     edges = np.flatnonzero(np.diff(valid.to_numpy(zero_copy_only=False).astype(np.int8), prepend=0, append=0))
-    if len(edges) > 2 * _RUNS_UNCOPIED:
+    if len(edges) > 2 * _MAX_SLICES:
         return [rows.filter(valid)]
     return [rows.slice(start, end - start) for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
@@ -184,12 +184,12 @@ def _child(rows: pa.StructArray, name: str) -> pa.Array | None:
     index = rows.type.get_field_index(name)
     if index < 0:
         return None
-    # `field` passes over the nulls of the struct itself, and copies nothing.
+    # `field` ignores the nulls of the struct itself and does not copy.
     return pc.struct_field(rows, [index]) if rows.null_count else rows.field(index)
 
 
 def _conform(values: pa.Array | None, kind: pa.DataType, length: int) -> pa.Array:
-    """``values`` as ``kind``: fields of structs are taken by name, absent ones are null, unknown ones are dropped."""
+    """``values`` as ``kind``: struct fields are matched by name, missing ones are null, unknown ones are dropped."""
     if values is None:
         return pa.nulls(length, kind)
     if values.type == kind:
@@ -267,5 +267,5 @@ def _texts(values: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _mapping(value: Mapping[str, str] | Sequence[tuple[str, str]] | None) -> dict[str, str]:
-    # Some writers leave keys without a value behind; they say nothing.
+    # Some writers write keys with a null value, which means the same as an absent key.
     return {} if value is None else {key: text for key, text in dict(value).items() if text is not None}

@@ -1,8 +1,7 @@
-"""Checkpoints (protocol "Checkpoints", "V2 Spec", "V1 Spec"): a table state as rows, and back.
+"""Builds the rows of checkpoints from table states (protocol "Checkpoints", "V2 Spec", "V1 Spec").
 
-Each row is one action: one struct column per kind of action, exactly one of them not null (CKPT-2). Bytes, file
-names and the order in which files are written belong to others; multi-part checkpoints are read, one part at a
-time, and never written.
+Each row is one action: one struct column per kind of action, of which exactly one is not null. The caller encodes the rows,
+names the files and writes them. Multi-part checkpoints are not built. ``checkpoint_reading`` is the inverse.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ from cm_delta_dagster.protocol.log.stats_parsed import physical_name, stats_stru
 from cm_delta_dagster.protocol.schema.types import parse_schema
 
 MAX_INLINE_FILE_ACTIONS = 20_000
-"""Up to this many file actions a V2 checkpoint is one file: another object would cost more than it saves."""
+"""A V2 checkpoint with at most this many file actions has no sidecars; another object would cost more than it saves."""
 
 ROWS_PER_SIDECAR = 250_000
 
@@ -67,14 +66,14 @@ _NOT_IN_REMOVES = frozenset({"stats", "tags"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointTables:
-    """Rows of a checkpoint to be written: the top-level file, still without ``sidecar`` rows, and the sidecars."""
+    """Rows of a checkpoint to be written: its top-level file, without the ``sidecar`` rows, and its sidecars."""
 
     top: pa.Table
     sidecars: tuple[pa.Table, ...] = ()
 
     @property
     def num_actions(self) -> int:
-        """Actions in all files, the ``sidecar`` actions not counted."""
+        """Number of actions in all files, ``sidecar`` actions not counted."""
         return int(self.top.num_rows + sum(table.num_rows for table in self.sidecars))
 
 
@@ -85,12 +84,14 @@ def build_checkpoint(
     max_inline: int = MAX_INLINE_FILE_ACTIONS,
     rows_per_sidecar: int = ROWS_PER_SIDECAR,
 ) -> CheckpointTables:
-    """The rows of a checkpoint of ``state``: V2 spec where feature and policy say so (CKPT-V2-11), else V1.
+    """Build the rows of a checkpoint of ``state``.
+
+    It follows the V2 spec if the table supports ``v2Checkpoint`` and ``delta.checkpointPolicy`` is ``v2``, else the V1 spec.
 
     Args:
-        now_ms: decides which tombstones have expired and are dropped (REC-15).
-        max_inline: a V2 checkpoint with more file actions has them in sidecars.
-        rows_per_sidecar: most file actions in one sidecar.
+        now_ms: current time in epoch milliseconds; expired tombstones are left out.
+        max_inline: number of file actions above which a V2 checkpoint has sidecars.
+        rows_per_sidecar: maximum number of file actions in one sidecar.
     """
     properties = TableProperties(state.metadata.configuration)
     is_v2_spec = supports(state.protocol, "v2Checkpoint") and str(properties.checkpoint_policy) == "v2"
@@ -117,18 +118,18 @@ def build_checkpoint(
 
 
 def is_v2(tables: CheckpointTables) -> bool:
-    """Whether the rows follow the V2 spec, so that the file may have a UUID in its name (CKPT-V2-1, CKPT-V2-3)."""
+    """Whether the rows follow the V2 spec; only such a file may have a UUID in its name."""
     return "checkpointMetadata" in tables.top.column_names
 
 
 def sidecar_action(name: str, *, size_in_bytes: int, modification_time: int, sha256: str | None = None) -> SidecarFile:
-    """The action that refers to the sidecar file ``name``; ``modification_time`` in epoch milliseconds (V2ACT-1)."""
+    """The action that refers to the sidecar file ``name``; ``modification_time`` in epoch milliseconds."""
     tags = None if sha256 is None else {SIDECAR_DIGEST_TAG: sha256}
     return SidecarFile(path=name, size_in_bytes=size_in_bytes, modification_time=modification_time, tags=tags)
 
 
 def with_sidecars(top: pa.Table, sidecars: Sequence[SidecarFile]) -> pa.Table:
-    """The top-level rows with one ``sidecar`` row for each of the written sidecars."""
+    """The top-level rows followed by one ``sidecar`` row per written sidecar."""
     if not sidecars:
         return top
     values = [
@@ -239,7 +240,7 @@ def _remove_rows(removes: pa.Table, *, now_ms: int, retention_ms: int) -> pa.Tab
 
 
 def _without_data_change(files: pa.Table) -> pa.Table:
-    """``files`` with ``dataChange`` false: a checkpoint changes no data (CKPT-18)."""
+    """``files`` with ``dataChange`` false, because a checkpoint does not change data."""
     index = files.column_names.index("dataChange")
     return files.set_column(index, "dataChange", pa.repeat(pa.scalar(False), files.num_rows))
 
