@@ -204,7 +204,7 @@ def _plan(
         current=state.current,
         rules=StreamRules(table=str(table.identifier), changes=options.changes),
         initial=state.initial,
-        room=room,
+        limits=room,
         until=until,
     )
 

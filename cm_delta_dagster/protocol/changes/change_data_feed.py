@@ -1,9 +1,7 @@
-"""Change data feed (protocol headings "Change Data Files", "Reader Requirements for Change Data Feed"): which files hold
-the row changes of some versions.
+"""Plans the files from which the row changes of some versions are read (protocol "Change Data Files", "Add CDC File").
 
-A pure plan over parsed commits. Rows are read by the scans; a file whose deletion vector changed becomes
-the same file with a vector that leaves only the changed rows (:func:`resolve_vector_changes`), so that scans need to know
-nothing of changes. Change files are not written here.
+Plans from decoded commits; scans read the rows. For a file whose deletion vector changed, :func:`resolve_vector_changes` builds a
+deletion vector that leaves only the changed rows, so that scans do not handle changes. Does not write change data files.
 """
 
 import typing
@@ -32,11 +30,11 @@ CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
 CHANGE_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-"""Columns of a change feed after those of the table (CDF-7)."""
+"""Columns of a change feed, after those of the table."""
 
 
 class ChangeType(StrEnum):
-    """Values of ``_change_type`` (CDF-4)."""
+    """Values of ``_change_type``."""
 
     INSERT = "insert"
     DELETE = "delete"
@@ -45,7 +43,7 @@ class ChangeType(StrEnum):
 
 
 class Commit(typing.Protocol):
-    """One version: its actions and its time (in-commit timestamp where enabled, else file time), epoch milliseconds."""
+    """The actions and the time of a version: in-commit timestamp if enabled, else file time; epoch milliseconds."""
 
     @property
     def version(self) -> int: ...
@@ -57,11 +55,11 @@ class Commit(typing.Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePart:
-    """Files of one version whose rows are changes of one kind.
+    """Files of one version whose rows are changes of one type.
 
     Attributes:
-        change_type: None where the files are change data files, which hold it in a column ``_change_type``.
-        files: columns of ``ADD_SCHEMA``; deletion vectors say which rows are no change.
+        change_type: None for change data files, which have a column ``_change_type``.
+        files: columns of ``ADD_SCHEMA``; rows marked in deletion vectors are not changes.
     """
 
     version: int
@@ -72,7 +70,7 @@ class ChangePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorChange:
-    """Files that one commit removed and added again with another deletion vector.
+    """Files that a commit removed and added with another deletion vector.
 
     ``before`` and ``after`` have the columns of ``ADD_SCHEMA`` and the same files in the same order.
     """
@@ -85,7 +83,7 @@ class VectorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePlan:
-    """What to read for the changes of a range of versions, oldest first, and under which definition."""
+    """The files to read for the changes of a range of versions, oldest first, and the definition to read them with."""
 
     definition: VersionDefinition
     parts: tuple[ChangePart | VectorChange, ...]
@@ -94,22 +92,23 @@ class ChangePlan:
 def plan_changes(
     commits: Iterable[Commit], *, start: VersionDefinition, latest: VersionDefinition, location: str, table: str
 ) -> ChangePlan:
-    """The changes of ``commits``, which are successive versions from ``start.version`` on (CDF-5, CDF-6).
+    """Plan the changes of ``commits``.
 
-    They are read by the schema of the latest version or, where column mapping is or comes into use, by that of the last
-    commit, as delta-spark does; a range in which the schema changed otherwise than by new columns is refused.
+    Rows are read with the schema of the table's latest version or, if column mapping is used, with that of the last commit, as in
+    delta-spark. All schemas in the range must be compatible with it.
 
     Args:
+        commits: successive versions from ``start.version`` on.
         start: definition at the first of the versions, after its own actions.
         latest: definition at the table's latest version.
         location: absolute URI of the table root.
-        table: what messages call the table.
+        table: name of the table in messages.
 
     Raises:
-        InvalidArgumentError: change data feed was not active at one of the versions (CDF-8).
-        SchemaMismatchError: the schema of some version cannot be read by the one that is used.
-        UnsupportedFeatureError: one of the versions needs a reader feature that is not supported.
-        CorruptLogError: a commit says of one file what cannot be true together.
+        InvalidArgumentError: change data feed was not active at one of the versions.
+        SchemaMismatchError: the schema of one of the versions is incompatible.
+        UnsupportedFeatureError: one of the versions requires an unsupported reader feature.
+        CorruptLogError: the actions of a commit contradict each other.
     """
     parts: list[ChangePart | VectorChange] = []
     definitions = [start]
@@ -138,12 +137,12 @@ def change_schema(schema: StructType) -> StructType:
 
 
 def change_file_schema(schema: StructType) -> StructType:
-    """The columns of change data files; ``_change_type`` has the same name there whatever the column mapping."""
+    """The columns of change data files. The physical name of ``_change_type`` is its name, also with column mapping."""
     return StructType((*schema.fields, StructField(CHANGE_TYPE, STRING, metadata={PHYSICAL_NAME: CHANGE_TYPE})))
 
 
 def is_change_type(item: StructField) -> bool:
-    """Whether ``item`` is the column of :func:`change_file_schema`, which has no id, and not one of a mapped table."""
+    """Whether ``item`` is the ``_change_type`` of :func:`change_file_schema`, which has no column id, not a column of the table."""
     return item.name == CHANGE_TYPE and COLUMN_ID not in item.metadata
 
 
@@ -191,7 +190,7 @@ def _with_data_change(files: pa.Table) -> pa.Table:
 
 
 def _changed_no_row(info: CommitInfo | None) -> bool:
-    """Whether a MERGE reports that it only copied rows; some versions of delta-spark mark its files as data change."""
+    """Whether a MERGE reports that it only copied rows; some versions of delta-spark write dataChange true then."""
     if info is None or info.operation != "MERGE":
         return False
     metrics = info.operation_metrics or {}
@@ -213,7 +212,7 @@ def _removes_as_adds(files: pa.Table, commit: Commit, definition: VersionDefinit
         unknown = files.filter(pc.is_null(files["partitionValues"]))["path"][0].as_py()
         raise CorruptLogError(
             f"Version {commit.version} of {table} removes the file {unknown!r} without its partition values, so the "
-            "deleted rows cannot be told completely. Read the changes of the other versions."
+            "deleted rows are not known completely. Read the changes of the other versions."
         )
     kept = ("path", "partitionValues", "stats", "deletionVector", "baseRowId", "defaultRowCommitVersion")
     columns = {name: files[name] for name in kept}
@@ -221,7 +220,7 @@ def _removes_as_adds(files: pa.Table, commit: Commit, definition: VersionDefinit
 
 
 def _add_table(count: int, columns: Mapping[str, object]) -> pa.Table:
-    """Columns of ``ADD_SCHEMA``, null where not given."""
+    """A table with the columns of ``ADD_SCHEMA``; columns that are not given are null."""
     arrays = []
     for field in ADD_SCHEMA:
         values = columns.get(field.name)
@@ -252,11 +251,14 @@ def resolve_vector_changes(
     after: Sequence[BitMap64],
     num_rows: Sequence[int],
 ) -> tuple[ChangePart, ...]:
-    """The files of ``change`` with deletion vectors that leave exactly the deleted, and the re-inserted rows (CDF-6).
+    """The files of ``change`` with deletion vectors that leave only the deleted rows, and only the inserted rows.
 
     Args:
-        before, after: deleted positions of each file, empty without a deletion vector.
-        num_rows: physical rows of each file.
+        before, after: deleted row positions of each file; empty for a file without a deletion vector.
+        num_rows: number of physical rows of each file.
+
+    Raises:
+        CorruptLogError: a deletion vector contains a position that the file does not have.
     """
     parts = []
     for change_type, lost, kept in ((ChangeType.DELETE, after, before), (ChangeType.INSERT, before, after)):
@@ -298,7 +300,7 @@ def _all_but(rows: BitMap64, num_rows: int, path: str) -> dict[str, object] | No
     }
 
 
-# --- what must hold over the range ------------------------------------------------------------------------------------
+# --- checks of the range ----------------------------------------------------------------------------------------------
 
 
 def _check_recorded(definition: VersionDefinition, table: str) -> None:
@@ -323,11 +325,11 @@ def _check_compatible(older: VersionDefinition, newer: VersionDefinition, table:
     reason = incompatibility(older, newer)
     if reason is not None:
         raise SchemaMismatchError(
-            f"The changes of {table} from version {older.version} on cannot be read by the schema of version "
+            f"The changes of {table} from version {older.version} on cannot be read with the schema of version "
             f"{newer.version}: {reason}. Choose a range of versions between two changes of the schema."
         )
 
 
 def without_empty(parts: Iterable[ChangePart]) -> tuple[ChangePart, ...]:
-    """The parts that have files."""
+    """The parts with at least one file."""
     return tuple(part for part in parts if part.files.num_rows)

@@ -1,13 +1,11 @@
-"""Data skipping: which files a predicate leaves out (headings "Per-file Statistics", "Partition Value Serialization").
+"""Data skipping: the files that a predicate excludes (protocol "Per-file Statistics", "Partition Value Serialization").
 
-Works on the Arrow table of ``add`` actions and never on single files. Every part of a predicate is
-answered for each file with one of three: false (no row of the file satisfies it), true (every row does), or null (only
-the rows can tell). What is missing, unreadable or of another type than the column is null, so that it never excludes a
-file (SKIP-2).
+Evaluates a predicate on the Arrow table of ``add`` actions. The answer for a file is false (no row of the file satisfies the
+predicate), true (every row does) or null (unknown without reading rows). Statistics that are missing, invalid or of another
+type than the column give null and never exclude a file.
 
-Schema, predicate and partition columns speak of columns by their logical names; statistics and partition values are
-looked up by the physical ones (COLMAP-9). Rows are not read here: what remains of the predicate is applied
-by the scan.
+Schema, predicate and partition columns use logical column names; statistics and partition values are looked up by physical
+names. The scan applies the predicate to the rows of the remaining files.
 """
 
 import math
@@ -49,13 +47,13 @@ from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedSt
 
 _Op = ComparisonOperator
 
-_FEW = 4
-"""Statistics of less than this fraction of the files are parsed alone and not remembered."""
+_SUBSET_DIVISOR = 4
+"""If fewer than one in this many files remain, only their statistics are parsed, and the result is not cached."""
 
 _TYPE_CHANGES = "delta.typeChanges"
 
 _ORDER_METADATA = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
-"""Field metadata of strings that are not compared byte by byte: collations, and blank-padded ``char(n)``."""
+"""Field metadata of strings that are not compared bytewise: collations and blank-padded ``char(n)``."""
 
 
 def keep_mask(
@@ -67,15 +65,15 @@ def keep_mask(
     mapping: ColumnMappingMode = ColumnMappingMode.NONE,
     index: FileIndex | None = None,
 ) -> pa.BooleanArray:
-    """One boolean a file: false only if no row of the file can satisfy the predicate (SKIP-1).
+    """One boolean per file: false only if no row of the file can satisfy the predicate.
 
     Args:
-        adds: live files, in the form of ``file_actions.ADD_SCHEMA``.
-        predicate: what the query asks.
-        schema: the table's schema.
-        partition_columns: the table's partition columns.
-        mapping: the table's column mapping.
-        index: remembers parsed columns for the next query on the same files.
+        adds: live files, columns of ``file_columns.ADD_SCHEMA``.
+        predicate: the condition of the query.
+        schema: the table schema.
+        partition_columns: names of the partition columns.
+        mapping: column mapping mode of the table.
+        index: cache of parsed columns for further queries on the same files.
     """
     index = index or FileIndex()
     parts = conjuncts(negations_inwards(predicate))
@@ -87,8 +85,8 @@ def keep_mask(
         return keep
     wanted = columns.with_statistics(on_rows)
     kept = pc.sum(keep).as_py() or 0
-    # Parsing statistics is the dear part: where partition values leave few files, only those have theirs parsed.
-    if kept * _FEW >= adds.num_rows or index.has_statistics(adds, wanted):
+    # Parsing statistics is expensive: if partition values leave few files, only the statistics of these are parsed.
+    if kept * _SUBSET_DIVISOR >= adds.num_rows or index.has_statistics(adds, wanted):
         statistics = index.statistics(adds, wanted) if wanted else None
         answer = _Evaluation(adds=adds, columns=columns, index=index, statistics=statistics).answer(on_rows)
         return pc.and_(keep, answer.fill_null(True))
@@ -106,7 +104,10 @@ def partition_matches_exactly(
     partition_columns: Sequence[str],
     mapping: ColumnMappingMode = ColumnMappingMode.NONE,
 ) -> pa.BooleanArray:
-    """One boolean a file: true only if partition values alone prove that every row satisfies the predicate."""
+    """One boolean per file: true only if partition values prove that every row satisfies the predicate.
+
+    Args as for :func:`keep_mask`.
+    """
     columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
     evaluation = _Evaluation(adds=adds, columns=columns, index=FileIndex())
     return evaluation.answer(negations_inwards(predicate)).fill_null(False)
@@ -123,7 +124,7 @@ _Column: TypeAlias = _PartitionColumn | DataColumn | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Columns:
-    """Finds what the columns of a predicate are; None for one that nothing can be concluded about."""
+    """Resolves the columns of a predicate; None for a column that cannot be used for data skipping."""
 
     schema: StructType
     partition_columns: Sequence[str]
@@ -140,7 +141,7 @@ class _Columns:
                 return None
             names.append(physical_name(field, self.mapping))
             found = field.type
-        # Writers differ in what they count as a null of a list or a map, and structs have no statistics.
+        # Writers count nulls of lists and maps differently, and structs have no statistics.
         if not isinstance(found, DecimalType | PrimitiveType):
             return None
         for name in self.partition_columns:
@@ -159,6 +160,7 @@ class _Columns:
 
 
 def is_ordered_by_bytes(field: StructField) -> bool:
+    """Whether the column has the default order, in which strings are compared bytewise."""
     for key in _ORDER_METADATA:
         # varchar(n) is an ordinary string with a length limit.
         if key in field.metadata and not str(field.metadata[key]).startswith("varchar"):
@@ -167,7 +169,7 @@ def is_ordered_by_bytes(field: StructField) -> bool:
 
 
 def was_float(field: StructField) -> bool:
-    """Whether the type was widened from float to double: statistics of older files are written as floats are."""
+    """Whether the type was widened from float to double; the statistics of older files are then floats."""
     changes = field.metadata.get(_TYPE_CHANGES)
     changes = changes if isinstance(changes, list) else []
     return any(isinstance(change, Mapping) and change.get("fromType") == "float" for change in changes)
@@ -175,7 +177,7 @@ def was_float(field: StructField) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evaluation:
-    """Answers predicates without inner negations for all files of ``adds``; see the module about the three answers."""
+    """Evaluates predicates for all files of ``adds``. Negations occur only directly above leaves."""
 
     adds: pa.Table
     columns: _Columns
@@ -186,7 +188,6 @@ class _Evaluation:
     values: dict[str, tuple[pa.Array, pa.Array]] = field(default_factory=dict)
 
     def answer(self, predicate: Predicate) -> pa.BooleanArray:
-        # Not before leaves only, where it belongs to the leaf.
         return fold(predicate, self._leaf, self._combined)
 
     def _combined(self, node: And | Or | Not, answers: Sequence[pa.BooleanArray]) -> pa.BooleanArray:
@@ -230,7 +231,7 @@ class _Evaluation:
         return pa.repeat(pa.scalar(answer, pa.bool_()), self.adds.num_rows)
 
     def _by_partition(self, column: _PartitionColumn, leaf: Predicate) -> pa.BooleanArray:
-        # Files are many and partition values few: each value is parsed and compared once.
+        # Many files share few partition values, so each distinct value is parsed and compared once.
         encoded = self.index.partition_values(self.adds, column.name)
         if column.name not in self.values:
             texts = pa.concat_arrays([encoded.dictionary, pa.nulls(1, pa.string())])
@@ -238,16 +239,14 @@ class _Evaluation:
         distinct, values = self.values[column.name]
         answers = _answer_values(values, column.type, leaf)
         if isinstance(column.type, PrimitiveType) and column.type.name == "timestamp":
-            # Without a zone the text means the unknown zone of its writer (PART-5).
+            # A text without a zone is in the time zone of the writer, which is not known.
             zoned = pc.match_substring_regex(distinct, r"(Z|[+-]\d\d:\d\d)$").fill_null(True)
             answers = pc.if_else(zoned, answers, pa.scalar(None, pa.bool_()))
         return answers.take(encoded.indices.fill_null(len(distinct) - 1))
 
 
 def _answer_values(values: pa.Array, data_type: DataType, leaf: Predicate) -> pa.BooleanArray:
-    """The leaf's exact answer for each value: true or false (SQL's NULL counts as false), null if it cannot be
-    compared.
-    """
+    """The exact answer for each value: true, false (also for NULL in SQL), or null if the two cannot be compared."""
     match leaf:
         case IsNull() | Comparison(operator=_Op.NULL_SAFE_EQ, value=None):
             return values.is_null(nan_is_null=False)
@@ -292,7 +291,7 @@ def _compare_values(values: pa.Array, data_type: DataType, operator: _Op, value:
 
 
 def _compare_floats(values: pa.Array, operator: _Op, literal: float) -> pa.BooleanArray:
-    """Spark's order, in which NaN equals NaN and is greater than every number."""
+    """Compare in Spark's order, in which NaN equals NaN and is greater than every number."""
     is_nan = pc.is_nan(values)
     if math.isnan(literal):
         answers = {_Op.EQ: is_nan, _Op.GE: is_nan, _Op.NE: pc.invert(is_nan), _Op.LT: pc.invert(is_nan)}

@@ -35,6 +35,8 @@ _MAX_LISTED_VALUES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataColumn:
+    """A column that is not a partition column; ``was_float`` if its type was widened from float to double."""
+
     path: ColumnPath
     type: DataType
     was_float: bool
@@ -42,7 +44,7 @@ class DataColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBounds:
-    """Bounds and null counts of one data column; the bounds need not occur in the files (SKIP-4)."""
+    """Bounds and null counts of one column, one entry per file. The bounds need not be values in the files."""
 
     type: DataType
     lower: pa.Array | None
@@ -59,13 +61,13 @@ class FileBounds:
             type=column.type,
             lower=None if lower is None else _loosened(comparable(lower, column.type), column, -1),
             upper=None if upper is None else _loosened(comparable(upper, column.type), column, 1),
-            # Both hold for wide bounds as well as for tight ones (STATS-3).
+            # Both are also valid with wide bounds (tightBounds false).
             has_no_null=pc.equal(nulls, 0),
             has_only_nulls=pc.equal(nulls, statistics.num_records),
         )
 
     def exclude(self, leaf: Predicate) -> pa.BooleanArray:
-        """Files in which no row satisfies the leaf; null where that is unknown."""
+        """One boolean per file: true if no row satisfies the leaf, null where unknown."""
         match leaf:
             case IsNull() | Comparison(operator=_Op.NULL_SAFE_EQ, value=None):
                 return self.has_no_null
@@ -111,8 +113,8 @@ class FileBounds:
             return self._all(None)
         if not pa.types.is_floating(self.lower.type):
             return self._exclude_ordered(operator, literal)
-        # NaN is greater than every number but is missing from the bounds of some writers. So an upper bound excludes
-        # nothing that NaN would satisfy, and a NaN in the query is left to the rows.
+        # NaN is greater than every number, but the bounds of some writers ignore it. An upper bound therefore does not
+        # exclude a comparison that NaN satisfies, nor do bounds exclude a comparison with NaN.
         if operator in (_Op.GT, _Op.GE, _Op.NE) or math.isnan(literal.as_py()):
             return self._all(None)
         return self._exclude_ordered(operator, literal)
@@ -136,7 +138,7 @@ class FileBounds:
         literal = literal_of(prefix, self.type)
         if literal is None or self.lower is None or self.upper is None or not pa.types.is_string(self.lower.type):
             return self._all(None)
-        # A lower bound above the prefix without beginning with it is above everything that begins with it.
+        # A lower bound that is greater than the prefix and does not start with it is greater than all texts that do.
         above = pc.and_(pc.greater(self.lower, literal), pc.invert(pc.starts_with(self.lower, prefix)))
         return pc.or_kleene(above, pc.less(self.upper, literal))
 
@@ -146,7 +148,7 @@ def _same_kind(value: Any, like: pa.Scalar | None) -> pa.Scalar:
 
 
 def _loosened(bounds: pa.Array, column: DataColumn, direction: int) -> pa.Array:
-    """The bounds moved down (-1) or up (1) as far as writers are known to be off with values of this type."""
+    """The bounds moved down (-1) or up (1) by the error that known writers make for this type."""
     if isinstance(column.type, DecimalType):
         return _loosened_decimals(bounds, direction) if column.type.precision > _EXACT_DIGITS else bounds
     if column.was_float:
@@ -156,15 +158,15 @@ def _loosened(bounds: pa.Array, column: DataColumn, direction: int) -> pa.Array:
     if direction > 0 and isinstance(column.type, PrimitiveType):
         if column.type.name.startswith("timestamp"):
             return _widened(bounds)
-        # Older writers end a shortened bound by U+FFFD (after a "?" where they cut a character in two), which is below
-        # the characters beyond U+FFFF in the order of UTF-8.
+        # Older writers end a truncated bound with U+FFFD (after a "?" if they split a character), which is less than the
+        # characters beyond U+FFFF in UTF-8.
         if column.type.name == "string" and pc.any(pc.ends_with(bounds, "\ufffd")).as_py():
             return pc.replace_substring_regex(bounds, "\\??\ufffd$", "\U0010ffff")
     return bounds
 
 
 _EXACT_DIGITS = 15
-"""Decimals of so many digits survive being written as a double, as some writers do in statistics."""
+"""Some writers write decimals as doubles, which preserve this many digits."""
 
 
 def _loosened_decimals(bounds: pa.Array, direction: int) -> pa.Array:
@@ -176,6 +178,6 @@ def _loosened_decimals(bounds: pa.Array, direction: int) -> pa.Array:
 
 
 def _widened(micros: pa.Array) -> pa.Array:
-    """Upper timestamp bounds are cut to milliseconds by their writers, so they may be up to 1 ms too low (SKIP-3)."""
+    """Upper bounds plus 1 ms, because writers truncate timestamps in statistics to milliseconds."""
     greatest = 2**63 - 1
     return pc.add(pc.min_element_wise(micros, pa.scalar(greatest - 1000), skip_nulls=False), 1000)

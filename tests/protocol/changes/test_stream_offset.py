@@ -50,12 +50,12 @@ def test_the_bases_of_both_forms_of_delta_spark_mean_the_same(index: int) -> Non
         ({"sourceVersion": 4}, "sourceVersion 4"),
         ({"sourceVersion": 3, "index": -20}, "schema tracking log"),
         ({"sourceVersion": 3, "index": -19}, "schema tracking log"),
-        ({"index": -2}, "no position"),
-        ({"index": -100}, "no position"),
+        ({"index": -2}, "not a valid position"),
+        ({"index": -100}, "not a valid position"),
         ({"index": True}, "index is not a whole number"),
         ({"index": 1.0}, "index is not a whole number"),
         ({"index": 2**63}, "index is not a whole number"),
-        ({"reservoirVersion": -1}, "no position"),
+        ({"reservoirVersion": -1}, "not a valid position"),
         ({"reservoirVersion": "7"}, "reservoirVersion is not a whole number"),
         ({"reservoirId": 7}, "reservoirId is not a string"),
         ({"isStartingVersion": 0}, "isStartingVersion is not true or false"),
@@ -78,7 +78,7 @@ def test_no_field_may_be_missing(name: str) -> None:
 @pytest.mark.parametrize("content", ["", "{", "7", "null", "[]", '"7"', "x" * 1000, "[" * 100_000])
 def test_what_is_no_json_object_is_refused_and_shown_shortly(content: str) -> None:
     """STREAM-1."""
-    with pytest.raises(InvalidArgumentError, match="no offset of a stream") as caught:
+    with pytest.raises(InvalidArgumentError, match="not an offset of a stream") as caught:
         parse_offset(content)
     assert len(str(caught.value)) < 500
 
