@@ -1,4 +1,4 @@
-"""The file index: what is known once stays known, and always equals what a fresh look would find."""
+"""The file index: caches parsed columns and always agrees with a new index."""
 
 import json
 import time
@@ -69,10 +69,10 @@ steps = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 30), unique=True), steps)
-def test_whatever_is_committed_an_index_knows_what_a_fresh_look_finds(
+def test_an_index_agrees_with_a_new_index_after_any_commits(
     first: list[int], commits: list[tuple[list[int], list[int]]]
 ) -> None:
-    """SKIP-1: files come, go and come back with other statistics; older states share the index."""
+    """SKIP-1: files are added, removed and added again with other statistics; older states share the index."""
     state = FileState.of(adds_to_table(map(file, first)), REMOVE_SCHEMA.empty_table(), location=LOCATION)
     states = [state]
     for version, (added, removed) in enumerate(commits):
@@ -100,7 +100,7 @@ def many_files(count: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("removed", [0, 1])
-def test_a_commit_leaves_what_is_known_of_the_other_files(removed: int) -> None:
+def test_a_commit_keeps_the_cached_columns_of_other_files(removed: int) -> None:
     files = many_files(4 * CHUNK_ROWS)
     state = FileState.of(files, REMOVE_SCHEMA.empty_table(), location=LOCATION)
     predicate = And((Comparison("i", ComparisonOperator.EQ, 5), Comparison("p", ComparisonOperator.GE, "5")))
@@ -120,7 +120,7 @@ def test_a_commit_leaves_what_is_known_of_the_other_files(removed: int) -> None:
     assert second_look < first_look / 2
 
 
-def test_only_the_columns_of_the_latest_queries_are_kept() -> None:
+def test_only_the_columns_of_the_latest_queries_are_cached() -> None:
     files = adds_to_table(map(file, range(3)))
     index = FileIndex()
     for number in range(3 * MAX_COLUMNS):
