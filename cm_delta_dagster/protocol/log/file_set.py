@@ -162,15 +162,15 @@ class _Rows:
     batches: tuple[pa.RecordBatch, ...]
     schema: pa.Schema
     location: str
-    _known: tuple[np.ndarray, np.ndarray] | None
+    _given_hashes: tuple[np.ndarray, np.ndarray] | None
 
     @classmethod
     def of(cls, files: pa.Table, location: str, hashes: np.ndarray | None) -> "_Rows":
         """Sorts the hashes immediately, so that searches for a few files are fast."""
         if files.num_rows < BLOCK_ROWS and len(files.column("path").chunks) > 1:
             files = files.combine_chunks()
-        known = None if hashes is None else (hashes, np.sort(hashes))
-        return cls(tuple(files.to_batches(max_chunksize=BLOCK_ROWS)), files.schema, location, known)
+        given = None if hashes is None else (hashes, np.sort(hashes))
+        return cls(tuple(files.to_batches(max_chunksize=BLOCK_ROWS)), files.schema, location, given)
 
     @cached_property
     def files(self) -> pa.Table:
@@ -182,15 +182,15 @@ class _Rows:
         return np.cumsum([0, *(batch.num_rows for batch in self.batches)])
 
     @cached_property
-    def _both(self) -> tuple[np.ndarray, np.ndarray]:
-        if self._known is not None:
-            return self._known
+    def _hashes_and_sorted(self) -> tuple[np.ndarray, np.ndarray]:
+        if self._given_hashes is not None:
+            return self._given_hashes
         hashes = KeyedFiles.of(self.files, self.location).hashes
         return hashes, np.sort(hashes)
 
     @property
     def hashes(self) -> np.ndarray:
-        return self._both[0]
+        return self._hashes_and_sorted[0]
 
     @property
     def keys(self) -> pa.Array:
@@ -203,7 +203,7 @@ class _Rows:
 
     def candidates(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Pairs (row here, position in ``hashes``) with the same hash; None if there are too many to compare."""
-        ordered = self._both[1]
+        ordered = self._hashes_and_sorted[1]
         first, last = np.searchsorted(ordered, hashes, side="left"), np.searchsorted(ordered, hashes, side="right")
         counts = last - first
         matching = np.flatnonzero(counts)

@@ -105,7 +105,7 @@ def remove(path: str, deleted: Iterable[int] = (), **more: Any) -> RemoveFile:
     return RemoveFile(path=path, deletion_vector=encode_inline(deleted) if deleted else None, **more)
 
 
-def told(plan: ChangePlan) -> list[tuple[int, str | None, list[str]]]:
+def summary(plan: ChangePlan) -> list[tuple[int, str | None, list[str]]]:
     return [
         (part.version, part.change_type, part.files["path"].to_pylist())
         for part in without_empty(part for part in plan.parts if isinstance(part, ChangePart))
@@ -116,7 +116,7 @@ def test_change_data_files_replace_the_other_actions_of_their_version() -> None:
     """CDF-5, CDCA-1."""
     file = AddCdcFile(path="_change_data/c", partition_values={"p": None}, size=7)
     plan = planned(commit(3, cdc=(file,), adds=[add("a")], removes=[remove("b")]))
-    assert told(plan) == [(3, None, ["_change_data/c"])]
+    assert summary(plan) == [(3, None, ["_change_data/c"])]
     (part,) = plan.parts
     assert isinstance(part, ChangePart)
     assert part.timestamp_ms == 3000
@@ -134,7 +134,7 @@ def test_without_change_data_files_adds_insert_and_removes_delete() -> None:
         ),
         commit(4, removes=[remove("a", [1])]),
     )
-    assert told(plan) == [(3, "delete", ["b"]), (3, "insert", ["a"]), (4, "delete", ["a"])]
+    assert summary(plan) == [(3, "delete", ["b"]), (3, "insert", ["a"]), (4, "delete", ["a"])]
     assert all(part.files.schema == ADD_SCHEMA for part in plan.parts if isinstance(part, ChangePart))
 
 
@@ -144,17 +144,17 @@ def test_a_merge_that_only_copied_rows_has_no_changes() -> None:
     copied = commit(
         3, adds=[add("a")], removes=[remove("b")], commit_info=CommitInfo(operation="MERGE", operation_metrics=metrics)
     )
-    assert told(planned(copied)) == []
+    assert summary(planned(copied)) == []
     for operation, other in (("MERGE", {**metrics, "numTargetRowsUpdated": "1"}), ("MERGE", {}), ("WRITE", metrics)):
         info = CommitInfo(operation=operation, operation_metrics=other)
-        assert len(told(planned(commit(3, adds=[add("a")], removes=[remove("b")], commit_info=info)))) == 2
+        assert len(summary(planned(commit(3, adds=[add("a")], removes=[remove("b")], commit_info=info)))) == 2
 
 
 def test_a_file_with_another_deletion_vector_is_a_vector_change() -> None:
     """CDF-6: paths are compared as locations."""
     adds = [add("new"), add("file:///t/a%20b", [1, 2])]
     plan = planned(commit(3, adds=adds, removes=[remove("gone"), remove("a b", [1])]))
-    assert told(plan) == [(3, "delete", ["gone"]), (3, "insert", ["new"])]
+    assert summary(plan) == [(3, "delete", ["gone"]), (3, "insert", ["new"])]
     (change,) = (part for part in plan.parts if isinstance(part, VectorChange))
     assert change.before["path"].to_pylist() == ["a b"]
     assert change.after["path"].to_pylist() == ["file:///t/a%20b"]
@@ -171,7 +171,7 @@ def test_removes_must_have_partition_values() -> None:
     partitioned = metadata(fields(a=LONG, p=STRING), ["p"])
     with pytest.raises(CorruptLogError, match="removes the file 'a' without its partition values"):
         planned(commit(3, removes=[remove("a", partition_values=None)]), start=partitioned)
-    assert told(planned(commit(3, removes=[remove("a", partition_values=None)]))) == [(3, "delete", ["a"])]
+    assert summary(planned(commit(3, removes=[remove("a", partition_values=None)]))) == [(3, "delete", ["a"])]
 
 
 positions = st.frozensets(st.integers(0, 7))
@@ -224,7 +224,7 @@ def test_change_data_feed_must_be_active_at_the_start(protocol: Protocol, enable
 def test_change_data_feed_must_stay_active_and_readable() -> None:
     """CDF-8, PROT-3."""
     listed = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("changeDataFeed",))
-    assert told(planned(commit(3), commit(4, protocol=listed, adds=[add("a")]))) == [(4, "insert", ["a"])]
+    assert summary(planned(commit(3), commit(4, protocol=listed, adds=[add("a")]))) == [(4, "insert", ["a"])]
     with pytest.raises(InvalidArgumentError, match="not active at version 4"):
         planned(commit(3), commit(4, metadata=metadata(fields(a=LONG), enabled="false")))
     unlisted = Protocol(min_reader_version=1, min_writer_version=7, writer_features=())

@@ -177,12 +177,12 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
         ConflictKind.CONCURRENT_APPEND,
     ),
     (
-        "an append that calls itself blind but removes files",
+        "a commit with isBlindAppend true that removes files",
         _pending("p = 'a'"),
         _winner([_add("n"), _remove("b1.parquet", partition_values={"p": "b"})], blind=True),
         ConflictKind.CONCURRENT_APPEND,
     ),
-    ("the null partition and another", _pending("p = 'a'"), _winner([_add("n", None)]), None),
+    ("an append to the NULL partition", _pending("p = 'a'"), _winner([_add("n", None)]), None),
     (
         "the second of two conditions",
         _pending("p = 'b'", "p = 'a'"),
@@ -191,19 +191,19 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
     ),
     ("statistics exclude", _pending("x = 5"), _winner([_add("n", stats=_STATS)]), None),
     (
-        "a removal that does not say its partition, of a file that was read",
+        "a removal without partition values, of a file that was read",
         _pending("p = 'b'"),
         _winner([RemoveFile(path="b1.parquet")]),
         ConflictKind.CONCURRENT_DELETE_READ,
     ),
     (
-        "a removal that does not say its partition, of another file",
+        "a removal without partition values, of another file",
         _pending("p = 'b'"),
         _winner([RemoveFile(path="a1.parquet")]),
         None,
     ),
     (
-        "a removal that only pretends to know its partition",
+        "a removal with partition values and extendedFileMetadata false",
         _pending("p = 'b'"),
         _winner([_remove("b1.parquet", extended_file_metadata=False)]),
         ConflictKind.CONCURRENT_DELETE_READ,
@@ -215,37 +215,37 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
         ConflictKind.CONCURRENT_DELETE_READ,
     ),
     (
-        "a removal from the partition of NULL",
+        "a removal from the NULL partition",
         _pending("p = 'b'"),
         _winner([_remove("later.parquet", partition_values={"p": None})]),
         None,
     ),
     (
-        "a removal of a file that came after the snapshot, perhaps with rows that were read elsewhere",
+        "a removal of a file added after the snapshot to a partition that was read",
         _pending("p = 'a'"),
         _winner([_remove("later.parquet")]),
         ConflictKind.CONCURRENT_DELETE_READ,
     ),
     (
-        "a removal of a file that came after the snapshot into a partition that was not read",
+        "a removal of a file added after the snapshot to another partition",
         _pending("p = 'b'"),
         _winner([_remove("later.parquet")]),
         None,
     ),
     (
-        "a removal of a file that was read, spelled differently",
+        "a removal of a file that was read, with another spelling of its path",
         _pending("p = 'a' AND x = 2"),
         _winner([_remove("file:///data/t/a1.parquet")]),
         ConflictKind.CONCURRENT_DELETE_READ,
     ),
     (
-        "both remove a file, spelled differently",
+        "both remove a file, with different spellings of its path",
         _pending(removes=["o o"]),
         _winner([_remove("file:///data/t/o%20o")]),
         ConflictKind.CONCURRENT_DELETE_DELETE,
     ),
     (
-        "a rearrangement that removes files without the field is none",
+        "a removal without dataChange changes data",
         _pending("p = 'a'"),
         decode_commit(b'{"remove":{"path":"a1.parquet","deletionTimestamp":1}}\n', version=8),
         ConflictKind.CONCURRENT_DELETE_READ,
@@ -275,7 +275,7 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
         ConflictKind.CONCURRENT_DOMAIN,
     ),
     (
-        "row ids of both, which are assigned anew",
+        "row ids of both, which each attempt assigns again",
         _pending(domains=frozenset({"delta.rowTracking"})),
         _winner([DomainMetadata(domain="delta.rowTracking", configuration='{"rowIdHighWaterMark":3}')]),
         None,
@@ -351,7 +351,7 @@ def _with(*names: str) -> Protocol:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "metadata", "stands"),
+    ("protocol", "metadata", "is_allowed"),
     [
         (_PROTOCOL, _METADATA, True),
         (_with("checkConstraints", "generatedColumns", "identityColumns"), _METADATA, True),
@@ -361,16 +361,16 @@ def _with(*names: str) -> Protocol:
         (_with("rowTracking"), _properties(enableRowTracking="true"), False),
         (_with("clustering"), _METADATA, False),
         (_with("checkpointProtection"), _METADATA, False),
-        (_with("neverHeardOf"), _METADATA, False),
+        (_with("unknownFeature"), _METADATA, False),
         (replace(_PROTOCOL, writer_features=(_PROTOCOL.writer_features or ())[:-1]), _METADATA, False),
     ],
 )
 def test_a_new_feature_conflicts_if_written_files_may_violate_it(
-    protocol: Protocol, metadata: Metadata, stands: bool
+    protocol: Protocol, metadata: Metadata, is_allowed: bool
 ) -> None:
     """OCC-6."""
     kind = _kind(_pending(metadata=metadata), _winner([protocol]))
-    assert kind is (None if stands else ConflictKind.PROTOCOL_CHANGED)
+    assert kind is (None if is_allowed else ConflictKind.PROTOCOL_CHANGED)
     both = _pending(metadata=metadata, protocol_changed=True)
     assert _kind(both, _winner([protocol])) is ConflictKind.PROTOCOL_CHANGED
 

@@ -394,9 +394,9 @@ def _add_row(number: int) -> dict[str, object]:
 
 def test_the_tags_of_a_checkpoint_are_not_used() -> None:
     """UP-CKPT-1: wrong numbers and an invalid schema have no effect."""
-    lies = {"sidecarNumActions": "7", "sidecarSizeInBytes": "x", "numOfAddFiles": "0", "sidecarFileSchema": "{"}
+    false_tags = {"sidecarNumActions": "7", "sidecarSizeInBytes": "x", "numOfAddFiles": "0", "sidecarFileSchema": "{"}
     lines = [
-        {"checkpointMetadata": {"version": 4, "tags": lies}},
+        {"checkpointMetadata": {"version": 4, "tags": false_tags}},
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
         {"metaData": {"id": "m", "format": {"provider": "parquet", "options": {}}, "schemaString": "{}", "partitionColumns": [],
                       "configuration": {}}},
