@@ -21,7 +21,7 @@ _WIDE = r'"tightBounds"\s*:\s*false'
 
 
 def physical_name(item: StructField) -> str:
-    """The name of a column in files and statistics: its physical name if it has one, else its name."""
+    """The name of a column in files and statistics: its column-mapping name where it has one (COLMAP-9)."""
     name = item.metadata.get("delta.columnMapping.physicalName")
     return name if isinstance(name, str) else item.name
 
@@ -51,7 +51,7 @@ def stats_struct(stats: pa.ChunkedArray | pa.Array, schema: StructType, *, witho
 
 
 def with_physical_names(schema: StructType) -> StructType:
-    """``schema`` with the physical name of every struct field, at any depth outside of lists and maps."""
+    """``schema`` with every struct field, at any depth outside of lists and maps, named as in files."""
     return StructType(
         tuple(
             StructField(

@@ -114,9 +114,9 @@ def table_of(sizes: Sequence[Sequence[int]]) -> list[CommitActions]:
 
 
 @settings(deadline=None)
-@given(sizes=COMMITS, limit_list=st.lists(LIMITS, min_size=1, max_size=5), data=st.data())
+@given(sizes=COMMITS, all_limits=st.lists(LIMITS, min_size=1, max_size=5), data=st.data())
 def test_batches_of_any_size_emit_each_file_once_and_in_order(
-    sizes: list[list[int]], limit_list: list[AdmissionLimits], data: st.DataObject
+    sizes: list[list[int]], all_limits: list[AdmissionLimits], data: st.DataObject
 ) -> None:
     """STREAM-1, STREAM-2, STREAM-3: with any limits, from a snapshot or from commits; replayed batches are equal."""
     commits = table_of(sizes)
@@ -130,7 +130,7 @@ def test_batches_of_any_size_emit_each_file_once_and_in_order(
 
     emitted: list[str] = []
     for number in range(1000):
-        limits = limit_list[number % len(limit_list)]
+        limits = all_limits[number % len(all_limits)]
         batch = plan(commits, start, initial=initial, limits=limits)
         if batch.end == start:
             break
