@@ -342,7 +342,7 @@ def test_an_unsupported_reader_feature_stops_the_stream() -> None:
 def test_a_replaced_table_stops_the_stream() -> None:
     """STREAM-4."""
     commits = [commit(1, metadata(ID, table_id="other"), added("b"))]
-    with pytest.raises(StreamSourceChangedError, match="another table"):
+    with pytest.raises(StreamSourceChangedError, match="replaces the table"):
         plan(commits, at(1))
 
 
