@@ -1,7 +1,7 @@
-"""Which of two transactions of one snapshot can follow the other: the table of cases, as data.
+"""Expected outcomes for pairs of transactions that read the same snapshot.
 
-A cell says what becomes of the loser of the race (the row) after the winner (the column). Three suites run every cell:
-``tests/protocol`` the rules alone, ``tests/client`` our client over a catalog, ``tests/differential`` delta-spark.
+A cell has the outcome for the transaction of its row after that of its column was committed. Three suites run all cells:
+``tests/protocol`` tests the rules, ``tests/client`` the client with a catalog, ``tests/differential`` delta-spark.
 """
 
 import json
@@ -25,11 +25,11 @@ from cm_delta_dagster.protocol.schema.types import LONG, STRING, StructField, St
 SCHEMA = StructType((StructField("p", STRING), StructField("x", LONG)))
 PARTITION_COLUMNS = ("p",)
 FEATURES = ("domainMetadata", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck")
-"""What the table's protocol lists besides what every table of its writer does."""
+"""Features of the table in addition to the default ones."""
 
 
 def _file(name: str, partition: str, low: int | None = None, high: int | None = None) -> AddFile:
-    """A file of three rows with ``low <= x <= high``, or with nothing known of ``x``."""
+    """A file of three rows with ``low <= x <= high``, or without statistics of ``x``."""
     statistics: dict[str, object] = {"numRecords": 3}
     if low is not None:
         statistics |= {"minValues": {"x": low}, "maxValues": {"x": high}, "nullCount": {"x": 0}}
@@ -57,12 +57,13 @@ class Act:
     """One transaction.
 
     Attributes:
-        reads: conditions in SQL on the rows that it looked at.
-        removes, marks: files of ``BASE``; the second ones stay, with a deletion vector.
+        reads: SQL conditions for the rows that it reads.
+        removes: files of ``BASE`` that it removes.
+        marks: files of ``BASE`` to which it adds a deletion vector.
         adds: partition and range of ``x`` of each file that it adds.
-        rearranges: its files hold the same rows as before.
-        features: added to the protocol.
-        metadata: how it changes the metadata.
+        rearranges: it rewrites files without changing rows.
+        features: features that it adds to the protocol.
+        metadata: returns the changed metadata.
     """
 
     reads: tuple[str, ...] = ()
@@ -77,16 +78,16 @@ class Act:
 
     @property
     def changes_no_row(self) -> bool:
-        """Whether it leaves rows, metadata and what else the log records as they are."""
+        """Whether it changes neither rows nor metadata nor other state of the table."""
         return self.rearranges or self == Act()
 
     @property
     def is_blind_append(self) -> bool:
-        """Whether it adds rows, whatever others did; only readers under Serializable mind."""
+        """Whether it adds rows without reading any; this conflicts only with readers under Serializable."""
         return bool(self.adds) and not self.reads and self.metadata is None
 
     def actions(self, role: str, protocol: Protocol, metadata: Metadata) -> list[Action]:
-        """What it commits to the table; ``role`` keeps the files of two transactions apart."""
+        """The actions that it commits; ``role`` makes the file names of two transactions distinct."""
         made: list[Action] = []
         if self.features:
             made.append(with_features(protocol, self.features))
@@ -137,9 +138,9 @@ ROW_ACTS: Mapping[str, Act] = {
     "mrg b": Act(reads=("p = 'b' AND x >= 1 AND x <= 2",), removes=("b1",), adds=(("b", 1, 3),)),
     "opt a": Act(reads=("p = 'a'",), removes=("a1", "a4"), adds=(("a", 1, 6),), rearranges=True),
 }
-"""Transactions that change rows or files: appends (blind, the third without statistics), an append of what was read,
-deletes by rewriting and by a deletion vector, overwrites, merges by keys that are new, old, or of one partition, and a
-rearrangement.
+"""Transactions that change rows or files: blind appends (the third without statistics), an append of rows that were read,
+deletes by rewriting and by a deletion vector, overwrites, merges on new keys, existing keys and keys of one partition, and an
+OPTIMIZE.
 """
 
 STATE_ACTS: Mapping[str, Act] = {
@@ -159,17 +160,17 @@ STATE_ACTS: Mapping[str, Act] = {
     "ids": Act(features=("rowTracking",)),
     "none": Act(),
 }
-"""Transactions that change what the table is, or record something in it, among some that do not: ``look`` writes a domain
-that depends on every row, ``prop`` and ``dv`` set a property, the second one without harm to anybody, ``col`` appends with
-a new column; the next three list a feature that is not in use yet.
+"""Transactions that change metadata, protocol, ``txn`` or domains, and some that do not. ``look`` writes a domain that depends on
+all rows, ``prop`` and ``dv`` set a property (``dv`` does not conflict with row changes), ``col`` appends with a new column, and the
+next three list a feature that is not active.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One cell under one isolation level. ``expected`` None: both stand.
+    """A cell at one isolation level. ``expected`` is None if both transactions succeed.
 
-    ``in_delta_spark`` and ``difference`` say where delta-spark decides otherwise, and why we do not follow.
+    ``in_delta_spark`` is the outcome in delta-spark, ``difference`` the reason why ours differs.
     """
 
     loser: str
@@ -182,10 +183,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseTable:
-    """Losers (rows) and winners (columns) among ``acts``, on a table with ``properties``.
+    """Outcomes for losers (rows) and winners (columns) among ``acts``, on a table with ``properties``.
 
-    A cell has one letter for WriteSerializable and one for Serializable. Where delta-spark decides otherwise, the key of
-    the difference and its two letters follow.
+    A cell has one letter for WriteSerializable and one for Serializable. If delta-spark differs, the key of the difference
+    and the two letters for delta-spark follow.
     """
 
     acts: Mapping[str, Act]
@@ -231,15 +232,15 @@ KINDS: Mapping[str, ConflictKind | None] = {
     "M": ConflictKind.METADATA_CHANGED,
     "P": ConflictKind.PROTOCOL_CHANGED,
 }
-"""Letters of the tables; a dot where both stand."""
+"""Letters in the tables; a dot if both transactions succeed."""
 
 DIFFERENCES: Mapping[str, str] = {
-    "s": "Delta-spark compares partitions; we also compare the statistics of files, so that keys apart do not conflict.",
-    "r": "To delta-spark a rearrangement is a change of what it moved; we know that the rows are the same, and fail "
-    "only who removes the same files.",
-    "o": "Delta-spark reports a domain that both wrote as a ConcurrentTransaction; we have a name for it.",
+    "s": "Delta-spark compares partitions; we also compare statistics, so that writes of different keys do not conflict.",
+    "r": "Delta-spark treats a rewrite of files as a change of their rows; we do not, so that only transactions that remove "
+    "the same files conflict.",
+    "o": "Delta-spark reports a domain that both wrote as a ConcurrentTransaction; we have a kind of its own.",
 }
-"""Why we decide otherwise than delta-spark."""
+"""Reasons for differences from delta-spark."""
 
 
 def base_metadata(table_id: str, table: CaseTable, isolation: IsolationLevel) -> Metadata:

@@ -1,4 +1,4 @@
-"""Random rows of every skippable type, the statistics that writers keep of them, and what SQL says about each row."""
+"""Random rows of every type that data skipping supports, their statistics, and the SQL result of predicates on them."""
 
 import json
 import math
@@ -61,7 +61,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def rank(value: Any) -> Any:
-    """Spark's order of numbers, NaN last."""
+    """Sort key for Spark's order of numbers, in which NaN is last."""
     return (True, 0.0) if value != value else (False, value)
 
 
@@ -78,12 +78,17 @@ def member(name: str, value: Any) -> str:
 
 
 def stats_of(rows: Sequence[dict[str, Any]], *, spelled: Callable[[str], str] = str, tight: bool = True) -> str:
-    """Statistics of a file with these physical rows, whose columns are spelled so; wide ones if some rows are deleted."""
+    """Statistics of a file with these physical rows.
+
+    Args:
+        spelled: returns the physical name of a column.
+        tight: value of ``tightBounds``; false if some rows are deleted.
+    """
     lows, highs, nulls = [], [], []
     for name in TYPES:
         values = [row[name] for row in rows if row[name] is not None]
         nulls.append(f'"{spelled(name)}":{len(rows) - len(values)}')
-        # Like the writers that leave NaN out of the bounds in silence.
+        # Some writers ignore NaN in bounds.
         ordered = [value for value in values if value == value and value not in (math.inf, -math.inf)]
         if len(ordered) < len([value for value in values if value == value]) or not ordered or name == "b":
             continue

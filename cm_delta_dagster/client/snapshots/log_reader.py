@@ -23,12 +23,12 @@ from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, TableS
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.paths import decode_path
-from cm_delta_dagster.protocol.log import checkpoints, last_checkpoint, log_files, log_segment
+from cm_delta_dagster.protocol.log import checkpoint_reading, last_checkpoint, log_files, log_segment
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay, state_from_checkpoint
-from cm_delta_dagster.protocol.log.checkpoints import CheckpointContent
+from cm_delta_dagster.protocol.log.checkpoint_content import SIDECAR_DIGEST_TAG, CheckpointContent
+from cm_delta_dagster.protocol.log.checkpoint_files import CheckpointSource
 from cm_delta_dagster.protocol.log.last_checkpoint import LastCheckpoint
 from cm_delta_dagster.protocol.log.log_segment import (
-    CheckpointSource,
     CompactedCommits,
     InlineCommit,
     LogSegment,
@@ -415,7 +415,7 @@ def read_checkpoint(reader: CommitReader, *, version: int, locations: Sequence[s
     sidecars = [
         (
             f"{directory}/{decode_path(sidecar.path.rpartition('/')[2])}",
-            (sidecar.tags or {}).get(checkpoints.SIDECAR_DIGEST_TAG),
+            (sidecar.tags or {}).get(SIDECAR_DIGEST_TAG),
         )
         for content in contents
         for sidecar in content.sidecars
@@ -462,12 +462,12 @@ def read_checkpoint_file(store: Store, location: str, *, sha256: str | None = No
         raise CorruptLogError(f"{location} is not the file that was written: its SHA-256 is another one.")
     try:
         if location.endswith(".json"):
-            return checkpoints.read_checkpoint_json(data)
+            return checkpoint_reading.read_checkpoint_json(data)
         paths = leaf_columns(data)
-        content = checkpoints.read_checkpoint(decode_parquet(data, checkpoints.columns_to_read(paths)))
-        if checkpoints.needs_parsed_statistics(content, paths):
-            content = checkpoints.read_checkpoint(
-                decode_parquet(data, checkpoints.columns_with_parsed_statistics(paths))
+        content = checkpoint_reading.read_checkpoint(decode_parquet(data, checkpoint_reading.columns_to_read(paths)))
+        if checkpoint_reading.needs_parsed_statistics(content, paths):
+            content = checkpoint_reading.read_checkpoint(
+                decode_parquet(data, checkpoint_reading.columns_with_parsed_statistics(paths))
             )
         return content
     except CorruptLogError as error:

@@ -11,14 +11,12 @@ from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommit
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogUnavailableError, CmDeltaError, TableNotFoundError
 from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.checkpoint_files import complete_checkpoints
 from cm_delta_dagster.protocol.log.log_files import (
     ChecksumFile,
-    ClassicCheckpointFile,
     CommitFile,
     CompactionFile,
     LogFile,
-    MultiPartCheckpointFile,
-    V2CheckpointFile,
     parse_log_file,
 )
 
@@ -57,15 +55,8 @@ class Observation:
     def checkpoints(self) -> Mapping[int, list[tuple[str, ...]]]:
         """Names of the files of each complete checkpoint, by version."""
         found: dict[int, list[tuple[str, ...]]] = {}
-        parts: dict[tuple[int, int], list[tuple[int, str]]] = {}
-        for name, file in self.log.items():
-            if isinstance(file, ClassicCheckpointFile | V2CheckpointFile):
-                found.setdefault(file.version, []).append((name,))
-            elif isinstance(file, MultiPartCheckpointFile):
-                parts.setdefault((file.version, file.parts), []).append((file.part, name))
-        for (version, count), members in parts.items():
-            if len(members) == count:
-                found.setdefault(version, []).append(tuple(name for _, name in sorted(members)))
+        for checkpoint in complete_checkpoints(self.log):
+            found.setdefault(checkpoint.version, []).append(checkpoint.locations)
         return found
 
     def compactions(self) -> Mapping[str, CompactionFile]:

@@ -19,8 +19,8 @@ from cm_delta_dagster.operations.maintenance.authorization import (
 )
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.features.table_features import check_writable
-from cm_delta_dagster.protocol.log import checkpoints, log_files
-from cm_delta_dagster.protocol.log.checkpoints import CheckpointContent
+from cm_delta_dagster.protocol.log import checkpoint_reading, log_files
+from cm_delta_dagster.protocol.log.checkpoint_content import CheckpointContent
 from cm_delta_dagster.protocol.log.cleanup import (
     LogCleanupPlan,
     cut_off_timestamp,
@@ -247,7 +247,7 @@ def _referenced(store: Store, location: str, names: Iterable[str]) -> frozenset[
         try:
             data = store.read(f"{log_files.log_directory(location)}/{name}")
             if name.endswith(".json"):
-                found.update(_sidecar_names([checkpoints.read_checkpoint_json(data)]))
+                found.update(_sidecar_names([checkpoint_reading.read_checkpoint_json(data)]))
                 continue
             rows = decode_parquet(data, ["sidecar"])
         except (CorruptLogError, ObjectNotFoundError):

@@ -25,7 +25,7 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
     resolve_vector_changes,
     without_empty,
 )
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID
 from cm_delta_dagster.protocol.predicates.predicates import (
     Opaque,
@@ -75,7 +75,7 @@ class ChangeRange:
 class TableChanges:
     """Files that hold the changes, and the definition of the table by which they are read; oldest version first."""
 
-    definition: TableDefinition
+    definition: VersionDefinition
     parts: tuple[ChangePart, ...]
 
 
@@ -124,7 +124,7 @@ class ChangeQuery:
     stored: tuple[str, ...]
     on_rows: Predicate | None
     on_changes: Predicate | None
-    definition: TableDefinition
+    definition: VersionDefinition
 
     def files(self, part: ChangePart) -> pa.Table:
         """The files of ``part`` that may hold a wanted row (SKIP-1)."""
@@ -195,8 +195,8 @@ def _has_unknown(predicate: Predicate) -> bool:
     return any(isinstance(leaf, Opaque) and leaf.columns is None for leaf in leaves(predicate))
 
 
-def _definition(snapshot: Snapshot) -> TableDefinition:
-    return TableDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)
+def _definition(snapshot: Snapshot) -> VersionDefinition:
+    return VersionDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)
 
 
 def _resolve(table: ReadableTable, wanted: ChangeRange, latest: Snapshot) -> tuple[int, int] | None:

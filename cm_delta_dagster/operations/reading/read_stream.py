@@ -26,7 +26,7 @@ from cm_delta_dagster.operations.reading.spark_stream_source import (
     source_form,
 )
 from cm_delta_dagster.operations.reading.stream_planning import StreamOptions, change_handling, stream_columns
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.changes.stream_planning import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, data_type_text
@@ -95,7 +95,7 @@ def stream_spec(
 ) -> StreamSpec:
     """What the source of a stream has to be told. Raises InvalidArgumentError as :func:`stream`."""
     snapshot = table.snapshot()
-    reading = TableDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)
+    reading = VersionDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)
     spec = StreamSpec(
         handle=_handle(table),
         options=options,
@@ -124,7 +124,7 @@ def _handle(table: ReadableTable) -> CatalogHandle | PathHandle:
     )
 
 
-def _zone(spark: SparkSession, reading: TableDefinition) -> dt.tzinfo:
+def _zone(spark: SparkSession, reading: VersionDefinition) -> dt.tzinfo:
     """The session's time zone, in which Spark would read partition values that are moments without one."""
     partitions = (reading.schema.field(name) for name in reading.metadata.partition_columns)
     if all(item is None or item.type != TIMESTAMP for item in partitions):

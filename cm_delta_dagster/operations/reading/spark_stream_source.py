@@ -36,7 +36,7 @@ from cm_delta_dagster.operations.reading.stream_planning import (
     next_batch,
     open_stream,
 )
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset, parse_offset
 from cm_delta_dagster.protocol.changes.stream_planning import UNBOUNDED, AdmissionLimits, StreamPlan
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -103,7 +103,7 @@ class StreamSpec:
 
     handle: CatalogHandle | PathHandle
     options: StreamOptions
-    reading: TableDefinition
+    reading: VersionDefinition
     columns: tuple[str, ...] | None
     where: Predicate | None
     zone: dt.tzinfo

@@ -12,7 +12,7 @@ from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
 from cm_delta_dagster.protocol.changes.stream_planning import (
     UNBOUNDED,
@@ -77,8 +77,8 @@ class StreamState:
     """
 
     offset: StreamOffset
-    reading: TableDefinition
-    current: TableDefinition
+    reading: VersionDefinition
+    current: VersionDefinition
     initial: pa.Table | None = None
 
 
@@ -112,7 +112,7 @@ def open_stream(
     options: StreamOptions,
     offset: StreamOffset | None = None,
     *,
-    reading: TableDefinition | None = None,
+    reading: VersionDefinition | None = None,
 ) -> StreamState:
     """A stream at ``offset`` or, without one, where ``options`` say that it begins.
 
@@ -204,7 +204,7 @@ def _plan(
         current=state.current,
         rules=StreamRules(table=str(table.identifier), changes=options.changes),
         initial=state.initial,
-        room=room,
+        limits=room,
         until=until,
     )
 
@@ -236,7 +236,7 @@ def _check_not_ahead(table: ReadableTable, offset: StreamOffset, latest: int) ->
 
 def _after_loss(
     table: ReadableTable, options: StreamOptions, offset: StreamOffset, error: VersionNotFoundError
-) -> TableDefinition:
+) -> VersionDefinition:
     """What holds where a stream goes on whose next commits are gone, if it may."""
     current = _oldest_definition(table)
     oldest = current.version
@@ -250,7 +250,7 @@ def _after_loss(
     return current
 
 
-def _oldest_definition(table: ReadableTable) -> TableDefinition:
+def _oldest_definition(table: ReadableTable) -> VersionDefinition:
     """What holds at the oldest commit from which on a stream can go on."""
     log = table.commit_log()
     try:
@@ -259,7 +259,7 @@ def _oldest_definition(table: ReadableTable) -> TableDefinition:
         return _definition_at(table, max(log.first, log.earliest_readable))
 
 
-def _definition_at(table: ReadableTable, version: int) -> TableDefinition:
+def _definition_at(table: ReadableTable, version: int) -> VersionDefinition:
     """What holds at ``version``, also where only its commit is left. Raises VersionNotFoundError."""
     try:
         return _definition(table.snapshot(version=version))
@@ -277,5 +277,5 @@ def _is_redefined(table: ReadableTable, first: int, last: int) -> bool:
     return any(commit.metadata is not None or commit.protocol is not None for commit in commits)
 
 
-def _definition(snapshot: Snapshot) -> TableDefinition:
-    return TableDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)
+def _definition(snapshot: Snapshot) -> VersionDefinition:
+    return VersionDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)

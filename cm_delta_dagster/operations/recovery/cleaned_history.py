@@ -16,7 +16,7 @@ from cm_delta_dagster.operations.recovery.published_chain import Chain, CommitFi
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
-from cm_delta_dagster.protocol.log.log_segment import CheckpointSource, complete_checkpoints
+from cm_delta_dagster.protocol.log.checkpoint_files import CheckpointSource, complete_checkpoints
 from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum
 
 

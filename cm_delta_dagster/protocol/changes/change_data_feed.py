@@ -1,9 +1,7 @@
-"""Change data feed (protocol headings "Change Data Files", "Reader Requirements for Change Data Feed"): which files hold
-the row changes of some versions.
+"""Plans the files from which the row changes of some versions are read (protocol "Change Data Files", "Add CDC File").
 
-A pure plan over parsed commits. Rows are read by the scans; a file whose deletion vector changed becomes
-the same file with a vector that leaves only the changed rows (:func:`resolve_vector_changes`), so that scans need to know
-nothing of changes. Change files are not written here.
+Plans from decoded commits; scans read the rows. For a file whose deletion vector changed, :func:`resolve_vector_changes` builds a
+deletion vector that leaves only the changed rows, so that scans do not handle changes. Does not write change data files.
 """
 
 import typing
@@ -20,7 +18,7 @@ from cm_delta_dagster.protocol.actions.actions import AddCdcFile, CommitInfo, De
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE
 from cm_delta_dagster.protocol.actions.paths import file_keys
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition, incompatibility
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition, incompatibility
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME, ColumnMappingMode
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_active
@@ -32,11 +30,11 @@ CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
 CHANGE_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-"""Columns of a change feed after those of the table (CDF-7)."""
+"""Columns of a change feed, after those of the table."""
 
 
 class ChangeType(StrEnum):
-    """Values of ``_change_type`` (CDF-4)."""
+    """Values of ``_change_type``."""
 
     INSERT = "insert"
     DELETE = "delete"
@@ -45,7 +43,7 @@ class ChangeType(StrEnum):
 
 
 class Commit(typing.Protocol):
-    """One version: its actions and its time (in-commit timestamp where enabled, else file time), epoch milliseconds."""
+    """The actions and the time of a version: in-commit timestamp if enabled, else file time; epoch milliseconds."""
 
     @property
     def version(self) -> int: ...
@@ -57,11 +55,11 @@ class Commit(typing.Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePart:
-    """Files of one version whose rows are changes of one kind.
+    """Files of one version whose rows are changes of one type.
 
     Attributes:
-        change_type: None where the files are change data files, which hold it in a column ``_change_type``.
-        files: columns of ``ADD_SCHEMA``; deletion vectors say which rows are no change.
+        change_type: None for change data files, which have a column ``_change_type``.
+        files: columns of ``ADD_SCHEMA``; rows marked in deletion vectors are not changes.
     """
 
     version: int
@@ -72,7 +70,7 @@ class ChangePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorChange:
-    """Files that one commit removed and added again with another deletion vector.
+    """Files that a commit removed and added with another deletion vector.
 
     ``before`` and ``after`` have the columns of ``ADD_SCHEMA`` and the same files in the same order.
     """
@@ -85,31 +83,32 @@ class VectorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePlan:
-    """What to read for the changes of a range of versions, oldest first, and under which definition."""
+    """The files to read for the changes of a range of versions, oldest first, and the definition to read them with."""
 
-    definition: TableDefinition
+    definition: VersionDefinition
     parts: tuple[ChangePart | VectorChange, ...]
 
 
 def plan_changes(
-    commits: Iterable[Commit], *, start: TableDefinition, latest: TableDefinition, location: str, table: str
+    commits: Iterable[Commit], *, start: VersionDefinition, latest: VersionDefinition, location: str, table: str
 ) -> ChangePlan:
-    """The changes of ``commits``, which are successive versions from ``start.version`` on (CDF-5, CDF-6).
+    """Plan the changes of ``commits``.
 
-    They are read by the schema of the latest version or, where column mapping is or comes into use, by that of the last
-    commit, as delta-spark does; a range in which the schema changed otherwise than by new columns is refused.
+    Rows are read with the schema of the table's latest version or, if column mapping is used, with that of the last commit, as in
+    delta-spark. All schemas in the range must be compatible with it.
 
     Args:
+        commits: successive versions from ``start.version`` on.
         start: definition at the first of the versions, after its own actions.
         latest: definition at the table's latest version.
         location: absolute URI of the table root.
-        table: what messages call the table.
+        table: name of the table in messages.
 
     Raises:
-        InvalidArgumentError: change data feed was not active at one of the versions (CDF-8).
-        SchemaMismatchError: the schema of some version cannot be read by the one that is used.
-        UnsupportedFeatureError: one of the versions needs a reader feature that is not supported.
-        CorruptLogError: a commit says of one file what cannot be true together.
+        InvalidArgumentError: change data feed was not active at one of the versions.
+        SchemaMismatchError: the schema of one of the versions is incompatible.
+        UnsupportedFeatureError: one of the versions requires an unsupported reader feature.
+        CorruptLogError: the actions of a commit contradict each other.
     """
     parts: list[ChangePart | VectorChange] = []
     definitions = [start]
@@ -138,16 +137,16 @@ def change_schema(schema: StructType) -> StructType:
 
 
 def change_file_schema(schema: StructType) -> StructType:
-    """The columns of change data files; ``_change_type`` has the same name there whatever the column mapping."""
+    """The columns of change data files. The physical name of ``_change_type`` is its name, also with column mapping."""
     return StructType((*schema.fields, StructField(CHANGE_TYPE, STRING, metadata={PHYSICAL_NAME: CHANGE_TYPE})))
 
 
 def is_change_type(item: StructField) -> bool:
-    """Whether ``item`` is the column of :func:`change_file_schema`, which has no id, and not one of a mapped table."""
+    """Whether ``item`` is the ``_change_type`` of :func:`change_file_schema`, which has no column id, not a column of the table."""
     return item.name == CHANGE_TYPE and COLUMN_ID not in item.metadata
 
 
-def _read_definition(definitions: Sequence[TableDefinition], latest: TableDefinition) -> TableDefinition:
+def _read_definition(definitions: Sequence[VersionDefinition], latest: VersionDefinition) -> VersionDefinition:
     first, last = definitions[0], definitions[-1]
     is_mapped = any(item.mapping is not ColumnMappingMode.NONE for item in (first, last, latest))
     return last if is_mapped else latest
@@ -157,7 +156,7 @@ def _read_definition(definitions: Sequence[TableDefinition], latest: TableDefini
 
 
 def _changes_of(
-    commit: Commit, definition: TableDefinition, location: str, table: str
+    commit: Commit, definition: VersionDefinition, location: str, table: str
 ) -> Iterator[ChangePart | VectorChange]:
     if commit.actions.cdc:
         yield _part(commit, None, _change_files(commit.actions.cdc))
@@ -191,7 +190,7 @@ def _with_data_change(files: pa.Table) -> pa.Table:
 
 
 def _changed_no_row(info: CommitInfo | None) -> bool:
-    """Whether a MERGE reports that it only copied rows; some versions of delta-spark mark its files as data change."""
+    """Whether a MERGE reports that it only copied rows; some versions of delta-spark write dataChange true then."""
     if info is None or info.operation != "MERGE":
         return False
     metrics = info.operation_metrics or {}
@@ -208,12 +207,12 @@ def _change_files(files: Sequence[AddCdcFile]) -> pa.Table:
     return _add_table(len(files), columns)
 
 
-def _removes_as_adds(files: pa.Table, commit: Commit, definition: TableDefinition, table: str) -> pa.Table:
+def _removes_as_adds(files: pa.Table, commit: Commit, definition: VersionDefinition, table: str) -> pa.Table:
     if definition.metadata.partition_columns and files["partitionValues"].null_count:
         unknown = files.filter(pc.is_null(files["partitionValues"]))["path"][0].as_py()
         raise CorruptLogError(
             f"Version {commit.version} of {table} removes the file {unknown!r} without its partition values, so the "
-            "deleted rows cannot be told completely. Read the changes of the other versions."
+            "deleted rows are not known completely. Read the changes of the other versions."
         )
     kept = ("path", "partitionValues", "stats", "deletionVector", "baseRowId", "defaultRowCommitVersion")
     columns = {name: files[name] for name in kept}
@@ -221,7 +220,7 @@ def _removes_as_adds(files: pa.Table, commit: Commit, definition: TableDefinitio
 
 
 def _add_table(count: int, columns: Mapping[str, object]) -> pa.Table:
-    """Columns of ``ADD_SCHEMA``, null where not given."""
+    """A table with the columns of ``ADD_SCHEMA``; columns that are not given are null."""
     arrays = []
     for field in ADD_SCHEMA:
         values = columns.get(field.name)
@@ -252,11 +251,14 @@ def resolve_vector_changes(
     after: Sequence[BitMap64],
     num_rows: Sequence[int],
 ) -> tuple[ChangePart, ...]:
-    """The files of ``change`` with deletion vectors that leave exactly the deleted, and the re-inserted rows (CDF-6).
+    """The files of ``change`` with deletion vectors that leave only the deleted rows, and only the inserted rows.
 
     Args:
-        before, after: deleted positions of each file, empty without a deletion vector.
-        num_rows: physical rows of each file.
+        before, after: deleted row positions of each file; empty for a file without a deletion vector.
+        num_rows: number of physical rows of each file.
+
+    Raises:
+        CorruptLogError: a deletion vector contains a position that the file does not have.
     """
     parts = []
     for change_type, lost, kept in ((ChangeType.DELETE, after, before), (ChangeType.INSERT, before, after)):
@@ -298,10 +300,10 @@ def _all_but(rows: BitMap64, num_rows: int, path: str) -> dict[str, object] | No
     }
 
 
-# --- what must hold over the range ------------------------------------------------------------------------------------
+# --- checks of the range ----------------------------------------------------------------------------------------------
 
 
-def _check_recorded(definition: TableDefinition, table: str) -> None:
+def _check_recorded(definition: VersionDefinition, table: str) -> None:
     if not is_active(FEATURE, definition.protocol, definition.metadata):
         raise InvalidArgumentError(
             f"The changes of {table} cannot be read: change data feed was not active at version {definition.version} "
@@ -310,7 +312,7 @@ def _check_recorded(definition: TableDefinition, table: str) -> None:
         )
 
 
-def _check_reserved_names(definition: TableDefinition, table: str) -> None:
+def _check_reserved_names(definition: VersionDefinition, table: str) -> None:
     for name in CHANGE_COLUMNS:
         if definition.schema.field(name) is not None:
             raise SchemaMismatchError(
@@ -319,15 +321,15 @@ def _check_reserved_names(definition: TableDefinition, table: str) -> None:
             )
 
 
-def _check_compatible(older: TableDefinition, newer: TableDefinition, table: str) -> None:
+def _check_compatible(older: VersionDefinition, newer: VersionDefinition, table: str) -> None:
     reason = incompatibility(older, newer)
     if reason is not None:
         raise SchemaMismatchError(
-            f"The changes of {table} from version {older.version} on cannot be read by the schema of version "
+            f"The changes of {table} from version {older.version} on cannot be read with the schema of version "
             f"{newer.version}: {reason}. Choose a range of versions between two changes of the schema."
         )
 
 
 def without_empty(parts: Iterable[ChangePart]) -> tuple[ChangePart, ...]:
-    """The parts that have files."""
+    """The parts with at least one file."""
     return tuple(part for part in parts if part.files.num_rows)

@@ -1,8 +1,7 @@
-"""What holds for a table at one version, and whether files of one version can be read by the schema of another (protocol
-headings "Change Metadata", "Column Mapping").
+"""Whether files of one version can be read with the schema of another (protocol "Change Metadata", "Column Mapping").
 
-Shared by the readers of many versions at once, the change feed and streams. They follow delta-spark: columns may be added,
-and NOT NULL may be given up; everything else needs a reader for each side of the change.
+Used by the change data feed and by streams, which read several versions with one schema. The rules are those of delta-spark:
+columns may be added and NOT NULL may be dropped; any other change is incompatible.
 """
 
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableDefinition:
-    """Protocol and metadata that hold at ``version``."""
+class VersionDefinition:
+    """Protocol and metadata of a table at ``version``."""
 
     version: int
     protocol: Protocol
@@ -29,15 +28,15 @@ class TableDefinition:
     def schema(self) -> StructType:
         return parse_schema(self.metadata.schema_string)
 
-    def after(self, commit: CommitActions) -> "TableDefinition":
-        """The definition with what ``commit`` says of it."""
-        return TableDefinition(
+    def after(self, commit: CommitActions) -> "VersionDefinition":
+        """The definition after ``commit``."""
+        return VersionDefinition(
             version=commit.version, protocol=commit.protocol or self.protocol, metadata=commit.metadata or self.metadata
         )
 
 
-def incompatibility(older: TableDefinition, newer: TableDefinition) -> str | None:
-    """Why files written under ``older`` cannot be read by ``newer``, for a message; None if they can."""
+def incompatibility(older: VersionDefinition, newer: VersionDefinition) -> str | None:
+    """Why files written under ``older`` cannot be read with the schema of ``newer``, for a message; None if they can."""
     if older.metadata is newer.metadata and older.protocol is newer.protocol:
         return None
     if older.mapping is not ColumnMappingMode.NONE or newer.mapping is not ColumnMappingMode.NONE:
@@ -49,10 +48,10 @@ def incompatibility(older: TableDefinition, newer: TableDefinition) -> str | Non
     return _struct_incompatibility(older.schema, newer.schema, "")
 
 
-def _mapping_incompatibility(older: TableDefinition, newer: TableDefinition) -> str | None:
+def _mapping_incompatibility(older: VersionDefinition, newer: VersionDefinition) -> str | None:
     if older.mapping is not newer.mapping and older.mapping is not ColumnMappingMode.NONE:
         return f"the column mapping mode changed from {older.mapping} to {newer.mapping}"
-    # Column mapping that comes into use on a table takes the columns' names as their physical names.
+    # Enabling column mapping on an existing table makes the names of its columns their physical names.
     before, after = _names_by_physical_path(older), _names_by_physical_path(newer)
     for path, name in before.items():
         if path not in after:
@@ -62,7 +61,7 @@ def _mapping_incompatibility(older: TableDefinition, newer: TableDefinition) -> 
     return None
 
 
-def _names_by_physical_path(definition: TableDefinition) -> dict[tuple[str, ...], str]:
+def _names_by_physical_path(definition: VersionDefinition) -> dict[tuple[str, ...], str]:
     schema = definition.schema
     physical = physical_schema(schema, definition.mapping)
     pairs = zip(walk_fields(physical), walk_fields(schema), strict=True)

@@ -1,7 +1,7 @@
-"""How far a stream has read a table (section STREAM).
+"""Offsets of streams: how far a stream has read a table.
 
-The JSON form is that of delta-spark's ``DeltaSourceOffset``, names of the beta period included. It says nothing about the
-consumer: every consumer keeps an offset of its own.
+The JSON format is that of delta-spark's ``DeltaSourceOffset``, including its legacy field names. An offset does not identify the
+consumer; each consumer stores its own.
 """
 
 import json
@@ -23,16 +23,16 @@ _FIELDS = frozenset(("sourceVersion", "reservoirId", "reservoirVersion", "index"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOffset:
-    """A position in the files of a table: everything up to it was read, what comes after it was not.
+    """A position in the files of a table: the stream has read all files up to it and none after it.
 
-    Invariants: ``version`` >= 0 and ``index`` >= ``BEFORE_FIRST``. Positions of one stream are ordered by version and index;
-    the initial snapshot comes to an end before the version after it begins.
+    Invariants: ``version`` >= 0 and ``index`` >= ``BEFORE_FIRST``. Positions of a stream are ordered by version and index; all
+    files of the initial snapshot precede those of later versions.
 
     Attributes:
-        table_id: ``id`` of the table's metadata.
-        version: the version that is being read.
-        index: of the last file of that version that was read, from 0 on.
-        is_initial: whether the files are those of the snapshot of ``version``, not those that its commit added.
+        table_id: ``id`` in the table's metadata.
+        version: the version of the last file that was read, or the next version.
+        index: index of the last file of ``version`` that was read, from 0 on.
+        is_initial: whether ``index`` counts the files of the snapshot of ``version`` and not those added by its commit.
     """
 
     table_id: str
@@ -42,11 +42,11 @@ class StreamOffset:
 
     @property
     def position(self) -> tuple[int, int]:
-        """What offsets of one stream are ordered by."""
+        """Sort key of the offsets of one stream."""
         return self.version, self.index
 
     def to_json(self) -> str:
-        """The text from which :func:`parse_offset` makes this value again; of the form that delta-spark writes."""
+        """Encode the offset as delta-spark does; :func:`parse_offset` is the inverse."""
         return json.dumps(
             {
                 "sourceVersion": _WRITTEN,
@@ -60,24 +60,24 @@ class StreamOffset:
 
 
 def parse_offset(content: str) -> StreamOffset:
-    """The offset that :meth:`StreamOffset.to_json`, or delta-spark, wrote.
+    """Decode an offset that :meth:`StreamOffset.to_json` or delta-spark wrote.
 
     Raises:
-        InvalidArgumentError: it is no offset, or one of a form that is not known here.
+        InvalidArgumentError: ``content`` is not an offset, or has an unknown format.
     """
     try:
         fields = json.loads(content)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _invalid(content, f"it is no JSON ({error})") from error
+        raise _invalid(content, f"it is not JSON ({error})") from error
     if not isinstance(fields, dict):
-        raise _invalid(content, "it is no JSON object")
+        raise _invalid(content, "it is not a JSON object")
     return _from_fields(fields, content)
 
 
 def _from_fields(fields: Mapping[str, Any], content: str) -> StreamOffset:
     if set(fields) != _FIELDS:
         named = ", ".join(sorted(set(fields) ^ _FIELDS))
-        raise _invalid(content, f"these fields are missing in it, or unknown: {named}")
+        raise _invalid(content, f"these fields are missing or unknown: {named}")
     try:
         source_version = long(fields, "sourceVersion")
         table_id, version, index = text(fields, "reservoirId"), long(fields, "reservoirVersion"), long(fields, "index")
@@ -86,21 +86,21 @@ def _from_fields(fields: Mapping[str, Any], content: str) -> StreamOffset:
     if not isinstance(fields["isStartingVersion"], bool):
         raise _invalid(content, "isStartingVersion is not true or false")
     if source_version not in (_WRITTEN, _FIRST_WITH_OTHER_BASE):
-        raise _invalid(content, f"sourceVersion {source_version} is of a form that this client does not know")
+        raise _invalid(content, f"sourceVersion {source_version} is not supported")
     if source_version == _FIRST_WITH_OTHER_BASE:
         index = BEFORE_FIRST if index == _BASE_IN_3 else index if index >= 0 else _refused_index(content, index)
     if version < 0 or index < BEFORE_FIRST:
-        raise _invalid(content, f"version {version} and index {index} are no position")
+        raise _invalid(content, f"version {version} and index {index} are not a valid position")
     return StreamOffset(table_id=table_id, version=version, index=index, is_initial=fields["isStartingVersion"])
 
 
 def _refused_index(content: str, index: int) -> int:
-    raise _invalid(content, f"index {index} is a barrier of delta-spark's schema tracking log, which is not read here")
+    raise _invalid(content, f"index {index} is a barrier of delta-spark's schema tracking log, which is not supported")
 
 
 def _invalid(content: object, reason: str) -> InvalidArgumentError:
     shown = content if isinstance(content, str) and len(content) <= 200 else f"{str(content)[:200]}..."
     return InvalidArgumentError(
-        f"{shown!r} is no offset of a stream: {reason}. Give the text that the stream's offset was written as, or none to "
-        "start anew."
+        f"{shown!r} is not an offset of a stream: {reason}. Pass the text to which the offset was encoded, or none to start "
+        "a new stream."
     )

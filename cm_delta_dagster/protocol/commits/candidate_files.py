@@ -1,7 +1,6 @@
-"""The files that a transaction knows of, found by path when a winner removes some (OCC-9).
+"""Live files that conflict detection searches for the files that a winning commit removed.
 
-Nothing is read or keyed before the first question, since most transactions never ask; afterwards a question costs a search
-among the keys, however many winners there are.
+The files are loaded and keyed on the first search, because most transactions need none; further searches use the same keys.
 """
 
 from collections.abc import Callable
@@ -30,30 +29,31 @@ class _Part:
 
 @dataclass(frozen=True, eq=False)
 class KnownFiles:
-    """Live files of a version, and files that commits after it have added. Immutable."""
+    """Live files of a version and files added by later commits. Immutable."""
 
     location: str
     _parts: tuple[_Part, ...]
 
     @classmethod
     def of(cls, location: str, files: Callable[[], pa.Table]) -> "KnownFiles":
-        """
+        """Files that are loaded when they are searched for the first time.
+
         Args:
             location: absolute URI of the table root.
-            files: gives the live files, columns of ``ADD_SCHEMA``.
+            files: returns the live files, columns of ``ADD_SCHEMA``.
         """
         return cls(location, (_Part(files, location),))
 
     def plus(self, added: pa.Table) -> "KnownFiles":
-        """These and the files that a commit has added."""
+        """These files and the files ``added`` by a commit."""
         if not added.num_rows:
             return self
         return replace(self, _parts=(*self._parts, _Part(lambda: added, self.location)))
 
     def find(self, paths: pa.ChunkedArray) -> tuple[pa.Table, bool]:
-        """The known files of these paths, as a log spells them, and whether there is one for each.
+        """The files with these ``paths``, as in the log, and whether each path has one.
 
-        Raises CorruptLogError for a path that names no file.
+        Raises CorruptLogError for an invalid path.
         """
         wanted = file_keys(self.location, paths)
         unseen = pa.array([True] * len(wanted), pa.bool_())

@@ -1,4 +1,4 @@
-"""What a commit may hold (protocol "Action Reconciliation", LOG-8, FILE-5, FILE-6)."""
+"""Validates the actions of a commit before it is written (protocol "Delta Log Entries", "Action Reconciliation")."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,22 +16,24 @@ from cm_delta_dagster.protocol.actions.actions import (
 
 
 def check_commit(actions: Sequence[Action]) -> None:
-    """Refuse a proposal whose actions reconcile with each other (LOG-8, FILE-5, FILE-6).
+    """Check that no two actions of a commit concern the same object and that commitInfo is the first action.
 
     Raises:
-        IllegalCommitError: the message names both actions; nothing was written.
+        IllegalCommitError: the actions are invalid; the message names the object. Nothing was written.
     """
     seen: set[tuple[str, ...]] = set()
     for action in actions:
         for key in _identities(action):
             if key in seen:
                 raise IllegalCommitError(
-                    f"The commit would hold two actions for {' '.join(key)}, which the protocol forbids. "
+                    f"The commit would contain two actions for {' '.join(key)}, which the protocol forbids. "
                     "Nothing was written."
                 )
             seen.add(key)
     if sum(isinstance(action, CommitInfo) for action in actions) != 1 or not isinstance(actions[0], CommitInfo):
-        raise IllegalCommitError("The commit must hold exactly one commitInfo and hold it first. Nothing was written.")
+        raise IllegalCommitError(
+            "The commit must contain exactly one commitInfo, as its first action. Nothing was written."
+        )
 
 
 def _identities(action: Action) -> Iterable[tuple[str, ...]]:

@@ -1,7 +1,7 @@
-"""Conflict resolution (protocol "Commit protocol"; the rules of delta-spark, OCC-5 to OCC-14).
+"""Conflict detection between a transaction and a winning commit (protocol "Commit Protocol").
 
-Pure: handed what a transaction read and wants to change, and one winning commit, it says whether both can stand. Read
-sets are predicates, so that writes to different partitions do not get in each other's way.
+Decides from the read set and the changes of a transaction whether it can be rebased on a commit that took its version. The rules
+are those of delta-spark. Read sets are predicates, so that writes to different partitions do not conflict.
 """
 
 from dataclasses import dataclass, replace
@@ -24,22 +24,22 @@ from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 _HIGH_WATER_MARK = "delta.identity.highWaterMark"
 _DELETION_VECTORS = "delta.enableDeletionVectors"
 _MERGED_DOMAINS = frozenset({row_tracking.DOMAIN})
-"""Domains whose feature merges what two commits wrote: the mark is computed anew on each attempt (DOM-7, ROWTRK-11)."""
-_NO_DUTY_TO_FILES = frozenset(("domainMetadata", "vacuumProtocolCheck", "v2Checkpoint"))
-"""Features that bind as soon as they are listed, and ask nothing of data files."""
+"""Domains that do not conflict, because each commit attempt computes their content again (the row id high-water mark)."""
+_FEATURES_WITHOUT_FILE_RULES = frozenset(("domainMetadata", "vacuumProtocolCheck", "v2Checkpoint"))
+"""Features that are active if they are listed, and have no rules for data files."""
 
 
 class IsolationLevel(StrEnum):
-    """What a transaction is protected from. ``delta.isolationLevel`` chooses between the first two."""
+    """Isolation level of a transaction. ``delta.isolationLevel`` selects one of the first two."""
 
     SERIALIZABLE = "Serializable"
     WRITE_SERIALIZABLE = "WriteSerializable"
     SNAPSHOT = "SnapshotIsolation"
-    """Of a commit that rearranges files without changing rows: it depends on nothing but the files that it removes."""
+    """For commits that rewrite files without changing rows: they depend only on the files that they remove."""
 
 
 class ConflictKind(StrEnum):
-    """Names as delta-spark's exceptions have them, but for the domain: that one is a ConcurrentTransaction there."""
+    """Kinds of conflicts, named like delta-spark's exceptions. delta-spark reports CONCURRENT_DOMAIN as ConcurrentTransaction."""
 
     PROTOCOL_CHANGED = "ProtocolChanged"
     METADATA_CHANGED = "MetadataChanged"
@@ -52,7 +52,7 @@ class ConflictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSet:
-    """What a transaction's result depends on. ``whole_table`` stands for every row."""
+    """What the result of a transaction depends on; with ``whole_table`` it depends on all rows."""
 
     predicates: tuple[Predicate, ...] = ()
     whole_table: bool = False
@@ -62,16 +62,16 @@ class ReadSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PendingCommit:
-    """A transaction that lost a race.
+    """A transaction whose version was taken by another commit.
 
     Attributes:
-        files: live files of the version before the winner, and more if there are.
-        removed: normalised paths of the files that it removes.
-        protocol: of the snapshot that it read.
-        metadata: what its files were written for: its own new metadata, or that of the snapshot.
-        app_ids: applications whose ``txn`` it writes and whose other writers it excludes.
-        noted_transactions: pairs of application and version that it records without excluding other versions.
-        schema: of the snapshot that it read, as ``partition_columns`` are.
+        files: at least the live files of the version before the winner.
+        removed: normalised paths of the files that the transaction removes.
+        protocol: protocol of the snapshot that it read.
+        metadata: its new metadata, else that of the snapshot; its files were written under this metadata.
+        app_ids: ``appId`` of the ``txn`` actions that conflict with any other ``txn`` of the application.
+        noted_transactions: (``appId``, ``version``) of the ``txn`` actions that conflict only with the same version.
+        schema: schema of the snapshot that it read; ``partition_columns`` likewise.
     """
 
     read_set: ReadSet
@@ -91,7 +91,7 @@ class PendingCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """Why a transaction cannot follow the winner ``version``; ``message`` is one sentence."""
+    """Why a transaction cannot be rebased on the winning commit ``version``; ``message`` is one sentence."""
 
     kind: ConflictKind
     version: int
@@ -99,7 +99,11 @@ class Conflict:
 
 
 def check_conflict(pending: PendingCommit, winner: CommitActions, *, location: str) -> Conflict | None:
-    """The first conflict between a transaction and a commit that won, or None if it may be rebased on that."""
+    """The first conflict between a transaction and a winning commit; None if it can be rebased.
+
+    Args:
+        location: absolute URI of the table root.
+    """
     for check in (_protocol, _metadata, _domains, _transactions, _appends, _deletes_of_read, _deletes_of_removed):
         conflict = check(pending, winner, location)
         if conflict is not None:
@@ -108,9 +112,9 @@ def check_conflict(pending: PendingCommit, winner: CommitActions, *, location: s
 
 
 def following(pending: PendingCommit, winner: CommitActions) -> PendingCommit:
-    """``pending``, which does not conflict with ``winner``, for the check against the winner after that."""
+    """``pending`` after a rebase on ``winner``, for the check against the next winner."""
     if not pending.read_set.predicates:
-        return pending  # Nothing will be looked for among the files.
+        return pending  # Conflict detection does not search the files.
     return replace(pending, files=pending.files.plus(winner.adds))
 
 
@@ -119,7 +123,7 @@ def _conflict(kind: ConflictKind, winner: CommitActions, message: str) -> Confli
 
 
 def _protocol(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
-    """OCC-6. Files that are written already meet what was listed when they were; more may be asked of them now."""
+    """The files of the transaction comply with the features of its snapshot; a new feature may have rules for them."""
     if winner.protocol is None:
         return None
     if pending.protocol_changed:
@@ -128,13 +132,13 @@ def _protocol(pending: PendingCommit, winner: CommitActions, location: str) -> C
     if before - after:
         gone = ", ".join(sorted(before - after))
         return _conflict(ConflictKind.PROTOCOL_CHANGED, winner, f"It dropped the features {gone}.")
-    asking = sorted(name for name in after - before if _asks_of_files(name, winner.protocol, pending.metadata))
-    if not asking:
+    binding = sorted(name for name in after - before if _binds_files(name, winner.protocol, pending.metadata))
+    if not binding:
         return None
     return _conflict(
         ConflictKind.PROTOCOL_CHANGED,
         winner,
-        f"It added the features {', '.join(asking)}, whose rules the files that were written may not meet.",
+        f"It added the features {', '.join(binding)}, and the files of this transaction may violate their rules.",
     )
 
 
@@ -142,15 +146,15 @@ def _features(protocol: Protocol) -> frozenset[str]:
     return writer_features(protocol) | reader_features(protocol)
 
 
-def _asks_of_files(feature: str, protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether a feature binds the files of a commit with ``metadata``; one that is listed but not used does not."""
-    if feature in _NO_DUTY_TO_FILES:
+def _binds_files(feature: str, protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether a feature has rules for the files of a commit with ``metadata``; not if it is listed but not active."""
+    if feature in _FEATURES_WITHOUT_FILE_RULES:
         return False
     return feature not in FEATURES or is_active(feature, protocol, metadata)
 
 
 def _metadata(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
-    """OCC-7."""
+    """Any metadata change conflicts, unless it does not affect what the transaction wrote."""
     if winner.metadata is None:
         return None
     if not pending.metadata_changed and _is_harmless(pending.metadata, winner.metadata, pending.protocol):
@@ -161,9 +165,9 @@ def _metadata(pending: PendingCommit, winner: CommitActions, location: str) -> C
 
 
 def _is_harmless(before: Metadata, after: Metadata, protocol: Protocol) -> bool:
-    """Whether what was written for ``before`` is right under ``after`` too (OCC-7, IDENT-6).
+    """Whether files written under ``before`` are valid under ``after``.
 
-    So it is if identity columns have moved on, or deletion vectors may be written from now on, and nothing else differs.
+    True if only high-water marks of identity columns changed or deletion vectors were enabled.
     """
     keys = before.configuration.keys() | after.configuration.keys()
     changed = {key for key in keys if before.configuration.get(key) != after.configuration.get(key)}
@@ -176,7 +180,7 @@ def _is_harmless(before: Metadata, after: Metadata, protocol: Protocol) -> bool:
 
 
 def _without_marks(metadata: Metadata) -> tuple[StructField, ...]:
-    """The columns, but for the high-water marks of identity columns."""
+    """The columns without the high-water marks of identity columns."""
     return tuple(
         replace(item, metadata={key: value for key, value in item.metadata.items() if key != _HIGH_WATER_MARK})
         for item in parse_schema(metadata.schema_string).fields
@@ -184,7 +188,6 @@ def _without_marks(metadata: Metadata) -> tuple[StructField, ...]:
 
 
 def _transactions(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
-    """OCC-11."""
     mine = pending.read_set.transactions | pending.app_ids
     both = sorted(
         transaction.app_id
@@ -199,7 +202,6 @@ def _transactions(pending: PendingCommit, winner: CommitActions, location: str) 
 
 
 def _domains(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
-    """OCC-11, DOM-7."""
     mine = (pending.read_set.domains | pending.domains) - _MERGED_DOMAINS
     both = sorted(mine & {domain.domain for domain in winner.domains})
     if not both:
@@ -208,10 +210,13 @@ def _domains(pending: PendingCommit, winner: CommitActions, location: str) -> Co
 
 
 def _appends(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
-    """OCC-8, OCC-12. Under WriteSerializable a blind append may be put before or after a reader, whichever suits."""
+    """Added files that may contain rows read by the transaction.
+
+    Under WriteSerializable a blind append does not conflict: it may be ordered after the transaction.
+    """
     if not winner.adds.num_rows or pending.isolation is IsolationLevel.SNAPSHOT:
         return None
-    # Whoever removes files has read them, whatever the flag says.
+    # A commit that removes files has read them, even if isBlindAppend is true.
     blind = (
         winner.commit_info is not None and winner.commit_info.is_blind_append is True and not winner.removes.num_rows
     )
@@ -231,7 +236,7 @@ def _appends(pending: PendingCommit, winner: CommitActions, location: str) -> Co
 
 
 def _deletes_of_read(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
-    """OCC-9. A rearrangement moved rows without changing them; what was read still holds after it (OCC-12)."""
+    """Removed files that may contain rows read by the transaction, unless the winner only moved rows to other files."""
     if not winner.removes.num_rows or not winner_changes_rows(winner):
         return None
     if pending.read_set.whole_table:
@@ -239,8 +244,8 @@ def _deletes_of_read(pending: PendingCommit, winner: CommitActions, location: st
     suspects = _suspects(pending, winner.removes)
     if not suspects.num_rows:
         return None
-    # A remove says little of the rows that go: the file, as it was added, does. It need not be a file that was read:
-    # a rearrangement may have moved the rows that were. Of a file that is not known nothing can be excluded.
+    # The statistics of a removed file are in its add action. The transaction may not have read this file but another one,
+    # from which the rows were moved. For an unknown file a conflict cannot be excluded.
     removed, all_known = pending.files.find(suspects.column("path"))
     predicate = _first_match(pending, removed) if all_known else pending.read_set.predicates[0]
     if predicate is None:
@@ -248,18 +253,16 @@ def _deletes_of_read(pending: PendingCommit, winner: CommitActions, location: st
     return _conflict(
         ConflictKind.CONCURRENT_DELETE_READ,
         winner,
-        f"It removed files that may hold rows read here: {short_sql(predicate)}.",
+        f"It removed files that may hold rows read by this transaction: {short_sql(predicate)}.",
     )
 
 
 def _suspects(pending: PendingCommit, removes: pa.Table) -> pa.Table:
-    """Removed files that may have been read, as far as the removes tell; a remove that does not name its partition, or
-    not whole, may have been of any (FILE-9).
-    """
+    """Removed files that may have been read, judged by their partition values; removes without them are included."""
     values = removes.column("partitionValues")
     named = pc.and_(pc.fill_null(removes.column("extendedFileMetadata"), False), pc.is_valid(values))
     for column in pending.partition_columns:
-        # All occurrences: the first one of a key whose value is NULL looks like that of a key that is not there.
+        # Looks up all occurrences, because the first one is null both for a missing key and for a NULL value.
         named = pc.and_(named, pc.is_valid(pc.map_lookup(values, query_key=column, occurrence="all")))
     adds = _as_adds(removes)
     suspect = pc.invert(named)
@@ -270,7 +273,7 @@ def _suspects(pending: PendingCommit, removes: pa.Table) -> pa.Table:
 
 
 def _deletes_of_removed(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
-    """OCC-10: whatever its deletion vector, a file goes once."""
+    """Files removed by both. Deletion vectors do not matter: a file can be removed only once."""
     if not winner.removes.num_rows or not pending.removed:
         return None
     keys = file_keys(location, winner.removes.column("path"))
@@ -278,17 +281,17 @@ def _deletes_of_removed(pending: PendingCommit, winner: CommitActions, location:
     if not len(hit):
         return None
     return _conflict(
-        ConflictKind.CONCURRENT_DELETE_DELETE, winner, f"Both remove the file {hit[0].as_py()} ({len(hit)} in all)."
+        ConflictKind.CONCURRENT_DELETE_DELETE, winner, f"Both remove the file {hit[0].as_py()} ({len(hit)} in total)."
     )
 
 
 def winner_changes_rows(winner: CommitActions) -> bool:
-    """Whether some ``remove`` of the winner changes data; a remove without the field counts as one that does."""
+    """Whether a ``remove`` of the winner changes data; a missing ``dataChange`` counts as true."""
     return bool(pc.any(pc.fill_null(winner.removes.column("dataChange"), True)).as_py() or False)
 
 
 def _first_match(pending: PendingCommit, files: pa.Table) -> Predicate | None:
-    """The first predicate read for which some of ``files`` may hold a row."""
+    """The first predicate of the read set that may match a row in ``files``."""
     for predicate in pending.read_set.predicates:
         mask = keep_mask(files, predicate, schema=pending.schema, partition_columns=pending.partition_columns)
         if pc.any(mask).as_py():
@@ -297,7 +300,7 @@ def _first_match(pending: PendingCommit, files: pa.Table) -> Predicate | None:
 
 
 def _as_adds(removes: pa.Table) -> pa.Table:
-    """Removed files as data skipping takes them; what a ``remove`` lacks is null, which excludes nothing."""
+    """Removed files with the columns of ``ADD_SCHEMA``; fields that a ``remove`` lacks are null and exclude nothing."""
     columns = {name: removes.column(name) for name in ADD_SCHEMA.names if name in removes.schema.names}
     count = removes.num_rows
     for field in ADD_SCHEMA:

@@ -1,8 +1,7 @@
-"""Action reconciliation (protocol "Action Reconciliation"): commits on a base become a table state.
+"""Builds table states from checkpoints and commits (protocol "Action Reconciliation").
 
-The newest reference to a logical file, known by ``(path, dvId)``, decides whether it is live or a tombstone (REC-5).
-The state is columnar and layered: what a commit adds lies on top of the older columns until somebody looks at the
-whole.
+The newest action for a logical file, identified by ``(path, dvId)``, decides whether the file is live or a tombstone. The state
+is columnar and layered: the file actions of a commit form a layer over the older columns until the state is read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +26,7 @@ _MAX_LAYERS = 64
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """File actions of one commit."""
+    """The file actions of one commit."""
 
     adds: pa.Table
     removes: pa.Table
@@ -37,8 +36,8 @@ class _Layer:
 class FileState:
     """Live files and tombstones.
 
-    Invariants: the two share no logical file (REC-7). Reconciliation happens on first sight of ``adds`` or ``removes``
-    and is kept; until then an append costs nothing, whatever the size of the table.
+    Invariant: no logical file is both live and a tombstone. The first access to ``adds`` or ``removes`` reconciles the layers
+    and keeps the result, so applying a commit does not depend on the size of the table.
     """
 
     location: str
@@ -46,11 +45,11 @@ class FileState:
     _layers: tuple[_Layer, ...] = ()
     _given: tuple[FileSet, FileSet] | None = None
     index: FileIndex = field(default_factory=FileIndex, compare=False, repr=False)
-    """Parsed columns of ``adds``, handed on to the states that follow."""
+    """Parsed columns of ``adds``, shared with the states derived from this one."""
 
     @classmethod
     def of(cls, adds: pa.Table, removes: pa.Table, *, location: str) -> "FileState":
-        """A state that is reconciled already, such as a checkpoint's."""
+        """A state of file actions that are already reconciled, such as those of a checkpoint."""
         given = (FileSet.of(adds, location=location), FileSet.of(removes, location=location))
         return cls(location=location, _given=given)
 
@@ -59,7 +58,7 @@ class FileState:
         return cls.of(ADD_SCHEMA.empty_table(), REMOVE_SCHEMA.empty_table(), location=location)
 
     def apply(self, commits: Sequence[CommitActions]) -> "FileState":
-        """This state with the file actions of ``commits``, oldest first, on top."""
+        """The state after ``commits``, oldest first."""
         layers = tuple(
             _Layer(commit.adds, commit.removes) for commit in commits if commit.adds.num_rows or commit.removes.num_rows
         )
@@ -70,7 +69,7 @@ class FileState:
         return FileState(location=self.location, _base=self._detached(), _layers=layers, index=self.index)
 
     def _detached(self) -> "FileState":
-        """The same state without what it was made of, so that refreshes do not keep every older one alive."""
+        """The same state without references to the states it was derived from, so that they can be freed."""
         if self._base is None or not self._is_reconciled:
             return self
         return FileState(location=self.location, _given=self._sets, index=self.index)
@@ -108,10 +107,10 @@ class FileState:
 
 
 def _newest(layers: Sequence[_Layer], location: str) -> tuple[KeyedFiles, KeyedFiles, KeyedFiles]:
-    """Of all file actions in ``layers``, oldest first: the adds and the removes that decide, and every file touched.
+    """The newest add or remove of each logical file in ``layers``, oldest first, and all files that occur in them.
 
-    Within one commit the order means nothing (REC-6); a commit that adds and removes the same logical file is illegal,
-    and if one is met the file is taken as live, so that no row is lost.
+    The order of actions within a commit has no meaning. A commit that adds and removes the same logical file is invalid; the
+    file is then live, so that no row is lost.
     """
     adds = KeyedFiles.of(pa.concat_tables([layer.adds for layer in layers]), location)
     removes = KeyedFiles.of(pa.concat_tables([layer.removes for layer in layers]), location)
@@ -134,7 +133,7 @@ def _newest(layers: Sequence[_Layer], location: str) -> tuple[KeyedFiles, KeyedF
 
 
 def _rows_of_equal_hashes(hashes: np.ndarray) -> np.ndarray:
-    """In order: the rows whose hash another one has too, and which may therefore be the same file."""
+    """Row numbers, ascending, whose hash occurs more than once; these rows may refer to the same file."""
     ordered = np.sort(hashes)
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if not len(repeated):
@@ -145,7 +144,7 @@ def _rows_of_equal_hashes(hashes: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class TableState:
-    """Everything that a snapshot consists of (REC-1). ``domains`` holds live domains only (REC-4)."""
+    """The state of a table at ``version``. ``domains`` contains no removed domains."""
 
     version: int
     protocol: Protocol
@@ -156,10 +155,15 @@ class TableState:
 
 
 def replay(base: TableState | None, commits: Iterable[CommitActions], *, location: str) -> TableState:
-    """``base`` with ``commits`` applied, which follow it without a gap, oldest first.
+    """Apply ``commits`` to ``base``.
+
+    Args:
+        base: None to start from an empty state.
+        commits: the versions that follow ``base`` without a gap, oldest first.
+        location: absolute URI of the table root.
 
     Raises:
-        CorruptLogError: no protocol or no metadata came of it.
+        CorruptLogError: the result has no protocol or no metadata.
     """
     ordered = list(commits)
     protocol = None if base is None else base.protocol
@@ -176,7 +180,7 @@ def replay(base: TableState | None, commits: Iterable[CommitActions], *, locatio
             name for name, value in (("protocol", protocol), ("metaData", metadata)) if value is None
         )
         raise CorruptLogError(
-            f"The log of {location} yields no {missing} action, which every table must have; it is incomplete."
+            f"The log of {location} contains no {missing} action, which every table must have; it is incomplete."
         )
     files = FileState.empty(location) if base is None else base.files
     return TableState(
@@ -190,16 +194,16 @@ def replay(base: TableState | None, commits: Iterable[CommitActions], *, locatio
 
 
 def state_from_checkpoint(contents: Sequence[CheckpointContent], *, version: int, location: str) -> TableState:
-    """The state that the parts of one checkpoint, its sidecars included, hold together.
+    """Combine the files of one checkpoint, including its sidecars, into a table state.
 
     Raises:
-        CorruptLogError: the parts hold no protocol or no metadata, or are of another version (CKPT-V2-3).
+        CorruptLogError: the files contain no protocol or no metadata, or are of another version.
     """
     for content in contents:
         if content.checkpoint_metadata is not None and content.checkpoint_metadata.version != version:
             raise CorruptLogError(
-                f"The checkpoint of version {version} of {location} says that it is one of version "
-                f"{content.checkpoint_metadata.version}; it is not used."
+                f"The checkpoint of version {version} of {location} is ignored: its checkpointMetadata action names version "
+                f"{content.checkpoint_metadata.version}."
             )
     adds = pa.concat_tables([ADD_SCHEMA.empty_table(), *(content.adds for content in contents)])
     removes = pa.concat_tables([REMOVE_SCHEMA.empty_table(), *(content.removes for content in contents)])

@@ -1,7 +1,7 @@
-"""What a checkpoint file says (protocol "Checkpoints"), as a value between reading and reconciling.
+"""The decoded content of a checkpoint file (protocol "Checkpoints").
 
-Apart from ``checkpoints``, which builds checkpoints from reconciled states, so that reconciliation can take this
-value without a cycle. Rows are understood there, and become a state in ``reconciliation``.
+``checkpoint_reading`` produces it and ``action_reconciliation`` combines it into a table state. It has a module of its own
+because ``checkpoints``, which builds checkpoints from table states, imports ``action_reconciliation``.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,15 @@ from cm_delta_dagster.protocol.actions.actions import (
     SidecarFile,
 )
 
+SIDECAR_DIGEST_TAG = "cm_delta.sha256"
+"""Tag of a ``sidecar`` action: SHA-256 of the file as 64 lower-case hexadecimal digits. Other readers ignore it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointContent:
-    """What one file of a checkpoint says: a whole one, one part, the top level of a V2 checkpoint or one sidecar.
+    """The actions in one file: a classic checkpoint, a part, the top-level file of a V2 checkpoint or a sidecar.
 
-    ``adds`` and ``removes`` have the columns of ``file_actions.ADD_SCHEMA`` and ``REMOVE_SCHEMA``.
+    ``adds`` and ``removes`` have the columns of ``file_columns.ADD_SCHEMA`` and ``REMOVE_SCHEMA``.
     """
 
     adds: pa.Table

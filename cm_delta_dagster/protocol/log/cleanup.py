@@ -1,7 +1,7 @@
-"""What vacuum and metadata cleanup may delete (protocol "Metadata Cleanup", "VACUUM").
+"""Plans which files VACUUM and metadata cleanup delete (protocol "Metadata Cleanup", "VACUUM Protocol Check").
 
-Pure functions that build frozen plans; a plan is the dry run. Listing, reading and deleting is done by others, and
-so is asking the catalog for permission and checking that the client supports the table's writer features (VPC-2).
+A plan is also the result of a dry run. The caller lists, reads and deletes files, asks the catalog for permission and checks
+that the client supports the table's writer features.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.protocol.actions.paths import file_keys, hive_escape, normalise_location
+from cm_delta_dagster.protocol.log.checkpoint_files import complete_checkpoints, newest_checkpoint
 from cm_delta_dagster.protocol.log.log_files import (
     ChecksumFile,
     ClassicCheckpointFile,
@@ -37,7 +38,7 @@ FILES_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumPlan:
-    """Files to delete: decoded paths relative to the table root, in order, and their bytes."""
+    """Files to delete: decoded paths relative to the table root, ascending, and their total size in bytes."""
 
     paths: tuple[str, ...]
     size_bytes: int
@@ -45,17 +46,17 @@ class VacuumPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCleanupPlan:
-    """Files of the log to delete.
+    """Log files to delete.
 
-    Invariants: nothing of version ``cut_off_version`` or later is in ``log_names`` but compactions, which are never
-    needed; ``log_names`` ascend by version, so that an interrupted run leaves a readable tail (CLEAN-11).
+    Invariants: ``log_names`` contains no file of ``cut_off_version`` or later except compactions, which are redundant.
+    ``log_names`` ascend by version, so that an interrupted cleanup leaves a readable log.
 
     Attributes:
-        cut_off_version: version of the checkpoint that becomes the oldest; None = nothing may be deleted (CLEAN-4).
-        cut_off_checkpoint: names of its files. They have to be read successfully before the plan is carried out.
+        cut_off_version: version of the checkpoint that becomes the oldest; None if nothing may be deleted.
+        cut_off_checkpoint: names of its files. The caller must read them successfully before it deletes anything.
         log_names: names in ``_delta_log``.
         staged_names: names in ``_staged_commits``.
-        kept_checkpoints: names of all checkpoint files that stay, whose sidecars are protected (CLEAN-9).
+        kept_checkpoints: names of all remaining checkpoint files; their sidecars must be kept.
     """
 
     cut_off_version: int | None = None
@@ -76,15 +77,17 @@ def vacuum_plan(
     now_ms: int,
     retention_ms: int,
 ) -> VacuumPlan:
-    """Which of the listed ``files`` no live file and no unexpired tombstone needs (VAC-1 to VAC-4, VAC-7).
+    """Select the listed files that neither live files nor unexpired tombstones refer to.
 
     Args:
-        files: everything below the table root, columns of :data:`FILES_SCHEMA`.
+        files: all files below the table root, columns of :data:`FILES_SCHEMA`.
+        location: absolute URI of the table root.
         adds: live files of the latest version.
-        removes: tombstones; which of them have expired is decided here.
-        deletion_vector_files: absolute decoded locations of the vectors of ``adds`` and of unexpired ``removes``.
-        partition_columns: names as in directories: physical ones where columns are mapped.
-        retention_ms: younger files and tombstones are kept.
+        removes: tombstones, expired or not.
+        deletion_vector_files: absolute decoded locations of the deletion vectors of ``adds`` and unexpired ``removes``.
+        partition_columns: names as in directories, i.e. physical names in tables with column mapping.
+        now_ms: current time in epoch milliseconds.
+        retention_ms: files and tombstones younger than this many milliseconds are kept.
     """
     oldest_kept = now_ms - retention_ms
     unexpired = unexpired_tombstones(removes, now_ms=now_ms, retention_ms=retention_ms)
@@ -105,12 +108,12 @@ def vacuum_plan(
 
 
 def unexpired_tombstones(removes: pa.Table, *, now_ms: int, retention_ms: int) -> pa.Table:
-    """The tombstones that still protect their files; an absent time of deletion counts as 0 (REC-15)."""
+    """The tombstones whose files must be kept. A missing ``deletionTimestamp`` counts as 0."""
     return removes.filter(pc.greater_equal(pc.fill_null(removes["deletionTimestamp"], 0), now_ms - retention_ms))
 
 
 def cut_off_timestamp(now_ms: int, retention_ms: int) -> int:
-    """Midnight UTC of the day ``now_ms - retention_ms`` (CLEAN-2), in epoch milliseconds."""
+    """Midnight UTC of the day of ``now_ms - retention_ms``, in epoch milliseconds."""
     moment = now_ms - retention_ms
     return moment - moment % _DAY_MS
 
@@ -125,14 +128,18 @@ def log_cleanup_plan(
     retention_ms: int,
     unusable_checkpoints: frozenset[str] = frozenset(),
 ) -> LogCleanupPlan:
-    """What of the log has outlived its retention (CLEAN-2 to CLEAN-8, CLEAN-11, CLEAN-12).
+    """Select the log files whose retention has expired.
+
+    The cut-off is the newest complete checkpoint at or before the newest expired commit.
 
     Args:
-        names: of all files directly in ``_delta_log``.
-        staged_names: of all files in ``_staged_commits``.
-        commit_timestamps: commit time in epoch milliseconds by version; versions without one count as too young.
-        published_version: newest version that is in ``_delta_log``, according to the catalog.
-        unusable_checkpoints: names of checkpoint files that were found unreadable or without one of their sidecars.
+        names: names of all files directly in ``_delta_log``.
+        staged_names: names of all files in ``_staged_commits``.
+        commit_timestamps: commit time in epoch milliseconds by version. A version without one is not expired.
+        published_version: the newest published version according to the catalog.
+        now_ms: current time in epoch milliseconds.
+        retention_ms: log retention in milliseconds.
+        unusable_checkpoints: names of checkpoint files that are unreadable or lack a sidecar.
     """
     parsed = [(name, file) for name in names if (file := parse_log_file(name)) is not None]
     limit = cut_off_timestamp(now_ms, retention_ms)
@@ -144,16 +151,16 @@ def log_cleanup_plan(
     ]
     if not old:
         return LogCleanupPlan()
-    checkpoints = _complete_checkpoints(parsed, unusable_checkpoints)
-    candidates = [version for version in checkpoints if version <= max(old)]
-    if not candidates:
+    usable = complete_checkpoints(name for name, _ in parsed if name not in unusable_checkpoints)
+    checkpoint = newest_checkpoint(found for found in usable if found.version <= max(old))
+    if checkpoint is None:
         return LogCleanupPlan()
-    cut_off = max(candidates)
+    cut_off = checkpoint.version
     deleted = sorted((*_deletion_rank(file), name) for name, file in parsed if _is_before(file, cut_off))
     gone = {name for _, _, name in deleted}
     return LogCleanupPlan(
         cut_off_version=cut_off,
-        cut_off_checkpoint=checkpoints[cut_off],
+        cut_off_checkpoint=checkpoint.locations,
         log_names=tuple(name for _, _, name in deleted),
         staged_names=_staged_up_to(staged_names, cut_off),
         kept_checkpoints=tuple(sorted(name for name, file in parsed if _is_checkpoint(file) and name not in gone)),
@@ -163,18 +170,19 @@ def log_cleanup_plan(
 def sidecar_cleanup_plan(
     sidecars: Iterable[tuple[str, int]], *, referenced: Collection[str] | None, now_ms: int
 ) -> tuple[str, ...]:
-    """Names of the sidecars that no remaining checkpoint needs (CLEAN-9).
+    """Names of the sidecars that no remaining checkpoint refers to.
 
     Args:
         sidecars: name and modification time (epoch milliseconds) of all files in ``_sidecars``.
-        referenced: paths in the ``sidecar`` actions of every remaining checkpoint; None if one of them could not be
-            read, and then nothing is deleted (CLEAN-11).
+        referenced: paths in the ``sidecar`` actions of all remaining checkpoints; None if a checkpoint could not be read, in
+            which case nothing is deleted.
+        now_ms: current time in epoch milliseconds.
     """
     if referenced is None:
         return ()
-    # Whatever a reference looks like, it means the file of that name (V2ACT-2).
+    # A reference is a file name or an absolute path; both refer to the file of that name.
     protected = {path.rpartition("/")[2] for path in referenced}
-    # Sidecars of a checkpoint in progress are not referenced yet.
+    # Sidecars of a checkpoint that is being written are not referenced yet, so young sidecars are kept.
     oldest_kept = cut_off_timestamp(now_ms, _DAY_MS)
     return tuple(sorted(name for name, modified in sidecars if modified < oldest_kept and name not in protected))
 
@@ -187,13 +195,14 @@ def orphaned_staged_commits(
     now_ms: int,
     safety_age_ms: int,
 ) -> tuple[str, ...]:
-    """Names of staged files that lost: their version is published and the catalog does not name them.
+    """Names of staged commits that were not ratified: their version is published and the catalog does not report them.
 
     Args:
         staged: name and modification time (epoch milliseconds) of all files in ``_staged_commits``.
-        ratified_names: names of every staged file that the catalog serves.
-        published_version: newest version in ``_delta_log``; a file of a later version may still be proposed or ratified.
-        safety_age_ms: younger files are kept, as a reader or publisher may hold an older answer of the catalog.
+        ratified_names: names of all staged files that the catalog reports.
+        published_version: the newest published version; staged files of later versions are kept.
+        now_ms: current time in epoch milliseconds.
+        safety_age_ms: younger files are kept, because a reader or publisher may use an older response of the catalog.
     """
     kept = frozenset(ratified_names)
     return tuple(
@@ -209,21 +218,20 @@ def orphaned_staged_commits(
 
 
 def _listed_keys(location: str, paths: pa.ChunkedArray) -> pa.Array:
-    """Keys of listed files, comparable with ``file_keys``: listed paths are decoded, those of the log are encoded
-    (VAC-7)."""
+    """Keys of listed files in the form of ``file_keys``. Listed paths are decoded, paths in the log are percent-encoded."""
     prefix = normalise_location(location) + "/"
     array = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
     return pc.binary_join_element_wise(pa.scalar(prefix), array.cast(pa.string()), pa.scalar(""))
 
 
 def _is_visible(paths: pa.ChunkedArray, partition_columns: Sequence[str]) -> pa.ChunkedArray:
-    """Whether no segment of a path is hidden; partition and change data directories never are (VAC-3)."""
+    """Whether no segment of the path is hidden. Partition directories and ``_change_data`` are never hidden."""
     exempt = ["_change_data/", *(f"{hive_escape(name)}=" for name in partition_columns if name[:1] in ("_", "."))]
     shown = paths
     for start in exempt:
-        # The exempt directory is spelt so that it no longer looks hidden; what lies below it is still looked at.
+        # Renames the directory so that only the segments below it can make the path hidden.
         shown = pc.replace_substring_regex(shown, rf"(^|/){_quoted(start)}", r"\1x")
-    # What a killed writer had not finished lies where Spark works before it moves its files to their place.
+    # Spark writes to _temporary and moves finished files; files that remain there belong to writers that were killed.
     shown = pc.replace_substring_regex(shown, r"^(delta\.txn=[0-9a-f]+)/_temporary/[0-9]+/(_temporary/)?", r"\1/x/")
     return pc.invert(pc.match_substring_regex(shown, r"(^|/)[_.]"))
 
@@ -232,28 +240,8 @@ def _quoted(text: str) -> str:
     return "".join(char if char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text)
 
 
-_Parsed = Sequence[tuple[str, LogFile]]
-
-
 def _is_checkpoint(file: LogFile) -> bool:
     return isinstance(file, ClassicCheckpointFile | MultiPartCheckpointFile | V2CheckpointFile)
-
-
-def _complete_checkpoints(parsed: _Parsed, unusable: frozenset[str]) -> dict[int, tuple[str, ...]]:
-    """File names of the complete checkpoints by version; of several kinds any one will do (CKPT-14, CKPT-MP-2)."""
-    found: dict[int, tuple[str, ...]] = {}
-    parts: dict[tuple[int, int], set[tuple[int, str]]] = {}
-    for name, file in parsed:
-        if name in unusable:
-            continue
-        if isinstance(file, ClassicCheckpointFile | V2CheckpointFile):
-            found[file.version] = (name,)
-        elif isinstance(file, MultiPartCheckpointFile):
-            parts.setdefault((file.version, file.parts), set()).add((file.part, name))
-    for (version, count), members in parts.items():
-        if len({part for part, _ in members}) == count:
-            found.setdefault(version, tuple(name for _, name in sorted(members)))
-    return found
 
 
 def _is_before(file: LogFile, cut_off: int) -> bool:
@@ -269,7 +257,7 @@ def _version(file: LogFile) -> int:
 
 
 def _deletion_rank(file: LogFile) -> tuple[int, int]:
-    """Ascending by version; of one version compactions first, its checkpoints last (UP-CPP-1)."""
+    """Order of deletion: ascending by version; within a version compactions first and checkpoints last."""
     kind = 0 if isinstance(file, CompactionFile) else 2 if _is_checkpoint(file) else 1
     return _version(file), kind
 

@@ -1,8 +1,8 @@
-"""File actions that are found by their logical file (protocol "Action Reconciliation", REC-5).
+"""Sets of file actions, searchable by logical file (protocol "Action Reconciliation").
 
-A :class:`FileSet` is an immutable set of adds or of removes with one row for each logical file. It is made of segments, so
-that a set which differs from another in a few files shares everything else with it: a commit of a few files costs what
-these files cost, whatever the size of the table. Which action decides is the business of ``reconciliation``.
+A :class:`FileSet` is an immutable set of adds or removes with one row per logical file. It consists of segments, and sets that
+differ in a few files share the others. The cost of applying a commit therefore depends on the number of its files, not on the
+size of the table. ``action_reconciliation`` determines the newest action for each file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from cm_delta_dagster.protocol.actions.file_columns import dv_ids
 from cm_delta_dagster.protocol.actions.paths import relative_file_keys
 
 BLOCK_ROWS = 16_384
-"""Rows that are copied at most to be rid of one of them."""
+"""Maximum number of rows that are copied to remove one of them."""
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
@@ -28,9 +28,7 @@ _IDENTITY = ["path", "deletionVector"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyedFiles:
-    """File actions and the hashes of their normalised paths: equal paths have equal hashes, different ones nearly always
-    different ones.
-    """
+    """File actions and the hashes of their normalised paths. Equal paths have equal hashes; collisions are possible."""
 
     files: pa.Table
     location: str
@@ -45,18 +43,18 @@ class KeyedFiles:
 
     @classmethod
     def concat(cls, parts: Sequence["KeyedFiles"]) -> "KeyedFiles":
-        """All rows of ``parts``, of which there is at least one."""
+        """Concatenate ``parts``, at least one."""
         if len(parts) == 1:
             return parts[0]
         files = pa.concat_tables([part.files for part in parts])
         return cls(files, parts[0].location, np.concatenate([part.hashes for part in parts]))
 
     def identities(self) -> "KeyedFiles":
-        """The same files with nothing but what makes their keys."""
+        """The same files with only the columns that identify them."""
         return KeyedFiles(self.files.select(_IDENTITY), self.location, self.hashes)
 
     def keys(self, rows: np.ndarray) -> pa.Array:
-        """The identities of the logical files in ``rows``: normalised path and ``dvId`` (REC-5, REC-14)."""
+        """The keys of the logical files in ``rows``, see :func:`logical_keys`."""
         return logical_keys(_take(self.files, rows), self.location)
 
     def filter(self, mask: np.ndarray) -> "KeyedFiles":
@@ -67,13 +65,13 @@ class KeyedFiles:
 
 
 def logical_keys(files: pa.Table, location: str) -> pa.Array:
-    """The identity of each logical file: path relative to the table and, where there is one, ``dvId`` (REC-5, REC-14)."""
+    """The key of each logical file: the path relative to the table root and, if present, the ``dvId``."""
     chunks = [relative_file_keys(location, chunk) for chunk in files.column("path").chunks]
     paths = pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.string())
     vectors = dv_ids(files)
     if vectors.null_count == len(vectors):
         return paths
-    # A file without a vector has the same key whether or not its neighbours have one.
+    # The key of a file without a deletion vector is its path, as in tables without any deletion vector.
     return pc.coalesce(pc.binary_join_element_wise(paths, vectors, "\n"), paths)
 
 
@@ -81,7 +79,7 @@ _NO_HASHES = np.zeros(0, dtype=np.uint64)
 
 
 def text_hashes(texts: pa.Array) -> np.ndarray:
-    """A 64-bit hash of each text, none of them null, over all of its bytes."""
+    """A 64-bit hash of all bytes of each text. ``texts`` has no nulls."""
     hashes = np.empty(len(texts), dtype=np.uint64)
     if not len(texts):
         return hashes
@@ -106,7 +104,7 @@ def _block_hashes(data: pa.Buffer | None, starts: np.ndarray, ends: np.ndarray) 
             hashes[rows] = _mix(hashes[rows], letters[starts[rows] + number].astype(np.uint64))
     if not long.any():
         return hashes
-    # Eight bytes from every position on, read where they lie.
+    # The eight bytes from each position on, without copying.
     words = np.ndarray(shape=(data.size - _WORD + 1,), dtype="<u8", buffer=data, strides=(1,))
     everywhere = int(lengths.min()) // _WORD
     if lengths.max() == lengths.min() and np.array_equal(ends[:-1], starts[1:]):
@@ -116,14 +114,14 @@ def _block_hashes(data: pa.Buffer | None, starts: np.ndarray, ends: np.ndarray) 
     for number in range(everywhere, int(lengths.max()) // _WORD):
         rows = np.flatnonzero(lengths >= _WORD * (number + 1))
         hashes[rows] = _mix(hashes[rows], words[starts[rows] + _WORD * number])
-    # The rest of a text is part of its last eight bytes.
+    # The last eight bytes of a text include the remainder.
     rows = np.flatnonzero(long)
     hashes[rows] = _mix(hashes[rows], words[ends[rows] - _WORD])
     return hashes
 
 
 def _regular_hashes(hashes: np.ndarray, data: pa.Buffer, start: int, length: int) -> np.ndarray:
-    """As :func:`_block_hashes` for texts of one length, one after the other: where their words lie need not be found."""
+    """As :func:`_block_hashes` for contiguous texts of one length, whose words are at regular distances."""
     for place in (*range(0, length - _WORD + 1, _WORD), length - _WORD):
         words = np.ndarray(shape=hashes.shape, dtype="<u8", buffer=data, offset=start + place, strides=(length,))
         _mix(hashes, words.copy())
@@ -138,7 +136,7 @@ def _mix(hashes: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 
 def _take(files: pa.Table, rows: np.ndarray) -> pa.Table:
-    """What of ``rows`` makes their identities. Each chunk is asked for its own, as a take of all copies all."""
+    """The identity columns of ``rows``. Takes from each chunk separately, because a take from a table copies all chunks."""
     batches = files.select(_IDENTITY).to_batches()
     if len(batches) <= 1:
         return files.select(_IDENTITY).take(pa.array(rows))
@@ -159,20 +157,20 @@ def _take(files: pa.Table, rows: np.ndarray) -> pa.Table:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows that were once put into a set together, in blocks; shared by all sets that hold any of them."""
+    """Rows that were added to a set together, in blocks; shared by all sets that contain any of them."""
 
     batches: tuple[pa.RecordBatch, ...]
     schema: pa.Schema
     location: str
-    _known: tuple[np.ndarray, np.ndarray] | None
+    _given_hashes: tuple[np.ndarray, np.ndarray] | None
 
     @classmethod
     def of(cls, files: pa.Table, location: str, hashes: np.ndarray | None) -> "_Rows":
-        """Sorting the hashes at once lets whoever comes with a few files find out in no time that they are not here."""
+        """Sorts the hashes immediately, so that searches for a few files are fast."""
         if files.num_rows < BLOCK_ROWS and len(files.column("path").chunks) > 1:
             files = files.combine_chunks()
-        known = None if hashes is None else (hashes, np.sort(hashes))
-        return cls(tuple(files.to_batches(max_chunksize=BLOCK_ROWS)), files.schema, location, known)
+        given = None if hashes is None else (hashes, np.sort(hashes))
+        return cls(tuple(files.to_batches(max_chunksize=BLOCK_ROWS)), files.schema, location, given)
 
     @cached_property
     def files(self) -> pa.Table:
@@ -184,15 +182,15 @@ class _Rows:
         return np.cumsum([0, *(batch.num_rows for batch in self.batches)])
 
     @cached_property
-    def _both(self) -> tuple[np.ndarray, np.ndarray]:
-        if self._known is not None:
-            return self._known
+    def _hashes_and_sorted(self) -> tuple[np.ndarray, np.ndarray]:
+        if self._given_hashes is not None:
+            return self._given_hashes
         hashes = KeyedFiles.of(self.files, self.location).hashes
         return hashes, np.sort(hashes)
 
     @property
     def hashes(self) -> np.ndarray:
-        return self._both[0]
+        return self._hashes_and_sorted[0]
 
     @property
     def keys(self) -> pa.Array:
@@ -204,33 +202,33 @@ class _Rows:
         return np.argsort(self.hashes).astype(np.int32)
 
     def candidates(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Pairs (row here, position in ``hashes``) with the same hash; None if they are too many to be looked at."""
-        ordered = self._both[1]
+        """Pairs (row here, position in ``hashes``) with the same hash; None if there are too many to compare."""
+        ordered = self._hashes_and_sorted[1]
         first, last = np.searchsorted(ordered, hashes, side="left"), np.searchsorted(ordered, hashes, side="right")
         counts = last - first
-        asked = np.flatnonzero(counts)
-        if not len(asked):
+        matching = np.flatnonzero(counts)
+        if not len(matching):
             return _NO_ROWS, _NO_ROWS
-        counts = counts[asked]
+        counts = counts[matching]
         if counts.sum() > _PAIRS_A_ROW * (len(ordered) + len(hashes)):
             return None
-        if len(asked) <= _SEARCHED and "order" not in self.__dict__:
-            found = [np.flatnonzero(self.hashes == hashes[position]) for position in asked]
-            return np.concatenate(found), np.repeat(asked, counts)
+        if len(matching) <= _MAX_SCANS and "order" not in self.__dict__:
+            found = [np.flatnonzero(self.hashes == hashes[position]) for position in matching]
+            return np.concatenate(found), np.repeat(matching, counts)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return self.order[np.repeat(first[asked], counts) + within].astype(np.int64), np.repeat(asked, counts)
+        return self.order[np.repeat(first[matching], counts) + within].astype(np.int64), np.repeat(matching, counts)
 
 
-_SEARCHED = 4
-"""So few hashes are found by looking at all rows in less time than it takes to put the rows in order."""
+_MAX_SCANS = 4
+"""For at most this many hashes a scan of all rows is faster than sorting the rows."""
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 _PAIRS_A_ROW = 8
-"""Hashes are no secret: whoever chooses paths with equal ones may cost time, but not the square of it."""
+"""Limits the cost of paths that were chosen to collide: the hash function is not secret."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Segment:
-    """Those of ``rows`` that are still in the set: all but the ordered ``gone``. ``live`` has the blocks without them."""
+    """The ``rows`` that are in the set: all except ``gone``, ascending. ``live`` are the blocks without those."""
 
     rows: _Rows
     live: tuple[pa.RecordBatch, ...]
@@ -251,21 +249,21 @@ class _Segment:
         return np.delete(self.rows.hashes, self.gone)
 
     def found(self, wanted: KeyedFiles) -> np.ndarray:
-        """Rows of the logical files in ``wanted``."""
+        """Row numbers of the logical files in ``wanted``."""
         pairs = self.rows.candidates(wanted.hashes)
         if pairs is None:
             hit = pc.is_in(self.rows.keys, value_set=wanted.keys(np.arange(len(wanted.hashes))))
             return np.setdiff1d(np.flatnonzero(hit.to_numpy(zero_copy_only=False)), self.gone)
-        rows, asked = pairs
+        rows, positions = pairs
         if not len(rows):
             return _NO_ROWS
-        # The hashes leave few others; what decides is the text.
+        # Hashes may collide, so the keys are compared.
         here = logical_keys(_take(self.rows.files, rows), wanted.location)
-        same = pc.equal(here, wanted.keys(asked)).to_numpy(zero_copy_only=False)
+        same = pc.equal(here, wanted.keys(positions)).to_numpy(zero_copy_only=False)
         return np.setdiff1d(rows[same], self.gone)
 
     def without(self, rows: np.ndarray) -> "_Segment":
-        """``rows`` are in order and none of them is gone yet."""
+        """The segment without ``rows``, which ascend and are in the set."""
         gone = np.union1d(self.gone, rows)
         bounds = self.rows.bounds
         live = list(self.live)
@@ -277,13 +275,13 @@ class _Segment:
         shrunk = _Segment(self.rows, tuple(live), gone)
         if 2 * len(gone) < bounds[-1]:
             return shrunk
-        # What is gone would weigh more than what is there.
+        # At least half of the rows are gone, so the others are copied to free the memory.
         return _Segment.of(shrunk.table().combine_chunks(), self.rows.location, shrunk.live_hashes())
 
 
 @dataclass(frozen=True, eq=False)
 class FileSet:
-    """File actions of one kind with distinct logical files, in columns. Immutable; what two sets have in common they share."""
+    """An immutable, columnar set of adds or of removes with distinct logical files."""
 
     location: str
     schema: pa.Schema
@@ -295,12 +293,12 @@ class FileSet:
         try:
             hashes = KeyedFiles.of(files, location).hashes
         except CorruptLogError:
-            hashes = None  # Whoever looks for a file is told of the path that names none.
+            hashes = None  # A search for files raises the error for the invalid path.
         return cls(location, files.schema, (_Segment.of(files, location, hashes),) if files.num_rows else ())
 
     @cached_property
     def table(self) -> pa.Table:
-        """All files, in chunks of at most ``BLOCK_ROWS``; equal chunks of two sets are the same memory."""
+        """All files, in chunks of at most ``BLOCK_ROWS``; sets derived from each other share the memory of unchanged chunks."""
         return pa.Table.from_batches(
             [batch for segment in self.segments for batch in segment.live if batch.num_rows], schema=self.schema
         )
@@ -309,7 +307,7 @@ class FileSet:
         return sum(len(segment) for segment in self.segments)
 
     def without(self, files: KeyedFiles) -> "FileSet":
-        """This set less the logical files in ``files``."""
+        """This set without the logical files in ``files``."""
         if not len(files.hashes):
             return self
         segments = tuple(self._shrunk(files))
@@ -323,11 +321,11 @@ class FileSet:
             yield segment.without(rows) if len(rows) else segment
 
     def plus(self, files: KeyedFiles) -> "FileSet":
-        """This set and ``files``, which are distinct and not in it."""
+        """The union of this set and ``files``, which are distinct and not in the set."""
         if not files.files.num_rows:
             return self
         segments = [*self.segments, _Segment.of(files.files, self.location, files.hashes)]
-        # As each segment is at least twice the next, there are few of them, and no row is moved often.
+        # Each segment has at least twice as many rows as the next, so there are few segments and a row is seldom copied.
         while len(segments) > 1 and len(segments[-2]) < 2 * len(segments[-1]):
             last, previous = segments.pop(), segments.pop()
             hashes = np.concatenate([previous.live_hashes(), last.live_hashes()])

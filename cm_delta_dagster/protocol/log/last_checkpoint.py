@@ -1,7 +1,7 @@
-"""The ``_last_checkpoint`` hint and its checksum (protocol "Last Checkpoint File" and "JSON checksum").
+"""The ``_last_checkpoint`` file and its checksum (protocol "Last Checkpoint File", "JSON checksum").
 
-The file is only a hint: whatever is wrong with it decodes to None and costs the reader a longer listing, nothing else
-(LASTCP-4). Where the file is and when it is rewritten is not decided here.
+The file is only a hint. An invalid file decodes to None, and the reader then lists more of the log. The caller decides when the
+file is written.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class V2CheckpointHint:
-    """The V2 checkpoint that the hint points to; ``path`` is its file name (LASTCP-5).
+    """The V2 checkpoint to which the hint refers; ``path`` is its file name.
 
     ``non_file_actions`` are wrapped actions as in a commit, ``sidecar_files`` the contents of ``sidecar`` actions.
     """
@@ -29,9 +29,9 @@ class V2CheckpointHint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastCheckpoint:
-    """Content of ``_last_checkpoint``; ``size`` counts actions, those in sidecars included (LASTCP-1).
+    """Content of ``_last_checkpoint``; ``size`` is the number of actions, including those in sidecars.
 
-    ``checksum`` is what the file carried; :func:`encode` computes its own.
+    ``checksum`` is the value read from the file; :func:`encode` ignores it and computes its own.
     """
 
     version: int
@@ -46,16 +46,16 @@ class LastCheckpoint:
 
 
 class _Number(str):
-    """A JSON number as its literal text: ``1.0`` and ``1`` have different canonical forms (LASTCP-8)."""
+    """A JSON number as its literal text: ``1.0`` and ``1`` have different canonical forms."""
 
     __slots__ = ()
 
 
 def canonical_form(json_text: str) -> str:
-    """The canonical form of a JSON document without its top-level ``checksum`` (LASTCP-7 to LASTCP-10).
+    """The canonical form of a JSON document without its top-level ``checksum`` field.
 
     Raises:
-        ValueError: the text is not JSON, or repeats a key at some level.
+        ValueError: the text is not JSON, or an object in it has a duplicate key.
     """
     document = json.loads(
         json_text,
@@ -68,19 +68,18 @@ def canonical_form(json_text: str) -> str:
         document.pop("checksum", None)
     entries: list[tuple[str, str]] = []
     _flatten(document, (), entries)
-    # The document sorts by the path alone; the reference sorts by `path=value`, which differs for arrays of 11
-    # elements.
+    # The protocol sorts by path. The reference implementation sorts by `path=value`, which differs for arrays of 11 elements.
     entries.sort(key=lambda entry: entry[0].encode())
     return ",".join(f"{path}={value}" if path else value for path, value in entries)
 
 
 def canonical_md5(json_text: str) -> str:
-    """Lower-case hexadecimal MD5 of the canonical form (LASTCP-7). Raises ValueError as :func:`canonical_form`."""
+    """Lower-case hexadecimal MD5 of the canonical form. Raises ValueError as :func:`canonical_form`."""
     return hashlib.md5(canonical_form(json_text).encode(), usedforsecurity=False).hexdigest()
 
 
 def encode(hint: LastCheckpoint) -> bytes:
-    """The file's bytes, with ``version``, ``size`` and ``parts`` first and a fresh ``checksum`` last."""
+    """Encode the file, with ``version``, ``size`` and ``parts`` first and a newly computed ``checksum`` last."""
     content: dict[str, Any] = {"version": hint.version, "size": hint.size}
     optional = (
         ("parts", hint.parts),
@@ -96,7 +95,7 @@ def encode(hint: LastCheckpoint) -> bytes:
 
 
 def decode(data: bytes | str) -> LastCheckpoint | None:
-    """The hint in ``data``; None if it is no JSON object, repeats a key, fails its checksum or lacks a field."""
+    """Decode the file; None if it is not a JSON object, has a duplicate key, a wrong checksum or lacks a required field."""
     try:
         text = data if isinstance(data, str) else data.decode()
         content = json.loads(text, object_pairs_hook=_object_without_duplicates, parse_constant=_refuse_constant)
@@ -182,8 +181,7 @@ def _scalar(value: Any) -> str:
 
 
 def _encode_string(text: str) -> str:
-    # urllib.parse.quote is not used: what it leaves alone has changed between Python versions, and the checksum
-    # must not.
+    # Not urllib.parse.quote: the characters that it leaves unquoted have changed between Python versions.
     encoded = "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode())
     return f'"{encoded}"'
 
@@ -198,7 +196,7 @@ def _object_without_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, An
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON.")
+    raise ValueError(f"{name} is not valid JSON.")
 
 
 def _dump(content: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""Log compaction (protocol "Log Compaction Files"): a range of commits as one.
+"""Builds the content of log compaction files (protocol "Log Compaction Files").
 
-Whether the range is published and may be compacted is decided by the caller; file names are made in ``log_files``.
+The caller decides whether the range is published and may be compacted. ``log_files`` builds the file name.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from cm_delta_dagster.protocol.actions.paths import file_keys
 
 
 def compact(commits: Sequence[CommitActions], *, location: str) -> bytes:
-    """The content of the compaction file over ``commits``, one action a line (LC-1 to LC-4, LC-6).
+    """Encode the compaction file of ``commits``, one action per line, after action reconciliation.
 
     Args:
         commits: at least two, of contiguous versions.
-        location: of the table, to recognise two spellings of one path (REC-14).
+        location: absolute URI of the table root, against which paths are normalised.
 
     Raises:
         IllegalCommitError: fewer than two commits, or a gap between them.
@@ -35,7 +35,7 @@ def compact(commits: Sequence[CommitActions], *, location: str) -> bytes:
         protocol = commit.protocol or protocol
         metadata = commit.metadata or metadata
         transactions.update((txn.app_id, txn) for txn in commit.transactions)
-        # Removed domains stay: they suppress entries of the state below the range (LC-6).
+        # Removed domains stay: they cancel entries of the state before the range.
         domains.update((domain.domain, domain) for domain in commit.domains)
     adds, removes = _newest_file_actions(ordered, location)
     small = [action for action in (protocol, metadata) if action is not None]
@@ -55,10 +55,10 @@ def _check_range(versions: Sequence[int]) -> None:
 
 
 def _newest_file_actions(commits: Sequence[CommitActions], location: str) -> tuple[pa.Table, pa.Table]:
-    """Adds and removes of the range, only the newest action of each (path, dvId) (LC-2, LC-3)."""
+    """Adds and removes of the range: the newest action for each (path, dvId)."""
     adds = pa.concat_tables([commit.adds for commit in commits])
     removes = pa.concat_tables([commit.removes for commit in commits])
-    # An add follows the removes of its own commit; of one key a legal commit has only one of them anyway (REC-6).
+    # Adds are ordered after the removes of their commit. A valid commit has at most one of the two for a key.
     order = [2 * index for index, commit in enumerate(commits) for _ in range(commit.removes.num_rows)]
     order += [2 * index + 1 for index, commit in enumerate(commits) for _ in range(commit.adds.num_rows)]
     keys = pa.table(
@@ -81,5 +81,5 @@ def _newest_file_actions(commits: Sequence[CommitActions], location: str) -> tup
 def _ids(files: pa.Table) -> pa.Array:
     ids = dv_ids(files)
     array = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-    # A group key: null (no deletion vector) and the empty text cannot be mixed up, as no dvId is empty.
+    # A group key: no dvId is empty, so the empty text stands for null (no deletion vector).
     return pc.fill_null(array.cast(pa.string()), "")

@@ -1,6 +1,6 @@
-"""Names of the files of ``_delta_log`` and what they mean (protocol "Log files", LOG-2, LOG-9).
+"""Names of the files in ``_delta_log`` (protocol "Delta Log Entries", "Checkpoints", "Log Compaction Files").
 
-Files are classified by name alone; a name that fits no pattern means nothing to Delta.
+Classifies files by name alone. A name that matches no pattern is not a file of the Delta log.
 """
 
 import re
@@ -23,7 +23,7 @@ class CommitFile:
 
 @dataclass(frozen=True, slots=True)
 class StagedCommitFile:
-    """A proposal for ``version``; whether it was ratified only the catalog knows (CM-5)."""
+    """A proposal for ``version``. Only the catalog knows whether it was ratified."""
 
     version: int
     uuid: str
@@ -45,7 +45,7 @@ class MultiPartCheckpointFile:
 
 @dataclass(frozen=True, slots=True)
 class V2CheckpointFile:
-    """A checkpoint named by a UUID; ``format`` is ``json`` or ``parquet``."""
+    """A UUID-named checkpoint; ``format`` is ``json`` or ``parquet``."""
 
     version: int
     uuid: str
@@ -91,8 +91,8 @@ _CHECKSUM = re.compile(r"([0-9]{20})\.crc")
 
 
 def parse_log_file(name: str) -> LogFile | None:
-    """What a file of that bare name is, or None if it is nothing of Delta's."""
-    # A version is a long: greater numbers are no versions.
+    """Classify a file by its bare name; None if it is not a file of the Delta log."""
+    # A version is a long, so a greater number is not a version.
     if not name.isascii() or (name[:1].isdigit() and name[:20] > _GREATEST_VERSION):
         return None
     if match := _COMMIT.fullmatch(name):

@@ -1,22 +1,19 @@
-"""Which files make a version (protocol "Reading catalog-managed tables", LOG-4, CKPT-14, LC-7).
+"""Selects the files from which a version is built (protocol "Reading Catalog-managed Tables").
 
-Handed the names in ``_delta_log`` and the catalog's ratified commits, it picks the newest complete checkpoint and the
-commits after it. The catalog's commit goes before a published one of the same version (CM-R4), nothing above the asked
-version is looked at (CM-R5), and a gap is an error (CM-R7).
+From the names in ``_delta_log`` and the catalog's ratified commits, selects the newest complete checkpoint and the commits
+after it. A commit from the catalog takes precedence over a published commit of the same version, files of later versions are
+ignored, and a missing version is an error.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
 from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.log.checkpoint_files import CheckpointSource, checkpoints_among, newest_checkpoint
 from cm_delta_dagster.protocol.log.log_files import (
-    ClassicCheckpointFile,
     CommitFile,
     CompactionFile,
-    MultiPartCheckpointFile,
-    V2CheckpointFile,
     log_directory,
     parse_log_file,
 )
@@ -27,7 +24,7 @@ class PublishedCommit:
     """The commit file of ``version`` in ``_delta_log``.
 
     Attributes:
-        sha256: digest of its bytes where the catalog tells it, as 64 lower-case hexadecimal digits.
+        sha256: digest of its bytes, 64 lower-case hexadecimal digits; None if the catalog does not report one.
     """
 
     version: int
@@ -37,11 +34,11 @@ class PublishedCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedCommit:
-    """A ratified commit that the catalog names by its staged file.
+    """A ratified commit for which the catalog reports the staged file.
 
     Attributes:
-        size: in bytes, where the catalog tells it.
-        sha256: as of :class:`PublishedCommit`.
+        size: in bytes; None if the catalog does not report it.
+        sha256: as in :class:`PublishedCommit`.
     """
 
     version: int
@@ -52,10 +49,10 @@ class StagedCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlineCommit:
-    """A ratified commit whose content came with the catalog's answer (CM-6).
+    """A ratified commit whose content is part of the catalog's response.
 
     Attributes:
-        file: where the content stands too, if it is a copy: that decides if the copy is damaged.
+        file: the commit file, if ``content`` is a cached copy of it; readers fall back to the file if the copy is damaged.
     """
 
     version: int
@@ -65,7 +62,7 @@ class InlineCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedCommits:
-    """A compaction; it stands for the commits ``start`` to ``version``."""
+    """A log compaction file, which replaces the commits ``start`` to ``version``."""
 
     start: int
     version: int
@@ -76,24 +73,12 @@ RatifiedSource: TypeAlias = StagedCommit | InlineCommit
 CommitSource: TypeAlias = PublishedCommit | RatifiedSource | CompactedCommits
 
 
-class CheckpointKind(StrEnum):
-    CLASSIC = "classic"
-    MULTI_PART = "multi-part"
-    V2 = "v2"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSource:
-    """A complete checkpoint: all its top-level files."""
-
-    version: int
-    kind: CheckpointKind
-    locations: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSegment:
-    """Invariant: ``checkpoint`` (or nothing), then ``compactions`` and ``commits`` cover every later version once."""
+    """The files from which ``version`` is built.
+
+    Invariant: ``compactions`` and ``commits`` cover each version after ``checkpoint`` (or from 0 on) exactly once.
+    """
 
     version: int
     checkpoint: CheckpointSource | None
@@ -110,16 +95,17 @@ def build_log_segment(
     excluded_checkpoints: frozenset[CheckpointSource] = frozenset(),
     excluded_compactions: frozenset[CompactedCommits] = frozenset(),
 ) -> LogSegment:
-    """The files that make ``version``.
+    """Select the files from which ``version`` is built.
 
     Args:
+        location: absolute URI of the table root.
         names: bare names of the files in ``_delta_log``.
-        ratified: the catalog's unpublished commits.
-        excluded_checkpoints: checkpoints found to be unusable.
-        excluded_compactions: compactions found to be unusable.
+        ratified: ratified commits reported by the catalog.
+        excluded_checkpoints: checkpoints that could not be read.
+        excluded_compactions: compactions that could not be read.
 
     Raises:
-        CorruptLogError: a version between the checkpoint and ``version`` is missing; the message names the gap.
+        CorruptLogError: versions between the checkpoint and ``version`` are missing; the message lists them.
     """
     segment, missing = plan_log_segment(
         location=location,
@@ -133,11 +119,11 @@ def build_log_segment(
         found = segment.checkpoint
         base = "no checkpoint" if found is None else f"the checkpoint of version {found.version}"
         raise CorruptLogError(
-            f"Version {version} of the table at {location} cannot be built: with {base} to start from, the commits of "
-            f"{_names(missing)} are missing from _delta_log and from the catalog. If their staged files are still there, "
-            "`cm-delta doctor NAME --repair` puts them back; else restore them from a backup, bring the current storage back if "
+            f"Version {version} of the table at {location} cannot be built: starting from {base}, the commits of "
+            f"{_ranges_text(missing)} are missing from _delta_log and from the catalog. If their staged files are still there, "
+            "`cm-delta doctor NAME --repair` puts them back; otherwise restore them from a backup, restore the current storage if "
             "this is an older copy of it, or read a version that is complete. "
-            "No older version is shown in place of this one.",
+            "No older version is read instead.",
             version=missing[0].start,
         )
     return segment
@@ -152,12 +138,12 @@ def plan_log_segment(
     excluded_checkpoints: frozenset[CheckpointSource] = frozenset(),
     excluded_compactions: frozenset[CompactedCommits] = frozenset(),
 ) -> tuple[LogSegment, tuple[range, ...]]:
-    """As :func:`build_log_segment`, but with the missing versions, if any, as a value beside the incomplete segment."""
+    """As :func:`build_log_segment`, but return the missing versions beside the incomplete segment instead of raising."""
     directory = log_directory(location)
     parsed = [(file, f"{directory}/{name}") for name in names if (file := parse_log_file(name)) is not None]
     staged = {commit.version: commit for commit in ratified if commit.version <= version}
-    checkpoint = _newest_checkpoint(
-        [found for found in _checkpoints(parsed) if found.version <= version and found not in excluded_checkpoints]
+    checkpoint = newest_checkpoint(
+        [found for found in checkpoints_among(parsed) if found.version <= version and found not in excluded_checkpoints]
     )
     first = 0 if checkpoint is None else checkpoint.version + 1
     commits: dict[int, PublishedCommit | RatifiedSource] = {
@@ -181,104 +167,72 @@ def plan_log_segment(
 
 
 def latest_version(names: Iterable[str]) -> int | None:
-    """Newest version that the names in ``_delta_log`` prove: by its commit, or by a complete checkpoint of it.
+    """Newest version with a commit or a complete checkpoint among the names in ``_delta_log``; None if there is neither.
 
-    None for a directory without either. Not for catalog-managed tables, whose catalog knows the latest version.
+    Not for catalog-managed tables: their latest version is known to the catalog only.
     """
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
     commits = [file.version for file, _ in parsed if isinstance(file, CommitFile)]
-    return max([*commits, *(found.version for found in _checkpoints(parsed))], default=None)
+    return max([*commits, *(found.version for found in checkpoints_among(parsed))], default=None)
 
 
 def earliest_version(names: Iterable[str], *, ratified: Iterable[int] = (), latest: int) -> int:
-    """Oldest version from which every version up to ``latest`` can be rebuilt (TT-5).
+    """Oldest version from which every version up to ``latest`` can be built.
 
-    That is 0 or the version of a complete checkpoint, with every commit after it; ``latest`` itself if there is none.
+    This is 0 or the version of a complete checkpoint, with every commit after it present; ``latest`` if there is no such
+    version.
 
     Args:
-        ratified: versions that the catalog holds.
+        ratified: versions whose commits the catalog reports.
     """
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
     commits = {file.version for file, _ in parsed if isinstance(file, CommitFile)} | set(ratified)
-    bases = {found.version for found in _checkpoints(parsed)}
+    bases = {found.version for found in checkpoints_among(parsed)}
     if 0 in commits:
         bases.add(0)
     first = latest
     while first in commits:
         first -= 1
-    # Commits first+1..latest are all there; a base may be one below, its own commit is not needed.
+    # Commits first+1..latest are present. A checkpoint of `first` serves as base without the commit of that version.
     return min((base for base in bases if first <= base <= latest), default=latest)
 
 
 def readable_below(names: Iterable[str], *, ratified: Iterable[int] = (), version: int) -> range:
-    """The versions directly below ``version`` that can be rebuilt, whatever became of its own commit; empty if none can.
+    """The contiguous versions below ``version`` that can be built, whether or not its own commit exists; empty if none.
 
     Args:
-        ratified: versions that the catalog holds.
+        ratified: versions whose commits the catalog reports.
     """
-    held = list(names)
-    parsed = [(file, name) for name in held if (file := parse_log_file(name)) is not None]
+    listed = list(names)
+    parsed = [(file, name) for name in listed if (file := parse_log_file(name)) is not None]
     known = {file.version for file, _ in parsed if isinstance(file, CommitFile)} | set(ratified)
-    oldest = earliest_version(held, ratified=known, latest=version - 1)
-    is_base = (oldest == 0 and 0 in known) or any(found.version == oldest for found in _checkpoints(parsed))
+    oldest = earliest_version(listed, ratified=known, latest=version - 1)
+    is_base = (oldest == 0 and 0 in known) or any(found.version == oldest for found in checkpoints_among(parsed))
     return range(oldest, version) if is_base else range(0)
 
 
-def complete_checkpoints(names: Iterable[str]) -> tuple[CheckpointSource, ...]:
-    """The complete checkpoints among the names in ``_delta_log``, oldest first; their locations are these bare names."""
-    parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
-    return tuple(sorted(_checkpoints(parsed), key=lambda found: (found.version, found.locations)))
-
-
 def oldest_checkpoint(names: Iterable[str], *, latest: int) -> int | None:
-    """Version of the oldest complete checkpoint up to ``latest``; None without one."""
+    """Version of the oldest complete checkpoint of a version up to ``latest``; None if there is no such checkpoint."""
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
-    return min((found.version for found in _checkpoints(parsed) if found.version <= latest), default=None)
+    return min((found.version for found in checkpoints_among(parsed) if found.version <= latest), default=None)
 
 
 def version_after_cleanup(
     names: Iterable[str], *, ratified: Iterable[int] = (), version: int, latest: int
 ) -> int | None:
-    """Oldest readable version, if ``version`` is older because cleanup removed the beginning of the log (CLEAN-10).
+    """Oldest readable version if metadata cleanup has removed ``version``; None if cleanup cannot explain its absence.
 
-    None if the log has a hole instead: cleanup removes commits from the oldest on and leaves none above its checkpoint.
-    What lies below the oldest checkpoint of a log without its beginning serves no version and does not count.
+    Cleanup removes commits from the oldest on and never removes one after the checkpoint that it keeps. A gap after that
+    checkpoint is therefore damage. Commits before the oldest checkpoint of a log without version 0 are ignored.
     """
-    held = list(names)
-    commits = {file.version for name in held if isinstance(file := parse_log_file(name), CommitFile)} | set(ratified)
-    kept = 0 if 0 in commits else oldest_checkpoint(held, latest=latest) or 0
+    listed = list(names)
+    commits = {file.version for name in listed if isinstance(file := parse_log_file(name), CommitFile)} | set(ratified)
+    kept = 0 if 0 in commits else oldest_checkpoint(listed, latest=latest) or 0
     wanted = [number for number in commits if kept <= number <= latest]
     if wanted and len(wanted) != latest - min(wanted) + 1:
         return None
-    oldest = earliest_version(held, ratified=commits, latest=latest)
+    oldest = earliest_version(listed, ratified=commits, latest=latest)
     return oldest if version < oldest else None
-
-
-def _newest_checkpoint(candidates: Sequence[CheckpointSource]) -> CheckpointSource | None:
-    """Several kinds of one version are interchangeable (CKPT-14); the choice only has to be stable."""
-    preference = {CheckpointKind.V2: 2, CheckpointKind.CLASSIC: 1, CheckpointKind.MULTI_PART: 0}
-    return max(candidates, key=lambda found: (found.version, preference[found.kind], found.locations), default=None)
-
-
-def _checkpoints(parsed: Sequence[tuple[object, str]]) -> list[CheckpointSource]:
-    found: list[CheckpointSource] = []
-    parts: dict[tuple[int, int], dict[int, str]] = {}
-    for file, path in parsed:
-        match file:
-            case ClassicCheckpointFile():
-                found.append(CheckpointSource(version=file.version, kind=CheckpointKind.CLASSIC, locations=(path,)))
-            case V2CheckpointFile():
-                found.append(CheckpointSource(version=file.version, kind=CheckpointKind.V2, locations=(path,)))
-            case MultiPartCheckpointFile():
-                parts.setdefault((file.version, file.parts), {})[file.part] = path
-            case _:
-                pass
-    for (version, count), known in parts.items():
-        # An incomplete set is no checkpoint (CKPT-MP-2). The number in a name may be enormous; it is not counted up to.
-        if len(known) == count and (min(known), max(known)) == (1, count):
-            locations = tuple(known[part] for part in sorted(known))
-            found.append(CheckpointSource(version=version, kind=CheckpointKind.MULTI_PART, locations=locations))
-    return found
 
 
 def _compactions(parsed: Sequence[tuple[object, str]]) -> list[CompactedCommits]:
@@ -292,13 +246,13 @@ def _compactions(parsed: Sequence[tuple[object, str]]) -> list[CompactedCommits]
 def _choose_compactions(
     compactions: Sequence[CompactedCommits], *, first: int, version: int, staged: Iterable[int]
 ) -> tuple[CompactedCommits, ...]:
-    """Compactions that do not overlap, longest first at each start; none over a commit of the catalog (CM-R4)."""
-    named = set(staged)
+    """Non-overlapping compactions, the longest at each start, that cover no commit reported by the catalog."""
+    ratified = set(staged)
     usable = [
         item
         for item in compactions
         if first <= item.start < item.version <= version
-        and not any(item.start <= number <= item.version for number in named)
+        and not any(item.start <= number <= item.version for number in ratified)
     ]
     chosen: list[CompactedCommits] = []
     following = first
@@ -310,7 +264,7 @@ def _choose_compactions(
 
 
 def _gaps(present: Iterable[range], wanted: range) -> tuple[range, ...]:
-    """What of ``wanted`` the ranges ``present``, which do not overlap, leave out. Versions are not counted up to."""
+    """The parts of ``wanted`` that the disjoint ranges ``present`` leave out. Does not enumerate versions."""
     gaps = []
     following = wanted.start
     for part in sorted(present, key=lambda part: part.start):
@@ -322,6 +276,6 @@ def _gaps(present: Iterable[range], wanted: range) -> tuple[range, ...]:
     return tuple(gaps)
 
 
-def _names(gaps: Sequence[range]) -> str:
+def _ranges_text(gaps: Sequence[range]) -> str:
     """``1, 4 to 6`` for the versions 1, 4, 5 and 6."""
     return ", ".join(str(gap.start) if gap.stop - gap.start == 1 else f"{gap.start} to {gap.stop - 1}" for gap in gaps)

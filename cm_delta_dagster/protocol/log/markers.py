@@ -1,7 +1,7 @@
-"""Markers: small objects beside the tables that tell a human, or recovery, to which catalog they belong.
+"""Markers: small files that record to which catalog a warehouse or a table belongs.
 
-They are not part of the Delta protocol, whose readers ignore them. The catalog alone is authoritative; the marker of a
-warehouse prevents that two catalogs use it by mistake, and that of a table is a hint for the case that the catalog is lost.
+They are not part of the Delta protocol, and Delta readers ignore them. The catalog is authoritative. The marker of a warehouse
+prevents two catalogs from using the same warehouse; the marker of a table is a hint for recovery after the catalog is lost.
 """
 
 import json
@@ -10,16 +10,16 @@ from enum import StrEnum
 from typing import Any
 
 WAREHOUSE_MARKER_NAME = "_cm_delta_warehouse.json"
-"""Directly in the warehouse."""
+"""Name of the marker in the root directory of a warehouse."""
 
 TABLE_MARKER_NAME = "_cm_delta_table"
-"""In the ``_delta_log`` of the table; like ``_last_checkpoint`` without the ending of commits, for which some tools look."""
+"""Name of the marker in the ``_delta_log`` of a table. Without ``.json``, because some tools take such files for commits."""
 
 _FORMAT = 1
 
 
 class MarkedState(StrEnum):
-    """Whether the table had a name when its marker was written."""
+    """State of the table in the catalog when its marker was written."""
 
     ACTIVE = "active"
     DROPPED = "dropped"
@@ -27,17 +27,17 @@ class MarkedState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseMarker:
-    """Which catalog places its tables in a warehouse."""
+    """The catalog that places its tables in a warehouse."""
 
     catalog_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMarker:
-    """What the catalog said of a table last, as far as it could be written.
+    """The catalog entry of a table when the marker was last written; it may be outdated.
 
     Attributes:
-        name: ``catalog.schema.table``, of a dropped table the one that it had.
+        name: ``catalog.schema.table``; for a dropped table its last name.
     """
 
     table_id: str
@@ -47,19 +47,19 @@ class TableMarker:
 
 
 def encode_marker(marker: WarehouseMarker | TableMarker) -> bytes:
-    """One JSON object, readable by a human."""
+    """Encode the marker as an indented JSON object."""
     return (json.dumps({"format": _FORMAT, **asdict(marker)}, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def decode_warehouse_marker(data: bytes) -> WarehouseMarker | None:
-    """None if the marker cannot be understood."""
+    """Decode the marker of a warehouse; None if it is invalid."""
     fields = _fields(data)
     catalog_id = fields.get("catalog_id")
     return WarehouseMarker(catalog_id=catalog_id) if isinstance(catalog_id, str) and catalog_id else None
 
 
 def decode_table_marker(data: bytes) -> TableMarker | None:
-    """None if the marker cannot be understood; then it is as good as absent."""
+    """Decode the marker of a table; None if it is invalid, which callers treat like an absent marker."""
     fields = _fields(data)
     texts = [fields.get(name) for name in ("table_id", "name", "catalog_id", "state")]
     if not all(isinstance(text, str) for text in texts) or texts[3] not in tuple(MarkedState):

@@ -1,8 +1,7 @@
-"""``stats_parsed`` of checkpoints (protocol "Checkpoint Schema"): statistics as a struct of native types. Room:
-protocol.
+"""Converts between ``stats`` texts and the ``stats_parsed`` struct of checkpoints (protocol "Checkpoint Schema").
 
-Both directions are columnar: a table may have millions of files. Which columns have statistics is taken from the
-statistics themselves; collecting them and concluding from them is done elsewhere.
+Works on whole columns, because a table may have millions of files. The statistics themselves determine which columns the
+struct has. ``statistics`` collects statistics and ``data_skipping`` uses them.
 """
 
 import json
@@ -16,17 +15,19 @@ from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.types import DataType, StructType
 from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics, parse_statistics
 
-# RE2 spells control characters, quote and backslash: what JSON text must escape.
+# Characters that JSON text must escape, in RE2 syntax: control characters, quote and backslash.
 _NEEDS_ESCAPE = r'[\x00-\x1f"\\]'
 _TIGHT = r'"tightBounds"\s*:\s*true'
 _WIDE = r'"tightBounds"\s*:\s*false'
 
 
 def stats_struct(stats: pa.ChunkedArray | pa.Array, schema: StructType, *, without: frozenset[str]) -> pa.Array | None:
-    """The ``stats_parsed`` column for a column of ``stats`` texts; None if no file has any statistics (CKPT-10,
-    CKPT-11).
+    """Convert a column of ``stats`` texts to the ``stats_parsed`` column; None if no file has statistics.
 
-    Columns without a single value are left out. ``schema`` has physical names; ``without`` are the partition columns.
+    Args:
+        stats: one text per file.
+        schema: the table schema with physical names. Columns without any value are left out of the struct.
+        without: names of top-level columns to leave out, i.e. the partition columns.
     """
     leaves = {path: kind for path, kind in _leaves(schema, ()) if path[0] not in without}
     parsed = parse_statistics(stats, leaves)
@@ -45,7 +46,7 @@ def stats_struct(stats: pa.ChunkedArray | pa.Array, schema: StructType, *, witho
 
 
 def stats_texts(parsed: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """The ``stats`` texts that mean the same as a ``stats_parsed`` column; null where that is null (CKPT-12)."""
+    """Convert a ``stats_parsed`` column to equivalent ``stats`` texts; null where the struct is null."""
     array = _one_array(parsed)
     return _json_text(array)
 
@@ -72,7 +73,7 @@ def _native(values: pa.Array, data_type: DataType) -> pa.Array:
     try:
         return values.cast(kind)
     except pa.ArrowInvalid:
-        # A bound that its own column type cannot hold says nothing; the others of the column stay.
+        # Only bounds that do not fit the type of the column become null.
         return pa.array([_cast_one(value, kind) for value in values], kind)
 
 
@@ -84,7 +85,7 @@ def _cast_one(value: pa.Scalar, kind: pa.DataType) -> Any:
 
 
 def _tight_bounds(stats: pa.ChunkedArray | pa.Array) -> pa.Array:
-    # Inside a JSON string the quotes would be escaped, and counts and bounds are never booleans: the pattern is exact.
+    # The pattern is exact: quotes inside JSON strings are escaped, and counts and bounds are never booleans.
     tight, wide = pc.match_substring_regex(stats, _TIGHT), pc.match_substring_regex(stats, _WIDE)
     return _one_array(pc.if_else(tight, True, pc.if_else(wide, False, pa.scalar(None, pa.bool_()))))
 
@@ -97,7 +98,7 @@ def _struct_of(leaves: Mapping[ColumnPath, pa.Array]) -> pa.Array:
 
 
 def _make_struct(children: Mapping[str, pa.Array]) -> pa.Array:
-    """A struct that is null where all of its children are."""
+    """A struct that is null where all of its children are null."""
     arrays = list(children.values())
     absent = arrays[0].is_null()
     for values in arrays[1:]:
@@ -128,13 +129,13 @@ def _json_text(values: pa.Array) -> pa.Array:
 def _json_object(values: pa.Array) -> pa.Array:
     members = []
     for item in values.type:
-        # nullCounts is a slip of an example in the protocol text (ruling X4).
+        # nullCounts is a misspelling of nullCount in an example of the protocol text; the field has no meaning.
         if item.name == "nullCounts":
             continue
         text = _json_text(pc.struct_field(values, item.name))
         member = pc.binary_join_element_wise(json.dumps(item.name, ensure_ascii=False) + ":", text, ",", "")
         members.append(pc.fill_null(member, ""))
-    # Joining with null_handling="skip" would be shorter, but drops the rows in which everything is null.
+    # Joining with null_handling="skip" would drop the rows in which every member is null.
     if members:
         inner = pc.utf8_rtrim(pc.binary_join_element_wise(*members, ""), ",")
     else:
@@ -148,12 +149,12 @@ def _plain(values: pa.Array) -> pa.Array:
 
 
 def _float_text(values: pa.Array) -> pa.Array:
-    # NaN and the infinities have no JSON form, and bound nothing.
+    # NaN and infinities have no JSON form and are not useful as bounds.
     return pc.if_else(pc.is_finite(values), values.cast(pa.string()), pa.scalar(None, pa.string()))
 
 
 def _decimal_text(values: pa.Array) -> pa.Array:
-    # Arrow may choose the scientific form, which not every parser of decimals takes.
+    # Arrow may use scientific notation, which some decimal parsers reject.
     return pa.array([None if value is None else format(value, "f") for value in values.to_pylist()], pa.string())
 
 

@@ -1,7 +1,7 @@
-"""Version checksums (protocol "Version Checksum File"): counts and sums over a state.
+"""Version checksums (protocol "Version Checksum File"): counts and sums over a table state.
 
-Built from a state, or advanced from the checksum before by one commit without a look at the table's files.
-``allFiles`` is never written: it would make every commit as expensive as the table is large.
+Computes a checksum from a table state, or from the previous checksum and the commits since then without reading the table
+state. Does not write ``allFiles``, whose size is proportional to the table.
 """
 
 import json
@@ -36,21 +36,20 @@ DEFAULT_BOUNDARIES: tuple[int, ...] = (
     *(size * _MIB for size in range(2048, 4096, 256)),
     *(2**power * _GIB for power in range(2, 9)),
 )
-"""Lower ends of the bins of ``fileSizeHistogram``. The protocol leaves them to the writer; these are delta-spark's
-(CRC-5)."""
+"""Lower ends of the bins of ``fileSizeHistogram``, as in delta-spark; the protocol leaves them to the writer."""
 
 DELETED_RECORD_BOUNDARIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 2_147_483_647)
-"""Lower ends of the ten bins of ``deletedRecordCountsHistogramOpt`` (CRC-6)."""
+"""Lower ends of the ten bins of ``deletedRecordCountsHistogramOpt``."""
 
-_FEW = 32
-_NONE = np.zeros(0, dtype=np.int64)
+_FEW_ROWS = 32
+_NO_VALUES = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSizeHistogram:
-    """Files and bytes per size range: bin ``i`` holds sizes from ``boundaries[i]`` up to below ``boundaries[i + 1]``.
+    """Files and bytes per size range: bin ``i`` covers sizes from ``boundaries[i]`` to ``boundaries[i + 1]``, exclusive.
 
-    Invariants: ``boundaries`` ascend from 0; the three tuples are of the same length.
+    Invariants: ``boundaries`` ascend from 0; the three tuples have the same length. Sizes are in bytes.
     """
 
     boundaries: tuple[int, ...]
@@ -60,9 +59,9 @@ class FileSizeHistogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionChecksum:
-    """Content of a ``.crc`` file: the state after reconciliation. None = the file does not tell.
+    """Content of a ``.crc`` file: the state of a version after action reconciliation. None stands for an absent field.
 
-    ``deleted_record_counts`` are files per bin of :data:`DELETED_RECORD_BOUNDARIES`.
+    ``deleted_record_counts`` are numbers of files per bin of :data:`DELETED_RECORD_BOUNDARIES`.
     """
 
     table_size_bytes: int
@@ -82,11 +81,11 @@ class VersionChecksum:
 
 
 def build_checksum(state: TableState, *, txn_id: str | None, in_commit_timestamp: int | None) -> VersionChecksum:
-    """The checksum of ``state``, computed from all of its files.
+    """Compute the checksum of ``state`` from all of its files.
 
     Args:
-        txn_id: the transaction that made the version (CRC-3).
-        in_commit_timestamp: epoch milliseconds; kept only if the table has in-commit timestamps enabled.
+        txn_id: ``txnId`` of the commit of the version.
+        in_commit_timestamp: epoch milliseconds; ignored unless the table has in-commit timestamps enabled.
     """
     adds = state.files.adds
     sizes, cardinalities = adds["size"], _cardinalities(adds)
@@ -110,13 +109,16 @@ def build_checksum(state: TableState, *, txn_id: str | None, in_commit_timestamp
 def advance_checksum(
     previous: VersionChecksum, commits: Sequence[CommitActions], *, location: str
 ) -> VersionChecksum | None:
-    """The checksum after ``commits``, which follow ``previous`` without a gap; its cost depends on these alone.
+    """Compute the checksum after ``commits`` from the previous one; the cost does not depend on the size of the table.
 
-    Each must be legal: what it removes was live, and what it adds with ``dataChange`` true was not.
+    Args:
+        commits: the versions that follow ``previous`` without a gap, oldest first. Each must be valid: the files that it
+            removes are live, and those that it adds with ``dataChange`` true are not.
+        location: absolute URI of the table root.
 
     Returns:
-        None where the commits alone do not tell: a removed file without a trusted size, or an added one that may
-        already be in the table (FILE-4). Then the checksum has to be built from the state.
+        None if the commits are not sufficient: the size of a removed file is unknown, or an added file may already be in the
+        table. The caller then uses :func:`build_checksum`.
     """
     for commit in commits:
         known = _sizes_are_known(commit.removes) and not commit.adds["size"].null_count
@@ -152,7 +154,7 @@ def advance_checksum(
 
 
 def differences(stored: VersionChecksum, state: TableState) -> tuple[str, ...]:
-    """Names of the required fields in which ``stored`` contradicts ``state``; empty if it holds (CRC-11)."""
+    """Names of the required fields of ``stored`` that do not match ``state``."""
     expected = (
         ("tableSizeBytes", stored.table_size_bytes, state.files.size_bytes),
         ("numFiles", stored.num_files, state.files.num_files),
@@ -165,7 +167,7 @@ def differences(stored: VersionChecksum, state: TableState) -> tuple[str, ...]:
 
 
 def encode(value: VersionChecksum) -> bytes:
-    """The file's bytes: one JSON object (CRC-1)."""
+    """Encode the file: one JSON object."""
     content: dict[str, Any] = {
         "txnId": value.txn_id,
         "tableSizeBytes": value.table_size_bytes,
@@ -194,7 +196,7 @@ def encode(value: VersionChecksum) -> bytes:
 
 
 def decode(data: bytes) -> VersionChecksum | None:
-    """The checksum in ``data``; None if it cannot be understood or lacks a required field (CRC-9)."""
+    """Decode the file; None if it is invalid or lacks a required field."""
     try:
         content = json.loads(data)
         if not isinstance(content, dict):
@@ -205,7 +207,7 @@ def decode(data: bytes) -> VersionChecksum | None:
 
 
 def _from_json(content: Mapping[str, Any]) -> VersionChecksum:
-    # The two big actions are parsed as what they are: lines of a commit.
+    # decode_commit parses the two large actions as lines of a commit.
     lines = "\n".join(
         json.dumps({name: content[field]}) for name, field in (("protocol", "protocol"), ("metaData", "metadata"))
     )
@@ -238,7 +240,7 @@ def _from_json(content: Mapping[str, Any]) -> VersionChecksum:
 
 def _long(value: Any) -> int:
     if type(value) is not int:
-        raise ValueError(f"{value!r} is no long")
+        raise ValueError(f"{value!r} is not a long")
     return value
 
 
@@ -275,7 +277,7 @@ def _histogram_from_json(value: Mapping[str, Any]) -> FileSizeHistogram | None:
     )
     sizes = {len(histogram.boundaries), len(histogram.file_counts), len(histogram.total_bytes)}
     ascending = all(low < high for low, high in zip(histogram.boundaries, histogram.boundaries[1:], strict=False))
-    # One that breaks the rules is as good as none: it is optional.
+    # The field is optional, so an invalid histogram is treated like an absent one.
     return histogram if len(sizes) == 1 and histogram.boundaries[:1] == (0,) and ascending else None
 
 
@@ -331,10 +333,9 @@ def _advance_domains(
 
 
 def _may_repeat_files(adds: pa.Table, removes: pa.Table, location: str) -> bool:
-    """Whether an add without data change may refresh a file that is in the table (FILE-4) and must not be counted
-    twice."""
+    """Whether an add with ``dataChange`` false may refer to a file that is in the table and is already counted."""
     flags = adds["dataChange"]
-    if len(flags) <= _FEW and False not in flags.to_pylist():
+    if len(flags) <= _FEW_ROWS and False not in flags.to_pylist():
         return False
     refreshing = adds.filter(pc.invert(flags))
     if not refreshing.num_rows:
@@ -346,7 +347,7 @@ def _may_repeat_files(adds: pa.Table, removes: pa.Table, location: str) -> bool:
 def _sizes_are_known(removes: pa.Table) -> bool:
     if not removes.num_rows:
         return True
-    # Without extendedFileMetadata the size of a remove must not be relied on (FILE-9).
+    # The size of a remove is reliable only if extendedFileMetadata is true.
     trusted = pc.fill_null(removes["extendedFileMetadata"], False)
     return bool(pc.all(trusted, min_count=0).as_py()) and removes["size"].null_count == 0
 
@@ -356,13 +357,13 @@ def _cardinalities(files: pa.Table) -> pa.ChunkedArray:
 
 
 def _sizes(files: Sequence[pa.Table]) -> np.ndarray:
-    return np.concatenate([_NONE, *(part["size"].to_numpy() for part in files)])
+    return np.concatenate([_NO_VALUES, *(part["size"].to_numpy() for part in files)])
 
 
 def _vectors(files: Sequence[pa.Table]) -> np.ndarray:
-    """The cardinality of each deletion vector that there is."""
+    """The cardinality of each deletion vector."""
     some = [part for part in files if part["deletionVector"].null_count < part.num_rows]
-    return np.concatenate([_NONE, *(_cardinalities(part).drop_null().to_numpy() for part in some)])
+    return np.concatenate([_NO_VALUES, *(_cardinalities(part).drop_null().to_numpy() for part in some)])
 
 
 def _sum(values: pa.ChunkedArray) -> int:
@@ -406,9 +407,10 @@ def _advance_histogram(
 def _advance_counts(
     previous: tuple[int, ...] | None, added: tuple[np.ndarray, int], removed: tuple[np.ndarray, int]
 ) -> tuple[int, ...] | None:
-    """
+    """Add and remove files in the bins of ``previous``.
+
     Args:
-        added, removed: cardinalities of deletion vectors, and the number of files without one.
+        added, removed: the cardinalities of deletion vectors and the number of files without one.
     """
     if previous is None:
         return None

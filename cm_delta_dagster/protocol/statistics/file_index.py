@@ -1,10 +1,8 @@
-"""Columns of file actions that queries look at, parsed once (headings "Per-file Statistics", "Partition Value
-Serialization").
+"""Caches parsed columns of file actions (protocol "Per-file Statistics", "Partition Value Serialization").
 
-A :class:`FileIndex` remembers, for the files it was last asked about, the partition values and the statistics that
-predicates needed. What it knows is kept by chunk of the Arrow columns: a table of files that shares chunks with the last
-one, as it does after a commit of a few files, is parsed only where it differs. Concluding is the business of
-``data_skipping``.
+A :class:`FileIndex` caches the partition values and statistics that predicates needed for one table of files. The cache is keyed
+by the chunks of the Arrow columns. A table that shares chunks with the previous one, as after a commit of a few files, is
+parsed only where it differs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,18 +17,18 @@ from cm_delta_dagster.protocol.schema.types import DataType
 from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics, parse_statistics
 
 MAX_COLUMNS = 8
-"""Columns of statistics that are kept, those of the latest queries: at most about 25 bytes a file each, strings aside."""
+"""Maximum number of cached statistics columns; each takes about 25 bytes per file, more for strings."""
 
 CHUNK_ROWS = 65_536
-"""Longer chunks count as several, so that a change within one leaves the others known."""
+"""Longer chunks are cached in slices of this length, so that a change within a chunk invalidates one slice only."""
 
 _Column: TypeAlias = tuple[ColumnPath, DataType]
 _ChunkKey: TypeAlias = tuple[int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """Parsed columns of the chunks ``keys``, one after the other. The chunks are kept, so that their keys stay theirs."""
+class _Cached:
+    """Parsed columns of the concatenated chunks. Holding the chunks keeps their memory addresses, and so ``keys``, valid."""
 
     chunks: tuple[pa.Array, ...]
     keys: tuple[_ChunkKey, ...]
@@ -41,40 +39,38 @@ class _Known:
         return dict(zip(self.keys, lengths.tolist(), strict=False))
 
 
-_NOTHING = _Known((), (), {})
+_EMPTY = _Cached((), (), {})
 
 
 class FileIndex:
-    """What is known about some files. Threads may share it: a look-up never changes what another one holds."""
+    """Cache of parsed columns. Threads may share it: each lookup replaces the cached value and never modifies it."""
 
     __slots__ = ("_partitions", "_statistics")
 
     def __init__(self) -> None:
-        self._partitions = _NOTHING
-        self._statistics = _NOTHING
+        self._partitions = _EMPTY
+        self._statistics = _EMPTY
 
     def partition_values(self, files: pa.Table, physical_name: str) -> pa.DictionaryArray:
-        """The text of one partition column of each file, with its distinct values as dictionary; null for null and the
-        empty string.
-        """
+        """The text of a partition column for each file, dictionary-encoded; null for null and the empty string."""
 
         def parse(chunks: Sequence[pa.Array], columns: Sequence[str]) -> dict[str, tuple[pa.Array | None, ...]]:
             whole = pa.chunked_array(chunks)
             return {name: (partition_texts(whole, name).dictionary_encode(),) for name in columns}
 
-        self._partitions = known = _extended(self._partitions, files["partitionValues"], [physical_name], parse)
-        (values,) = known.columns[physical_name]
+        self._partitions = cached = _extended(self._partitions, files["partitionValues"], [physical_name], parse)
+        (values,) = cached.columns[physical_name]
         return values
 
     def has_statistics(self, files: pa.Table, wanted: Mapping[ColumnPath, DataType]) -> bool:
-        """Whether :meth:`statistics` would find everything parsed."""
-        known = self._statistics
-        return all(column in known.columns for column in wanted.items()) and known.keys == _keys(
+        """Whether the statistics of the ``wanted`` columns of ``files`` are cached."""
+        cached = self._statistics
+        return all(column in cached.columns for column in wanted.items()) and cached.keys == _keys(
             _pieces(files["stats"])
         )
 
     def statistics(self, files: pa.Table, wanted: Mapping[ColumnPath, DataType]) -> ParsedStatistics:
-        """As ``parse_statistics`` of the files' ``stats``."""
+        """Result of ``parse_statistics`` for the ``stats`` of ``files``, from the cache where possible."""
 
         def parse(
             chunks: Sequence[pa.Array], columns: Sequence[_Column | None]
@@ -87,9 +83,9 @@ class FileIndex:
             }
             return {None: (parsed.num_records,), **found}
 
-        self._statistics = known = _extended(self._statistics, files["stats"], [None, *wanted.items()], parse)
-        found = {path: known.columns[(path, kind)] for path, kind in wanted.items()}
-        (num_records,) = known.columns[None]
+        self._statistics = cached = _extended(self._statistics, files["stats"], [None, *wanted.items()], parse)
+        found = {path: cached.columns[(path, kind)] for path, kind in wanted.items()}
+        (num_records,) = cached.columns[None]
         return ParsedStatistics(
             num_records=num_records,
             minimums={path: values[0] for path, values in found.items() if values[0] is not None},
@@ -104,7 +100,7 @@ def _pieces(column: pa.ChunkedArray) -> list[pa.Array]:
 
 
 def _keys(chunks: Sequence[pa.Array]) -> tuple[_ChunkKey, ...]:
-    """Identities of chunks: equal only for the same bytes in memory, as long as one of the two is held."""
+    """Identities of chunks: two keys are equal only if the chunks are the same bytes in memory."""
     return tuple(
         (chunk.offset, len(chunk), tuple(0 if buffer is None else buffer.address for buffer in chunk.buffers()))
         for chunk in chunks
@@ -112,42 +108,45 @@ def _keys(chunks: Sequence[pa.Array]) -> tuple[_ChunkKey, ...]:
 
 
 def _extended(
-    known: _Known,
+    cached: _Cached,
     column: pa.ChunkedArray,
     wanted: Sequence[Any],
     parse: Callable[[Sequence[pa.Array], Sequence[Any]], Mapping[Any, tuple[pa.Array | None, ...]]],
-) -> _Known:
-    """``known`` for the chunks of ``column``, with at least the ``wanted`` columns."""
+) -> _Cached:
+    """``cached`` updated to the chunks of ``column`` and at least the ``wanted`` columns."""
     chunks = _pieces(column)
     keys = _keys(chunks)
-    missing = [name for name in wanted if name not in known.columns]
-    if keys == known.keys and not missing:
-        return known
-    kept = [name for name in known.columns if name not in wanted][-MAX_COLUMNS:]
-    kept = [*kept[max(0, len(kept) + len(wanted) - MAX_COLUMNS) :], *(name for name in wanted if name in known.columns)]
+    missing = [name for name in wanted if name not in cached.columns]
+    if keys == cached.keys and not missing:
+        return cached
+    kept = [name for name in cached.columns if name not in wanted][-MAX_COLUMNS:]
+    kept = [
+        *kept[max(0, len(kept) + len(wanted) - MAX_COLUMNS) :],
+        *(name for name in wanted if name in cached.columns),
+    ]
     columns: dict[Any, tuple[pa.Array | None, ...]] = {}
     if kept:
-        columns.update(known.columns if keys == known.keys else _carried(known, chunks, keys, kept, parse))
+        columns.update(cached.columns if keys == cached.keys else _carried(cached, chunks, keys, kept, parse))
     if missing:
         columns.update(parse(column.chunks or chunks, missing))
-    return _Known(tuple(chunks), keys, {name: columns[name] for name in (*kept, *missing)})
+    return _Cached(tuple(chunks), keys, {name: columns[name] for name in (*kept, *missing)})
 
 
 def _carried(
-    known: _Known,
+    cached: _Cached,
     chunks: Sequence[pa.Array],
     keys: Sequence[_ChunkKey],
     names: Sequence[Any],
     parse: Callable[[Sequence[pa.Array], Sequence[Any]], Mapping[Any, tuple[pa.Array | None, ...]]],
 ) -> dict[Any, tuple[pa.Array | None, ...]]:
-    """Columns of ``chunks``: what is known of them, and the others parsed."""
-    starts = known.starts()
+    """Columns of ``chunks``, parsed only where they are not in ``cached``."""
+    starts = cached.starts()
     others = [chunk for chunk, key in zip(chunks, keys, strict=True) if key not in starts]
     parsed = parse(others, names) if others else {}
     carried: dict[Any, tuple[pa.Array | None, ...]] = {}
     for name in names:
         arrays = []
-        for position, old in enumerate(known.columns[name]):
+        for position, old in enumerate(cached.columns[name]):
             new = parsed[name][position] if others else None
             arrays.append(None if old is None else _joined(old, new, chunks, keys, starts))
         carried[name] = tuple(arrays)
@@ -170,6 +169,6 @@ def _joined(
             pieces.append(new.slice(position, len(chunk)))
             position += len(chunk)
     if pa.types.is_dictionary(old.type):
-        # Values are compared once each, so equal ones must not gather with every chunk.
+        # Each distinct value is compared once, so the dictionaries of the chunks are merged.
         pieces = pa.chunked_array(pieces).unify_dictionaries().chunks
     return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)

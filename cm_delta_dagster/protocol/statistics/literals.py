@@ -1,6 +1,6 @@
-"""Values and literals in one form, so that Arrow compares them as Spark would (heading "Per-file Statistics").
+"""Converts values and literals to common types, so that Arrow compares them as Spark does (protocol "Per-file Statistics").
 
-Serves ``data_skipping``. Where Spark would convert one of the two before it compares, there is no literal.
+Used by data skipping. There is no literal for comparisons in which Spark would cast the column.
 """
 
 from datetime import date, datetime, timedelta
@@ -13,7 +13,7 @@ from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, Primit
 
 
 def comparable(values: pa.Array, data_type: DataType) -> pa.Array:
-    """Values in the form of literals: int64, float64, timestamps as int64 microseconds; others as they are."""
+    """Convert values to the types of literals: int64, float64, int64 microseconds for timestamps; others are unchanged."""
     if not isinstance(data_type, PrimitiveType):
         return values
     match data_type.name:
@@ -26,7 +26,7 @@ def comparable(values: pa.Array, data_type: DataType) -> pa.Array:
 
 
 def aligned(values: pa.Array, literal: pa.Scalar) -> tuple[pa.Array, pa.Scalar]:
-    """Both as decimals of one scale, wide enough for every pair; other types are alike already."""
+    """Convert decimals to a common scale that is wide enough for every pair; other types are unchanged."""
     if not pa.types.is_decimal(values.type):
         return values, literal
     kind = pa.decimal256(76, max(values.type.scale, literal.type.scale))
@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def literal_of(value: Any, data_type: DataType) -> pa.Scalar | None:
-    """The value as a scalar of the column's kind; None if Spark would compare the two in another way."""
+    """Convert a literal to a scalar of the column's comparable type; None if Spark would compare with another type."""
     if isinstance(data_type, DecimalType):
         return _decimal_literal(value)
     if not isinstance(data_type, PrimitiveType):

@@ -1,9 +1,8 @@
-"""Aggregates answered by the log alone (headings "Per-file Statistics", "Deletion Vectors"): row counts, least and greatest
-values, where they are exact (SKIP-6).
+"""Computes exact row counts, minima and maxima from the log (protocol "Per-file Statistics", "Deletion Vectors").
 
-The rules are those of delta-spark's metadata-only queries, and stricter where writers differ: bounds count only if they are
-tight, of files without deletion vectors, and of types whose bounds are written without loss. What cannot be told exactly is
-left out of the answer, for the caller to read rows.
+The rules are those of delta-spark's metadata-only queries, and stricter where writers differ: bounds are used only if they are
+tight, belong to files without deletion vectors and have a type whose bounds are written without loss. Aggregates that are not
+known exactly are left out; the caller then reads rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from cm_delta_dagster.protocol.statistics.data_skipping import (
     was_float,
 )
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
-from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath
+from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics
 
 _WHOLE = frozenset({"byte", "short", "integer", "long", "date"})
 _FLOATING = frozenset({"float", "double"})
@@ -35,11 +34,11 @@ _WIDE_BOUNDS = r'"tightBounds"\s*:\s*false'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataAggregates:
-    """What the log tells exactly.
+    """Aggregates that are known exactly.
 
     Attributes:
-        num_rows: rows, None if the log does not tell.
-        minimums, maximums: by column, only those that are known; None as a value is SQL's NULL: there is no value.
+        num_rows: number of rows; None if it is not known.
+        minimums, maximums: known values by column; None stands for NULL, the result if no row has a value.
     """
 
     num_rows: int | None
@@ -57,18 +56,19 @@ def metadata_aggregates(
     where: Predicate | None = None,
     index: FileIndex | None = None,
 ) -> MetadataAggregates:
-    """Exact aggregates of the rows of live ``files`` for which ``where`` holds.
+    """Compute exact aggregates of the rows in live ``files`` for which ``where`` holds.
 
     Args:
         files: columns of ``ADD_SCHEMA``.
-        columns: top-level columns whose least and greatest value are wanted, found ignoring case.
-        where: a condition; if partition values alone do not decide it for every file, nothing is known.
-        index: remembers parsed columns of ``files``.
+        columns: names of top-level columns, matched ignoring case, whose minima and maxima are computed.
+        schema, partition_columns, mapping: those of the table.
+        where: a condition. The result is empty unless partition values decide it for every file.
+        index: cache of parsed columns of ``files``.
 
     Raises:
-        InvalidArgumentError: a column that the table does not have.
+        InvalidArgumentError: the table does not have one of the ``columns``.
     """
-    fields = [_known(name, schema) for name in columns]
+    fields = [_existing_field(name, schema) for name in columns]
     index = index or FileIndex()
     if where is not None:
         shape: dict[str, Any] = {"schema": schema, "partition_columns": partition_columns, "mapping": mapping}
@@ -76,39 +76,44 @@ def metadata_aggregates(
         if files.num_rows and not pc.all(partition_matches_exactly(files, where, **shape)).as_py():
             return MetadataAggregates(num_rows=None)
         index = FileIndex()
-    wanted: dict[ColumnPath, DataType] = {
-        (physical_name(item, mapping),): item.type
-        for item in fields
-        if _is_exact(item) and item.name not in partition_columns
-    }
+    with_statistics = [item for item in fields if _is_exact(item) and item.name not in partition_columns]
+    wanted: dict[ColumnPath, DataType] = {(physical_name(item, mapping),): item.type for item in with_statistics}
     statistics = index.statistics(files, wanted)
     counts = _logical_counts(files, statistics.num_records)
     if counts.null_count:
         return MetadataAggregates(num_rows=None)
-    # Files without rows may have no statistics, and their partition values are nobody's.
+    # Files without rows may lack statistics, and their partition values do not count.
     has_rows = pc.greater(counts, 0)
-    minimums: dict[str, Any] = {}
-    maximums: dict[str, Any] = {}
+    exact = wanted if wanted and _has_exact_bounds(files) else {}
+    bounds: dict[str, Mapping[str, Any]] = {}
     for item in fields:
         path = (physical_name(item, mapping),)
-        if item.name in partition_columns:
-            if _is_exact_partition(item):
-                values = partition_value_array(partition_column(files.filter(has_rows), path[0]), item.type)
-                bounds = pc.min_max(values)
-                minimums[item.name], maximums[item.name] = bounds["min"].as_py(), bounds["max"].as_py()
-        elif path in wanted and _has_exact_bounds(files):
-            known = (statistics.minimums[path], statistics.maximums[path])
-            low, high = (values.filter(has_rows) for values in known)
-            only_nulls = pc.equal(statistics.null_counts[path], statistics.num_records).filter(has_rows)
-            if _is_complete(low, only_nulls):
-                minimums[item.name] = _value(pc.min(low), item.type)
-            # NaN is the greatest value and is missing from the bounds of some writers.
-            if _is_complete(high, only_nulls) and getattr(item.type, "name", "") not in _FLOATING:
-                maximums[item.name] = _value(pc.max(high), item.type)
+        if item.name in partition_columns and _is_exact_partition(item):
+            values = partition_value_array(partition_column(files.filter(has_rows), path[0]), item.type)
+            bounds[item.name] = pc.min_max(values).as_py()
+        elif path in exact:
+            bounds[item.name] = _exact_bounds(statistics, path, has_rows, item.type)
+    minimums = {name: known["min"] for name, known in bounds.items() if "min" in known}
+    maximums = {name: known["max"] for name, known in bounds.items() if "max" in known}
     return MetadataAggregates(num_rows=pc.sum(counts).as_py() or 0, minimums=minimums, maximums=maximums)
 
 
-def _known(name: str, schema: StructType) -> StructField:
+def _exact_bounds(
+    statistics: ParsedStatistics, path: ColumnPath, has_rows: pa.BooleanArray, data_type: DataType
+) -> dict[str, Any]:
+    """The ``min`` and ``max`` of a column over the files with rows, if they are known exactly."""
+    low, high = (bounds[path].filter(has_rows) for bounds in (statistics.minimums, statistics.maximums))
+    only_nulls = pc.equal(statistics.null_counts[path], statistics.num_records).filter(has_rows)
+    bounds = {}
+    if _is_complete(low, only_nulls):
+        bounds["min"] = _value(pc.min(low), data_type)
+    # NaN is the greatest value, and the bounds of some writers ignore it.
+    if _is_complete(high, only_nulls) and getattr(data_type, "name", "") not in _FLOATING:
+        bounds["max"] = _value(pc.max(high), data_type)
+    return bounds
+
+
+def _existing_field(name: str, schema: StructType) -> StructField:
     item = schema.field(name)
     if item is None:
         raise InvalidArgumentError(f"The table has no column {name!r}; its columns are {', '.join(schema.names)}.")
@@ -116,7 +121,7 @@ def _known(name: str, schema: StructType) -> StructField:
 
 
 def _is_exact(item: StructField) -> bool:
-    """Whether statistics hold the column's bounds without loss: no decimals, strings and timestamps (SKIP-4)."""
+    """Whether statistics contain the column's bounds without loss; not so for decimals, strings and timestamps."""
     return isinstance(item.type, PrimitiveType) and item.type.name in _WHOLE | _FLOATING and not was_float(item)
 
 
@@ -126,7 +131,7 @@ def _is_exact_partition(item: StructField) -> bool:
 
 
 def _logical_counts(files: pa.Table, records: pa.Array) -> pa.Array:
-    """Rows of each file, deleted ones not counted (DV-22); null where unknown."""
+    """Rows of each file without those marked as deleted by its deletion vector; null where unknown."""
     vectors = files["deletionVector"].combine_chunks()
     if isinstance(vectors, pa.ChunkedArray):
         vectors = pa.concat_arrays(vectors.chunks)
@@ -141,12 +146,12 @@ def _has_exact_bounds(files: pa.Table) -> bool:
 
 
 def _is_complete(bounds: pa.Array, only_nulls: pa.BooleanArray) -> bool:
-    """Whether every file either has the bound or says that all of its values are null."""
+    """Whether each file has the bound, or has only nulls in the column."""
     known = pc.or_(bounds.is_valid(), pc.and_(bounds.is_null(), only_nulls.fill_null(False)))
     return only_nulls.null_count == 0 and bool(pc.all(known).as_py() in (True, None))
 
 
 def _value(bound: pa.Scalar, data_type: DataType) -> Any:
     value = bound.as_py()
-    # -0.0 and 0.0 are one value.
+    # Converts -0.0 to 0.0; the two are equal in Spark.
     return value + 0.0 if isinstance(value, float) else value

@@ -1,10 +1,9 @@
-"""Per-file statistics (protocol heading "Per-file Statistics"): of which columns, from footers, summed up.
+"""Collects per-file statistics (protocol "Per-file Statistics").
 
-Writes the ``stats`` text of new files from what the Parquet writer already knows. It reads no data and
-no files: footers are handed in. Parsing the texts is the business of ``parsed_statistics``.
+Chooses the columns that have statistics and builds the ``stats`` text of a data file from its Parquet footer. Does not read
+files: the caller passes footers. ``stats_json`` parses the texts.
 
-Names in this module are those of the statistics. For a table with column mapping the caller hands in the schema of
-physical names.
+Column names are those in the statistics: for a table with column mapping the caller passes a schema with physical names.
 """
 
 import json
@@ -25,24 +24,24 @@ from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, Primit
 from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, parse_statistics
 
 STRING_PREFIX_LENGTH = 32
-"""Characters kept of a string bound (STATS-5)."""
+"""Maximum length of a string bound in characters, if the bound can be shortened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticsColumn:
-    """One leaf column that is to have statistics. ``path`` are the names from the top level down."""
+    """A leaf column with statistics; ``path`` has the names from the top level down."""
 
     path: ColumnPath
     type: DataType
 
     @property
     def parquet_path(self) -> str:
-        """The path as Parquet footers spell it."""
+        """The path as in Parquet footers."""
         return ".".join(self.path)
 
 
 def leaf_columns(schema: StructType) -> tuple[StatisticsColumn, ...]:
-    """Every leaf of the schema in order; structs are descended into, arrays and maps are leaves themselves."""
+    """The leaf columns of the schema in order: the leaves of structs; arrays and maps count as leaves."""
     return tuple(_leaves(schema, ()))
 
 
@@ -62,10 +61,13 @@ def statistics_columns(
     *,
     clustering_columns: Sequence[ColumnPath] = (),
 ) -> tuple[StatisticsColumn, ...]:
-    """Leaf columns to collect statistics for (STATS-8), in schema order; never a partition column.
+    """The leaf columns that have statistics, in schema order, without partition columns.
+
+    These are the columns in ``delta.dataSkippingStatsColumns`` if it is set, else the first
+    ``delta.dataSkippingNumIndexedCols`` columns, and all clustering columns.
 
     Raises:
-        InvalidArgumentError: a name in ``delta.dataSkippingStatsColumns`` cannot be read.
+        InvalidArgumentError: a name in ``delta.dataSkippingStatsColumns`` is invalid.
     """
     partitions = {name.casefold() for name in partition_columns}
     leaves = [leaf for leaf in leaf_columns(schema) if leaf.path[0].casefold() not in partitions]
@@ -87,7 +89,7 @@ def _listed_columns(listed: str | Sequence[str] | None) -> list[ColumnPath] | No
 
 
 def _split_names(text: str) -> list[str]:
-    """Split a comma-separated list of columns; commas between back-quotes belong to the name."""
+    """Split a comma-separated list of columns; commas in back-quoted names do not separate."""
     names, start, quoted = [], 0, False
     for position, character in enumerate(text):
         if character == "`":
@@ -99,32 +101,30 @@ def _split_names(text: str) -> list[str]:
 
 
 def _below(path: ColumnPath, ancestor: Sequence[str]) -> bool:
-    """Whether ``path`` is ``ancestor`` or lies inside of it, ignoring case."""
+    """Whether ``path`` is ``ancestor`` or a field inside it, ignoring case."""
     head = path[: len(ancestor)]
     return len(head) == len(ancestor) and all(a.casefold() == b.casefold() for a, b in zip(head, ancestor, strict=True))
 
 
 def footer_statistics(metadata: pq.FileMetaData, schema: StructType, columns: Sequence[StatisticsColumn]) -> str:
-    """The ``stats`` text of a data file, from its Parquet footer alone.
+    """Build the ``stats`` text of a data file from its Parquet footer.
 
-    What the footer does not say for every row group is left out. Arrays and maps get nothing: their leaves count
-    elements.
+    Leaves out what some row group does not report, and arrays and maps, whose leaves count elements.
 
     Args:
         metadata: footer of the file.
-        schema: the table's schema; a column that it no longer has gets no statistics.
-        columns: as :func:`statistics_columns` answered.
+        schema: the table schema; columns that are not in it are left out.
+        columns: result of :func:`statistics_columns`.
 
     Raises:
         InvalidArgumentError: the footer's row count is negative.
     """
     if metadata.num_rows < 0:
         raise InvalidArgumentError(
-            f"A Parquet footer tells of {metadata.num_rows} rows. The file is damaged; write it again."
+            f"A Parquet footer reports {metadata.num_rows} rows. The file is damaged; write it again."
         )
     known = {field.name for field in schema.fields}
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    groups = [group for group in groups if group.num_rows > 0]
+    groups = [group for group in map(metadata.row_group, range(metadata.num_row_groups)) if group.num_rows > 0]
     positions = _footer_positions(groups[0]) if groups else {}
     reader = _BoundsReader(metadata)
     minimums: dict[str, Any] = {}
@@ -138,7 +138,7 @@ def footer_statistics(metadata: pq.FileMetaData, schema: StructType, columns: Se
         null_count = _null_count(chunks)
         if null_count is not None:
             _place(null_counts, column.path, str(null_count))
-        # Rows whose values are all null have no bounds (STATS-4).
+        # A column without non-null values has no bounds.
         if null_count == metadata.num_rows:
             continue
         lower, upper = reader.bounds(column.type, position, chunks)
@@ -158,9 +158,7 @@ def footer_statistics(metadata: pq.FileMetaData, schema: StructType, columns: Se
 
 
 def _footer_positions(group: Any) -> dict[str, int]:
-    """Positions of the footer's columns by dotted path; a path that two columns share (``a.b`` and ``a`` > ``b``) is
-    left out.
-    """
+    """Positions of the footer's columns by dotted path, without ambiguous paths (``a.b`` and ``b`` in ``a``)."""
     positions: dict[str, int] = {}
     twice: set[str] = set()
     for position in range(group.num_columns):
@@ -189,7 +187,7 @@ def _place(tree: dict[str, Any], path: ColumnPath, text: str) -> None:
 
 
 def _json_text(tree: Mapping[str, Any]) -> str:
-    """One-line JSON of a tree whose leaves are JSON texts already, so that decimals stay exact."""
+    """One-line JSON of a tree whose leaves are JSON texts, so that decimals stay exact."""
     members = [
         f"{json.dumps(name, ensure_ascii=False)}:{value if isinstance(value, str) else _json_text(value)}"
         for name, value in tree.items()
@@ -199,14 +197,14 @@ def _json_text(tree: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _BoundsReader:
-    """Turns the raw bounds of column chunks into the JSON texts of STATS-7."""
+    """Converts the raw bounds of column chunks to JSON texts."""
 
     metadata: Any
 
     def bounds(
         self, data_type: DataType, position: int, chunks: Sequence[tuple[int, Any]]
     ) -> tuple[str | None, str | None]:
-        """JSON texts of the lower and the upper bound over all row groups; None where there is none."""
+        """JSON texts of the lower and the upper bound over all row groups; None for an unknown bound."""
         if isinstance(data_type, DecimalType):
             return self._decimal_bounds(data_type, position, chunks)
         if not isinstance(data_type, PrimitiveType):
@@ -228,19 +226,19 @@ class _BoundsReader:
                 return None, None
 
     def _is_rebased(self) -> bool:
-        """Whether Spark wrote dates of the hybrid Julian calendar, whose raw numbers mean other days."""
+        """Whether Spark wrote dates in the hybrid Julian calendar, in which the raw numbers denote other days."""
         entries = self.metadata.metadata
         return entries is not None and b"org.apache.spark.legacyDateTime" in entries
 
     def _float_bounds(self, chunks: Sequence[tuple[int, Any]]) -> tuple[str | None, str | None]:
-        # parquet-mr drops the bounds of a chunk that holds NaN; other writers leave NaN out of the bounds in silence,
-        # and Spark ranks NaN above every number, so their upper bound would be wrong.
+        # parquet-mr omits the bounds of a chunk with NaN. Other writers ignore NaN in bounds; Spark orders NaN above every
+        # number, so their upper bound would be wrong.
         if not self.metadata.created_by.startswith("parquet-mr"):
             return None, None
         raw = _raw_bounds(chunks, ("FLOAT", "DOUBLE"))
         if raw is None or math.isnan(raw[0]) or math.isnan(raw[1]):
             return None, None
-        # Adding 0.0 turns -0.0 into 0.0: the two are equal in Spark.
+        # Adding 0.0 converts -0.0 to 0.0; the two are equal in Spark.
         lower, upper = (None if math.isinf(value) else repr(value + 0.0) for value in raw)
         return lower, upper
 
@@ -253,7 +251,7 @@ class _BoundsReader:
         return (_decimal_text(raw[0], data_type.scale), _decimal_text(raw[1], data_type.scale)) if raw else (None, None)
 
     def _timestamp_bounds(self, name: str, chunks: Sequence[tuple[int, Any]]) -> tuple[str | None, str | None]:
-        # INT96 has no order, so no bounds; nanoseconds are not Delta's unit.
+        # INT96 has no order and therefore no bounds. Nanoseconds are not supported.
         raw = None if self._is_rebased() else _raw_bounds(chunks, ("INT64",))
         if raw is None:
             return None, None
@@ -265,14 +263,14 @@ class _BoundsReader:
         else:
             return None, None
         suffix = "Z" if name == "timestamp" else ""
-        # The lower bound is cut down to milliseconds (STATS-6), the upper one rounded up so that it stays a bound.
+        # Statistics have millisecond precision: the lower bound is rounded down, the upper bound up.
         return _milliseconds_text(raw[0] // per_millisecond, suffix), _milliseconds_text(
             -(-raw[1] // per_millisecond), suffix
         )
 
 
 def _chunks_with_values(chunks: Sequence[tuple[int, Any]]) -> list[Any] | None:
-    """Statistics of the chunks that hold a value; None if one of these has no bounds."""
+    """Statistics of the chunks with non-null values; None if one of them has no bounds."""
     found = []
     for num_rows, statistics in chunks:
         if statistics is None:
@@ -290,7 +288,7 @@ def _raw_bounds(chunks: Sequence[tuple[int, Any]], physical_types: tuple[str, ..
         return None
     lowers = [_number(statistics.min_raw) for statistics in found]
     uppers = [_number(statistics.max_raw) for statistics in found]
-    # min() and max() answer wrongly in silence when one operand is NaN.
+    # min() and max() return wrong results if an operand is NaN.
     unordered = next((value for value in (*lowers, *uppers) if value != value), None)
     return (unordered, unordered) if unordered is not None else (min(lowers), max(uppers))
 
@@ -313,7 +311,7 @@ def _date_text(days: int) -> str | None:
     try:
         return f'"{(_UNIX_DAY + timedelta(days=days)).isoformat()}"'
     except OverflowError:
-        # Outside the years 1 to 9999 there is no agreed text.
+        # There is no standard text for dates outside the years 1 to 9999.
         return None
 
 
@@ -335,7 +333,7 @@ def _string_bounds(chunks: Sequence[tuple[int, Any]]) -> tuple[str | None, str |
         lower: str | None = truncate_lower_bound(lower_bytes.decode())
         upper = truncate_upper_bound(upper_bytes.decode())
     except UnicodeDecodeError:
-        # A writer that shortens bounds may cut a character in two.
+        # Some writers truncate bounds within a character.
         return None, None
     return (
         json.dumps(lower, ensure_ascii=False),
@@ -344,14 +342,12 @@ def _string_bounds(chunks: Sequence[tuple[int, Any]]) -> tuple[str | None, str |
 
 
 def truncate_lower_bound(text: str) -> str:
-    """The stored lower bound of a string column whose least value is ``text`` (STATS-5)."""
+    """The lower bound in statistics of a string column with the minimum ``text``."""
     return text[:STRING_PREFIX_LENGTH]
 
 
 def truncate_upper_bound(text: str) -> str | None:
-    """The stored upper bound of a string column whose greatest value is ``text``; None if there is no short one
-    (STATS-5).
-    """
+    """The upper bound in statistics of a string column with the maximum ``text``; None if it cannot be shortened."""
     if len(text) <= STRING_PREFIX_LENGTH:
         return text
     for length in range(STRING_PREFIX_LENGTH, min(len(text), 2 * STRING_PREFIX_LENGTH + 1)):
@@ -364,12 +360,12 @@ def truncate_upper_bound(text: str) -> str | None:
 
 
 def num_records(stats: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """``numRecords`` of each ``stats`` text as int64; null where it is missing or unreadable."""
+    """``numRecords`` of each ``stats`` text as int64; null where it is missing or invalid."""
     return parse_statistics(stats, {}).num_records
 
 
 def logical_row_count(adds: pa.Table) -> int | None:
-    """Rows of the files, deleted ones not counted (DV-22); None if a file does not tell its row count."""
+    """Number of rows in the files without those marked as deleted by deletion vectors; None if a file has no ``numRecords``."""
     if adds.num_rows == 0:
         return 0
     records = num_records(adds["stats"])

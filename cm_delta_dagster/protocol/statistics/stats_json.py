@@ -1,8 +1,7 @@
-"""Per-file statistics (protocol heading "Per-file Statistics"), read: many ``stats`` texts as Arrow columns.
+"""Parses ``stats`` texts to Arrow columns (protocol "Per-file Statistics").
 
-Asked for columns only; texts and values that cannot be read are absent, never an error, because nothing
-may be concluded from them. Collecting statistics is the business of ``statistics``, concluding from them that of
-``data_skipping``.
+Parses only the requested columns. Invalid texts and values become null and are not errors, because statistics are optional.
+``statistics`` collects statistics, ``data_skipping`` uses them.
 """
 
 import json
@@ -20,17 +19,17 @@ from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, Primit
 from cm_delta_dagster.protocol.statistics.stats_json_fast_path import MIN_TEXTS, scan_texts
 
 ColumnPath: TypeAlias = tuple[str, ...]
-"""Names of a column from the top level down, as the statistics spell them."""
+"""Names of a column from the top level down, as in the statistics."""
 
 _EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedStatistics:
-    """Statistics of many files as Arrow columns, one entry a file, null where a file does not tell.
+    """Statistics of many files as Arrow columns with one entry per file, null where unknown.
 
-    Bounds of integers are int64, of decimals decimal128(38, scale), of floats their own width, of dates date32, of
-    timestamps int64 microseconds as written (not widened yet), of strings string.
+    Types of bounds: int64 for integers, decimal128(38, scale) for decimals, float32 and float64, date32, string, and int64
+    microseconds for timestamps, as written (upper bounds may be truncated to milliseconds).
     """
 
     num_records: pa.Array
@@ -40,7 +39,7 @@ class ParsedStatistics:
 
 
 def parse_statistics(stats: pa.Array | pa.ChunkedArray, columns: Mapping[ColumnPath, DataType]) -> ParsedStatistics:
-    """Parse the given columns of the ``stats`` texts. A text or value that cannot be read is absent (SKIP-2)."""
+    """Parse the statistics of ``columns`` in the ``stats`` texts. Invalid texts and values become null."""
     kinds: dict[ColumnPath, pa.DataType] = {("numRecords",): pa.int64()}
     bounded = {path: kind for path, type_ in columns.items() if (kind := _json_kind(type_)) is not None}
     for section in ("minValues", "maxValues"):
@@ -56,7 +55,7 @@ def parse_statistics(stats: pa.Array | pa.ChunkedArray, columns: Mapping[ColumnP
 
 
 def _parse_leaves(chunks: Sequence[pa.Array], kinds: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
-    """Values of the texts by their place in them, as the kind given."""
+    """Values of the texts by path, with the given types."""
     if sum(map(len, chunks)) < MIN_TEXTS or any(map(pa.types.is_decimal, kinds.values())):
         return _parse_all(chunks, kinds)
     scanned = scan_texts(chunks, kinds)
@@ -71,7 +70,7 @@ def _parse_leaves(chunks: Sequence[pa.Array], kinds: Mapping[ColumnPath, pa.Data
 
 
 def _parse_all(chunks: Sequence[pa.Array], kinds: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
-    """As :func:`_parse_leaves`, each text by a parser."""
+    """As :func:`_parse_leaves`, without the fast path."""
     texts = [chunk.cast(pa.large_string()) for chunk in chunks] or [pa.array([], pa.large_string())]
     rows = _parse_rows(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), _nested_type(kinds))
     return {path: _field(rows, path) for path in kinds}
@@ -88,7 +87,7 @@ _JSON_KINDS = {
     "short": pa.int64(),
     "integer": pa.int64(),
     "long": pa.int64(),
-    # The width matters: the text 0.1 of a float column means another number than 0.1 as a double.
+    # The width matters: 0.1 as a float is not equal to 0.1 as a double.
     "float": pa.float32(),
     "double": pa.float64(),
     "string": pa.string(),
@@ -113,25 +112,24 @@ def _nested_type(leaves: Mapping[ColumnPath, pa.DataType]) -> pa.StructType:
     )
 
 
-_SLOW_ROWS = 128
+_MAX_SLOW_ROWS = 128
 
 
 def _parse_rows(texts: pa.Array, kind: pa.StructType) -> pa.Array:
-    """Structs of ``kind``, one a text. Reads all at once; if one text stands in the way, halves until it is alone."""
+    """Parse one struct of ``kind`` per text. Parses all texts in one pass; if that fails, splits them into halves."""
     if len(texts) == 0:
         return pa.array([], kind)
     rows = _parse_fast(texts, kind)
     if rows is not None:
         return rows
-    if len(texts) <= _SLOW_ROWS:
+    if len(texts) <= _MAX_SLOW_ROWS:
         return pa.array([_parse_slowly(text, kind) for text in texts.to_pylist()], kind)
     middle = len(texts) // 2
     return pa.concat_arrays([_parse_rows(texts[:middle], kind), _parse_rows(texts[middle:], kind)])
 
 
 def _parse_fast(texts: pa.Array, kind: pa.StructType) -> pa.Array | None:
-    # Each text is wrapped as the value of one member, so that a blank text or two documents in one cannot shift the
-    # rows.
+    # Each text becomes the value of a member, so that a blank text or two documents in one text cannot shift the rows.
     head, tail, separator = (pa.scalar(text, pa.large_string()) for text in ('{"s":', "}\n", ""))
     wrapped = pc.binary_join_element_wise(head, pc.fill_null(texts, "null"), tail, separator)
     longest = pc.max(pc.binary_length(wrapped)).as_py()
@@ -152,7 +150,7 @@ def _parse_fast(texts: pa.Array, kind: pa.StructType) -> pa.Array | None:
 
 
 def _flat_buffer(texts: pa.Array) -> pa.Buffer:
-    """The bytes of a large_string array without nulls, one text after the other, without copying."""
+    """The contiguous bytes of a large_string array without nulls, without copying."""
     _, offsets, data = texts.buffers()
     positions = pa.Array.from_buffers(pa.int64(), len(texts) + 1, [None, offsets], offset=texts.offset)
     start, end = positions[0].as_py(), positions[len(texts)].as_py()
@@ -167,7 +165,7 @@ def _parse_slowly(text: str | None, kind: pa.StructType) -> Any:
 
 
 def _clean(value: Any, kind: pa.DataType) -> Any:
-    """``value`` as Arrow's ``kind``, or None where it is something else."""
+    """``value`` as the Arrow type ``kind``; None where it has another type."""
     if pa.types.is_struct(kind):
         return (
             {field.name: _clean(value.get(field.name), field.type) for field in kind}
@@ -181,7 +179,7 @@ def _clean(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_integer(kind):
         return _clean_integer(value)
     if pa.types.is_floating(kind):
-        # Non-finite bounds are written as texts by some; they bound nothing.
+        # Some writers write non-finite bounds as strings; these are ignored.
         return float(value) if isinstance(value, int | Decimal) and -(10**38) < value < 10**38 else None
     return _clean_decimal(value, kind)
 
@@ -209,7 +207,7 @@ def _clean_decimal(value: Any, kind: pa.DataType) -> Decimal | None:
 
 
 def _typed(values: pa.Array, data_type: DataType) -> pa.Array:
-    """Bounds of dates and timestamps from their texts; everything else is typed already."""
+    """Parse bounds of dates and timestamps; other bounds have their type already."""
     if not isinstance(data_type, PrimitiveType):
         return values
     match data_type.name:

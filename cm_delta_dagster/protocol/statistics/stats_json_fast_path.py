@@ -1,9 +1,9 @@
-"""Many ``stats`` texts of few shapes, read without parsing each (heading "Per-file Statistics").
+"""Reads many ``stats`` texts of few shapes without a parser (protocol "Per-file Statistics").
 
-The statistics of one table mostly have the same keys in the same order, and many of them the same length. Texts that differ in
-digits and in letters of strings only lie in memory as a rectangle of bytes, of which every column is looked at once for all
-texts. Every byte of every text is accounted for: it is the same as in a text that was parsed, or a digit where that one has a
-digit, or a plain letter within a string. Texts that are different in any way are left to a parser.
+The statistics of a table usually have the same keys in the same order, and many have the same length. Texts that differ only in
+digits and in letters of strings form a rectangle of bytes, which is compared column by column. Every byte of a text is verified
+against a text that was parsed: it is equal, or both are digits, or both are plain letters in a string. All other texts are
+left to the parser.
 """
 
 import json
@@ -20,22 +20,22 @@ import pyarrow as pa
 from cm_delta_dagster.protocol.actions.json_fast_path import json_leaves, object_with_unique_keys
 
 MIN_TEXTS = 256
-"""Fewer texts are parsed in no time."""
+"""The parser is faster for fewer texts."""
 
 _Path: TypeAlias = tuple[str, ...]
 
 _BLOCK_BYTES = 1 << 22
-"""So much fits into a processor's cache, and is work enough between two steps of the interpreter."""
+"""Fits into the processor's cache and is large enough to outweigh the overhead of the interpreter."""
 _BLOCK_TEXTS = 16 * 1024
 _PART_TEXTS = 64 * 1024
 _THREADS = 4
 _MAX_SHAPES = 8
-"""In one block, for texts of one length."""
-_FEW = 16
-"""Fewer texts of one length are left to the parser."""
-_FEW_ROWS = 64
+"""Limit per block and length of text."""
+_MIN_TEXTS_OF_LENGTH = 16
+"""Fewer texts of the same length are left to the parser."""
+_MIN_HALVED_ROWS = 64
 _TRIAL_TEXTS = 32 * 1024
-"""After so many texts it is clear whether their shapes are few."""
+"""If the fast path has read less than half of this many texts, it leaves the others to the parser."""
 _MAX_DIGITS = 18
 _WORD = 8
 _QUOTE, _BACKSLASH, _ZERO, _NINE, _SPACE = b'"\\09 '
@@ -45,19 +45,19 @@ _INTEGER = re.compile(rb"-?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class ScannedTexts:
-    """What is known of some texts. ``left`` says which are left to a parser; ``columns`` has null for these."""
+    """Values that were read. ``left`` is true for the texts that are left to the parser; ``columns`` has null for these."""
 
     columns: Mapping[_Path, pa.Array]
     left: np.ndarray
 
 
 def scan_texts(chunks: Sequence[pa.Array], wanted: Mapping[_Path, pa.DataType]) -> ScannedTexts:
-    """Read the ``wanted`` values of JSON texts. What a text does not have is null.
+    """Read the ``wanted`` values of JSON texts; null where a text lacks a value.
 
     Args:
         chunks: the texts, as ``string`` or ``large_string``.
-        wanted: keys from the top level down, and what the value is read as: int64, a float or string. A text in which it is
-            something else is left.
+        wanted: paths of keys, and the type of the value: int64, float or string. Texts with a value of another type are left to
+            the parser.
     """
     parts = _parts(chunks)
     if len(parts) == 1:
@@ -73,7 +73,7 @@ def scan_texts(chunks: Sequence[pa.Array], wanted: Mapping[_Path, pa.DataType]) 
 
 
 def _parts(chunks: Sequence[pa.Array]) -> list[list[pa.Array]]:
-    """The chunks in their order, in shares for a few threads: what is done to a block needs no interpreter."""
+    """Divide the chunks, in order, among a few threads. Operations on blocks release the interpreter lock."""
     count = sum(map(len, chunks))
     size = max(_PART_TEXTS, -(-count // _THREADS))
     parts: list[list[pa.Array]] = [[]]
@@ -86,7 +86,7 @@ def _parts(chunks: Sequence[pa.Array]) -> list[list[pa.Array]]:
 
 @dataclass(slots=True)
 class _Scan:
-    """Gathers pieces: rows and their values, in the order in which they were read."""
+    """Collects pieces, i.e. row numbers and their values, in the order in which they are read."""
 
     wanted: Mapping[_Path, pa.DataType]
     shapes: dict[int, list["_Shape"]] = field(default_factory=dict)
@@ -105,13 +105,13 @@ class _Scan:
         return self
 
     def left_mask(self) -> np.ndarray:
-        """Which texts are left."""
+        """One boolean per text: true if it is left to the parser."""
         left = np.zeros(self.count, dtype=bool)
         left[_joined(self.left)] = True
         return left
 
     def add(self, texts: pa.Array, first: int) -> None:
-        """Read ``texts``, which have the row numbers from ``first`` on."""
+        """Read ``texts``, whose row numbers start at ``first``."""
         if texts.null_count:
             valid = texts.is_valid().to_numpy(zero_copy_only=False)
             absent = np.flatnonzero(~valid)
@@ -126,7 +126,7 @@ class _Scan:
         if not len(texts):
             return
         width = max(1, _data(texts)[1] // len(texts))
-        size = min(max(_FEW, _BLOCK_BYTES // width), _BLOCK_TEXTS)
+        size = min(max(_MIN_TEXTS_OF_LENGTH, _BLOCK_BYTES // width), _BLOCK_TEXTS)
         for start in range(0, len(texts), size):
             if self.seen >= _TRIAL_TEXTS and 2 * self.read < self.seen:
                 self._leave(rows[start:])
@@ -136,7 +136,7 @@ class _Scan:
             self._put_in_order(pieces)
 
     def _put_in_order(self, first: int) -> None:
-        """Sort the pieces from number ``first`` on by their rows."""
+        """Merge the pieces from number ``first`` on and sort them by row number."""
         rows = _joined(self.rows[first:])
         if (rows[1:] > rows[:-1]).all():
             return
@@ -160,7 +160,7 @@ class _Scan:
         edges = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(rows)]
         for low, high in pairwise(edges):
             length = int(lengths[low])
-            if high - low < _FEW or length < _WORD:
+            if high - low < _MIN_TEXTS_OF_LENGTH or length < _WORD:
                 self._leave(rows[low:high])
             else:
                 letters = np.ndarray(shape=(high - low, length), dtype=np.uint8, buffer=data, offset=start)
@@ -168,7 +168,7 @@ class _Scan:
             start += length * (high - low)
 
     def _add_rectangle(self, letters: np.ndarray, rows: np.ndarray) -> None:
-        """``letters`` has one text a row."""
+        """``letters`` has one text per row."""
         known = self.shapes.setdefault(letters.shape[1], [])
         untried = list(known)
         for _ in range(_MAX_SHAPES):
@@ -190,14 +190,14 @@ class _Scan:
                 fitting = letters[fits]
                 self._keep_values(shape, fitting, fitting.min(axis=0) == fitting.max(axis=0), rows[fits])
                 letters, rows = letters[~fits], rows[~fits]
-            if len(rows) < _FEW:
+            if len(rows) < _MIN_TEXTS_OF_LENGTH:
                 break
         self._leave(rows)
 
     def _keep_values(self, shape: "_Shape", letters: np.ndarray, same: np.ndarray, rows: np.ndarray) -> None:
         try:
             values = [self._values(shape, letters, same, path) for path in self.wanted]
-        except ValueError:  # Of Arrow, and of a text that is no UTF-8.
+        except ValueError:  # Raised by Arrow, or for a text that is not UTF-8.
             self._leave(rows)
             return
         self._keep(rows, values)
@@ -228,8 +228,8 @@ class _Scan:
 
 
 def _by_columns(combine: np.ufunc, letters: np.ndarray) -> np.ndarray:
-    """``combine.reduce(letters, axis=0)`` in half the time: halves are put on each other as long texts, not row by row."""
-    while len(letters) > _FEW_ROWS:
+    """``combine.reduce(letters, axis=0)`` in half the time: combines halves of the array instead of single rows."""
+    while len(letters) > _MIN_HALVED_ROWS:
         half = len(letters) // 2
         rest = letters[2 * half :]
         letters = combine(letters[:half], letters[half : 2 * half])
@@ -249,17 +249,17 @@ def _offsets(texts: pa.Array) -> np.ndarray:
 
 
 def _data(texts: pa.Array) -> tuple[int, int]:
-    """Where the bytes of the texts begin, and how many there are."""
+    """Offset and number of the bytes of the texts."""
     offsets = _offsets(texts)
     return int(offsets[0]), int(offsets[-1] - offsets[0])
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What texts of one length have in common.
+    """A pattern for texts of the same length.
 
-    ``text`` is one of them. Each byte is ``fixed``, or one of the ``digits`` of a number, of which ``leading`` ones are no
-    zero, or a ``plain`` letter of a string. ``leaves`` has the first and last byte of each value.
+    ``text`` is an example. Each byte is ``fixed``, one of the ``digits`` of a number (not zero if ``leading``), or a ``plain``
+    letter of a string. ``leaves`` has the start and the end, exclusive, of each value.
     """
 
     text: np.ndarray
@@ -271,7 +271,7 @@ class _Shape:
 
     @classmethod
     def of(cls, text: bytes, wanted: Mapping[_Path, pa.DataType]) -> "_Shape | None":
-        """The shape of one text; None if it is no plain JSON, or has a value of another kind than wanted."""
+        """The shape of a text; None if it is not plain JSON or has a value of another type than wanted."""
         if object_with_unique_keys(text) is None:
             return None
         tokens = json_leaves(text)
@@ -292,13 +292,13 @@ class _Shape:
         return cls(np.frombuffer(text, np.uint8), ~(digits | plain), digits, leading, plain, leaves)
 
     def fits_all(self, letters: np.ndarray, low: np.ndarray, high: np.ndarray) -> bool:
-        """Whether all rows of ``letters``, with the least and greatest letter of each column, are of this shape."""
+        """Whether all rows of ``letters`` have this shape; ``low`` and ``high`` are the bounds of its columns."""
         same = low == high
         if not (same & (low == self.text))[self.fixed].all():
             return False
         if (low[self.digits] < _ZERO).any() or (high[self.digits] > _NINE).any() or (low[self.leading] == _ZERO).any():
             return False
-        # Columns with one letter only are judged by that one.
+        # Constant columns are checked by their only letter.
         special = self.plain & (low < _SPACE) | self.plain & same & ((low == _QUOTE) | (low == _BACKSLASH))
         if special.any():
             return False
@@ -306,7 +306,7 @@ class _Shape:
         return not ((varied == _QUOTE) | (varied == _BACKSLASH)).any()
 
     def fits(self, letters: np.ndarray) -> np.ndarray:
-        """Which rows of ``letters`` are of this shape."""
+        """One boolean per row of ``letters``: whether it has this shape."""
         fine = (letters == self.text) & self.fixed
         fine |= (letters >= _ZERO) & (letters <= _NINE) & self.digits & ~((letters == _ZERO) & self.leading)
         fine |= (letters >= _SPACE) & (letters != _QUOTE) & (letters != _BACKSLASH) & self.plain
@@ -315,7 +315,7 @@ class _Shape:
 
 
 def _is_kind(text: bytes, leaves: Mapping[_Path, tuple[int, int]], path: _Path, kind: pa.DataType) -> bool:
-    """Whether the value under ``path`` is read as ``kind`` without doubt; so is one that is null or not there."""
+    """Whether the value at ``path`` has the type ``kind``, is null or is absent."""
     if path not in leaves:
         return not any(other[: len(path)] == path for other in leaves)
     start, end = leaves[path]
@@ -330,9 +330,9 @@ def _is_kind(text: bytes, leaves: Mapping[_Path, tuple[int, int]], path: _Path, 
 
 
 def _varied(letters: np.ndarray, same: np.ndarray, start: int, end: int, kind: pa.DataType) -> pa.Array:
-    """The values in columns ``start`` to ``end``, of which ``same`` ones have one letter only.
+    """The values in columns ``start`` to ``end``; ``same`` is true for constant columns.
 
-    Raises ArrowInvalid for a value that has no such form.
+    Raises ArrowInvalid for a value that cannot be converted to ``kind``.
     """
     if pa.types.is_integer(kind):
         return pa.array(_integers(letters, start + int(same[start:end].argmin()), start, end))
@@ -360,7 +360,7 @@ _STEPS = (
 
 
 def _integers(letters: np.ndarray, varied: int, start: int, end: int) -> np.ndarray:
-    """The integers that stand in columns ``start`` to ``end``, of which those before ``varied`` have one letter only."""
+    """The integers in columns ``start`` to ``end``; the columns before ``varied`` are constant."""
     head = letters[0, start:varied].tobytes()
     is_negative = head.startswith(b"-")
     total = np.full(len(letters), abs(int(head)) if head.strip(b"-") else 0, dtype=np.int64)
@@ -372,9 +372,9 @@ def _integers(letters: np.ndarray, varied: int, start: int, end: int) -> np.ndar
 
 
 def _up_to_eight_digits(letters: np.ndarray, start: int, end: int) -> np.ndarray:
-    shape, length = letters.shape
-    places = np.ndarray(shape=(shape,), dtype="<u8", buffer=letters, offset=end - _WORD, strides=(length,))
-    # The bytes before the number are the low ones; zeros take their place.
+    count, length = letters.shape
+    places = np.ndarray(shape=(count,), dtype="<u8", buffer=letters, offset=end - _WORD, strides=(length,))
+    # The low bytes precede the number; they are replaced by zeros.
     others = np.uint64((1 << 8 * (_WORD - (end - start))) - 1)
     words = (places & ~others) | (_ZEROS & others)
     words -= _ZEROS

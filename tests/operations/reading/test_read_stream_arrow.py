@@ -335,7 +335,7 @@ def test_a_schema_that_changes_otherwise_stops_the_stream(tmp_path: Path) -> Non
     assert seen == [{"id": 1, "note": "x"}]
     assert read(stream_arrow(table.open(), offset=stream.offset.to_json())) == [[2]]
     with pytest.raises(
-        SchemaMismatchError, match="is at version 0, whose rows cannot be read by the schema of version 3"
+        SchemaMismatchError, match="is at version 0, whose rows cannot be read with the schema of version 3"
     ):
         read(stream_arrow(table.open(), starting_version=0))
 

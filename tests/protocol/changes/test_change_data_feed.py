@@ -1,4 +1,4 @@
-"""The plan of a change feed: which files of a commit hold changes, and what a range of versions must have in common."""
+"""The plan of a change feed: the files with changes of each commit, and the checks of a range of versions."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
     resolve_vector_changes,
     without_empty,
 )
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
 from cm_delta_dagster.protocol.features.deletion_vectors import decode_inline, encode_inline
 from cm_delta_dagster.protocol.schema.types import (
@@ -90,8 +90,8 @@ BASIC = metadata(fields(a=LONG))
 def planned(
     *commits: Commit, start: Metadata = BASIC, latest: Metadata | None = None, protocol: Protocol = PROTOCOL
 ) -> ChangePlan:
-    first = TableDefinition(version=commits[0].version, protocol=protocol, metadata=start)
-    last = TableDefinition(version=9, protocol=protocol, metadata=latest or start)
+    first = VersionDefinition(version=commits[0].version, protocol=protocol, metadata=start)
+    last = VersionDefinition(version=9, protocol=protocol, metadata=latest or start)
     return plan_changes(commits, start=first, latest=last, location=LOCATION, table="main.t")
 
 
@@ -105,18 +105,18 @@ def remove(path: str, deleted: Iterable[int] = (), **more: Any) -> RemoveFile:
     return RemoveFile(path=path, deletion_vector=encode_inline(deleted) if deleted else None, **more)
 
 
-def told(plan: ChangePlan) -> list[tuple[int, str | None, list[str]]]:
+def summary(plan: ChangePlan) -> list[tuple[int, str | None, list[str]]]:
     return [
         (part.version, part.change_type, part.files["path"].to_pylist())
         for part in without_empty(part for part in plan.parts if isinstance(part, ChangePart))
     ]
 
 
-def test_change_files_stand_for_all_of_their_version() -> None:
+def test_change_data_files_replace_the_other_actions_of_their_version() -> None:
     """CDF-5, CDCA-1."""
     file = AddCdcFile(path="_change_data/c", partition_values={"p": None}, size=7)
     plan = planned(commit(3, cdc=(file,), adds=[add("a")], removes=[remove("b")]))
-    assert told(plan) == [(3, None, ["_change_data/c"])]
+    assert summary(plan) == [(3, None, ["_change_data/c"])]
     (part,) = plan.parts
     assert isinstance(part, ChangePart)
     assert part.timestamp_ms == 3000
@@ -124,7 +124,7 @@ def test_change_files_stand_for_all_of_their_version() -> None:
     assert part.files["partitionValues"].to_pylist() == [[("p", None)]]
 
 
-def test_without_change_files_adds_insert_and_removes_delete() -> None:
+def test_without_change_data_files_adds_insert_and_removes_delete() -> None:
     """CDF-6."""
     plan = planned(
         commit(
@@ -134,51 +134,51 @@ def test_without_change_files_adds_insert_and_removes_delete() -> None:
         ),
         commit(4, removes=[remove("a", [1])]),
     )
-    assert told(plan) == [(3, "delete", ["b"]), (3, "insert", ["a"]), (4, "delete", ["a"])]
+    assert summary(plan) == [(3, "delete", ["b"]), (3, "insert", ["a"]), (4, "delete", ["a"])]
     assert all(part.files.schema == ADD_SCHEMA for part in plan.parts if isinstance(part, ChangePart))
 
 
-def test_a_merge_that_only_copied_rows_changed_nothing() -> None:
-    """CDF-6: as delta-spark reads the metrics of a MERGE."""
+def test_a_merge_that_only_copied_rows_has_no_changes() -> None:
+    """CDF-6: delta-spark uses the metrics of a MERGE in the same way."""
     metrics = {"numTargetRowsInserted": "0", "numTargetRowsUpdated": "0", "numTargetRowsDeleted": "0"}
     copied = commit(
         3, adds=[add("a")], removes=[remove("b")], commit_info=CommitInfo(operation="MERGE", operation_metrics=metrics)
     )
-    assert told(planned(copied)) == []
+    assert summary(planned(copied)) == []
     for operation, other in (("MERGE", {**metrics, "numTargetRowsUpdated": "1"}), ("MERGE", {}), ("WRITE", metrics)):
         info = CommitInfo(operation=operation, operation_metrics=other)
-        assert len(told(planned(commit(3, adds=[add("a")], removes=[remove("b")], commit_info=info)))) == 2
+        assert len(summary(planned(commit(3, adds=[add("a")], removes=[remove("b")], commit_info=info)))) == 2
 
 
-def test_a_file_with_another_deletion_vector_is_told_apart() -> None:
+def test_a_file_with_another_deletion_vector_is_a_vector_change() -> None:
     """CDF-6: paths are compared as locations."""
     adds = [add("new"), add("file:///t/a%20b", [1, 2])]
     plan = planned(commit(3, adds=adds, removes=[remove("gone"), remove("a b", [1])]))
-    assert told(plan) == [(3, "delete", ["gone"]), (3, "insert", ["new"])]
+    assert summary(plan) == [(3, "delete", ["gone"]), (3, "insert", ["new"])]
     (change,) = (part for part in plan.parts if isinstance(part, VectorChange))
     assert change.before["path"].to_pylist() == ["a b"]
     assert change.after["path"].to_pylist() == ["file:///t/a%20b"]
 
 
-def test_a_commit_that_contradicts_itself_is_damaged() -> None:
+def test_a_commit_with_contradicting_actions_is_corrupt() -> None:
     """REC-6."""
     with pytest.raises(CorruptLogError, match=r"Version 3 of main\.t adds or removes the file"):
         planned(commit(3, adds=[add("a", [1]), add("a", [2])], removes=[remove("a")]))
 
 
-def test_removes_must_tell_partition_values() -> None:
+def test_removes_must_have_partition_values() -> None:
     """CDF-6, FILE-9."""
     partitioned = metadata(fields(a=LONG, p=STRING), ["p"])
     with pytest.raises(CorruptLogError, match="removes the file 'a' without its partition values"):
         planned(commit(3, removes=[remove("a", partition_values=None)]), start=partitioned)
-    assert told(planned(commit(3, removes=[remove("a", partition_values=None)]))) == [(3, "delete", ["a"])]
+    assert summary(planned(commit(3, removes=[remove("a", partition_values=None)]))) == [(3, "delete", ["a"])]
 
 
 positions = st.frozensets(st.integers(0, 7))
 
 
 @given(st.lists(st.tuples(positions, positions), min_size=1, max_size=4))
-def test_resolved_files_leave_exactly_the_rows_that_changed(
+def test_resolved_files_contain_exactly_the_changed_rows(
     vectors: list[tuple[frozenset[int], frozenset[int]]],
 ) -> None:
     """CDF-6: of eight rows each, with every pair of deletion vectors."""
@@ -199,7 +199,7 @@ def test_resolved_files_leave_exactly_the_rows_that_changed(
         assert found == {path: rows for path, rows in expected.items() if rows}
 
 
-def test_a_vector_beyond_the_file_is_damage() -> None:
+def test_a_deletion_vector_beyond_the_end_of_the_file_is_corrupt() -> None:
     """DV-27."""
     files = adds_to_table([add("f")])
     change = VectorChange(version=1, timestamp_ms=1, before=files, after=files)
@@ -224,7 +224,7 @@ def test_change_data_feed_must_be_active_at_the_start(protocol: Protocol, enable
 def test_change_data_feed_must_stay_active_and_readable() -> None:
     """CDF-8, PROT-3."""
     listed = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("changeDataFeed",))
-    assert told(planned(commit(3), commit(4, protocol=listed, adds=[add("a")]))) == [(4, "insert", ["a"])]
+    assert summary(planned(commit(3), commit(4, protocol=listed, adds=[add("a")]))) == [(4, "insert", ["a"])]
     with pytest.raises(InvalidArgumentError, match="not active at version 4"):
         planned(commit(3), commit(4, metadata=metadata(fields(a=LONG), enabled="false")))
     unlisted = Protocol(min_reader_version=1, min_writer_version=7, writer_features=())
@@ -249,8 +249,8 @@ NESTED = StructType((StructField("s", fields(x=LONG)),))
         (fields(a=ArrayType(LONG, False)), fields(a=ArrayType(LONG, True))),
     ],
 )
-def test_new_columns_and_new_nulls_are_no_obstacle(older: StructType, newer: StructType) -> None:
-    """CDF-6: the latest schema reads all of the range."""
+def test_new_columns_and_dropped_not_null_are_compatible(older: StructType, newer: StructType) -> None:
+    """CDF-6: the latest schema reads the whole range."""
     plan = planned(commit(3, metadata=metadata(older)), start=metadata(older), latest=metadata(newer))
     assert plan.definition.schema == newer
 
@@ -271,10 +271,8 @@ def test_new_columns_and_new_nulls_are_no_obstacle(older: StructType, newer: Str
         (fields(a=LONG), fields(a=STRING), "the type of 'a' changed"),
     ],
 )
-def test_a_schema_that_cannot_read_all_of_the_range_is_refused(
-    older: StructType, newer: StructType, reason: str
-) -> None:
-    """CDF-6, CDF-8: at the start, or at a version in between."""
+def test_an_incompatible_schema_in_the_range_is_refused(older: StructType, newer: StructType, reason: str) -> None:
+    """CDF-6, CDF-8: at the start and at a later version."""
     with pytest.raises(SchemaMismatchError, match=reason):
         planned(commit(3), start=metadata(older), latest=metadata(newer))
     with pytest.raises(SchemaMismatchError, match=reason):
@@ -282,7 +280,7 @@ def test_a_schema_that_cannot_read_all_of_the_range_is_refused(
 
 
 def test_other_partition_columns_are_refused() -> None:
-    """CDF-6: values of older files would be lost."""
+    """CDF-6: the partition values of older files would be lost."""
     with pytest.raises(SchemaMismatchError, match="partitioned by other columns"):
         planned(commit(3), start=metadata(fields(a=LONG)), latest=metadata(fields(a=LONG), ["a"]))
 
@@ -295,8 +293,8 @@ def mapped(mode: str = "name", **names: str) -> Metadata:
     return metadata(StructType(columns), **{"delta.columnMapping.mode": mode})
 
 
-def test_column_mapping_reads_by_the_schema_of_the_last_version() -> None:
-    """CDF-6, COLMAP-15: so a later rename does not stand in the way."""
+def test_column_mapping_reads_with_the_schema_of_the_last_version() -> None:
+    """CDF-6, COLMAP-15: a later rename does not matter."""
     plan = planned(commit(3), start=mapped(a="c1"), latest=mapped(b="c1"), protocol=MAPPED)
     assert plan.definition.schema.names == ("a",)
     grown = planned(commit(3), commit(4, metadata=mapped(a="c1", b="c2")), start=mapped(a="c1"), protocol=MAPPED)
@@ -325,13 +323,13 @@ def test_renamed_and_dropped_columns_within_the_range_are_refused(
 
 
 @pytest.mark.parametrize("name", ["_change_type", "_COMMIT_version", "_commit_timestamp"])
-def test_a_table_with_a_column_of_the_feed_is_refused(name: str) -> None:
+def test_a_table_with_a_reserved_column_name_is_refused(name: str) -> None:
     """CDF-9."""
     with pytest.raises(SchemaMismatchError, match="name of a column of the change feed"):
         planned(commit(3), start=metadata(fields(**{name: LONG})))
 
 
-def test_the_feed_has_three_columns_more_and_its_files_one() -> None:
+def test_the_feed_adds_three_columns_and_its_files_one() -> None:
     """CDF-4, CDF-7."""
     assert change_schema(fields(a=LONG)).names == ("a", "_change_type", "_commit_version", "_commit_timestamp")
     kind = change_file_schema(fields(a=LONG)).fields[-1]

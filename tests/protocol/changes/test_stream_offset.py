@@ -1,4 +1,4 @@
-"""The offset of a stream: its JSON, what is refused, and the order of positions."""
+"""Offsets of streams: their JSON, refused texts, and the order of positions."""
 
 import json
 from typing import Any
@@ -22,13 +22,13 @@ FIELDS = {"sourceVersion": 1, "reservoirId": "t", "reservoirVersion": 7, "index"
 
 
 @given(OFFSETS)
-def test_an_offset_comes_back_from_its_json(offset: StreamOffset) -> None:
+def test_an_offset_is_decoded_from_its_json(offset: StreamOffset) -> None:
     """STREAM-1."""
     assert parse_offset(offset.to_json()) == offset
 
 
 def test_the_json_is_that_of_delta_spark() -> None:
-    """STREAM-1: names of the beta period, and -1 for a version of which nothing was read."""
+    """STREAM-1: legacy field names, and index -1 before the first file of a version."""
     offset = StreamOffset(table_id="0b3f", version=5, is_initial=True)
     assert offset.to_json() == (
         '{"sourceVersion":1,"reservoirId":"0b3f","reservoirVersion":5,"index":-1,"isStartingVersion":true}'
@@ -36,7 +36,7 @@ def test_the_json_is_that_of_delta_spark() -> None:
 
 
 @pytest.mark.parametrize("index", [-1, -100])
-def test_the_bases_of_both_forms_of_delta_spark_mean_the_same(index: int) -> None:
+def test_the_base_indexes_of_both_formats_of_delta_spark_are_equal(index: int) -> None:
     """STREAM-1."""
     source_version = 1 if index == -1 else 3
     content = json.dumps(FIELDS | {"index": index, "sourceVersion": source_version})
@@ -50,35 +50,35 @@ def test_the_bases_of_both_forms_of_delta_spark_mean_the_same(index: int) -> Non
         ({"sourceVersion": 4}, "sourceVersion 4"),
         ({"sourceVersion": 3, "index": -20}, "schema tracking log"),
         ({"sourceVersion": 3, "index": -19}, "schema tracking log"),
-        ({"index": -2}, "no position"),
-        ({"index": -100}, "no position"),
+        ({"index": -2}, "not a valid position"),
+        ({"index": -100}, "not a valid position"),
         ({"index": True}, "index is not a whole number"),
         ({"index": 1.0}, "index is not a whole number"),
         ({"index": 2**63}, "index is not a whole number"),
-        ({"reservoirVersion": -1}, "no position"),
+        ({"reservoirVersion": -1}, "not a valid position"),
         ({"reservoirVersion": "7"}, "reservoirVersion is not a whole number"),
         ({"reservoirId": 7}, "reservoirId is not a string"),
         ({"isStartingVersion": 0}, "isStartingVersion is not true or false"),
         ({"isInitialSnapshot": False}, "unknown: isInitialSnapshot"),
     ],
 )
-def test_what_is_no_offset_is_refused_with_the_reason(changed: dict[str, Any], reason: str) -> None:
+def test_an_invalid_offset_is_refused_with_the_reason(changed: dict[str, Any], reason: str) -> None:
     """STREAM-1."""
     with pytest.raises(InvalidArgumentError, match=reason):
         parse_offset(json.dumps(FIELDS | changed))
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_no_field_may_be_missing(name: str) -> None:
+def test_a_missing_field_is_refused(name: str) -> None:
     """STREAM-1."""
     with pytest.raises(InvalidArgumentError, match=f"unknown: {name}"):
         parse_offset(json.dumps({key: value for key, value in FIELDS.items() if key != name}))
 
 
 @pytest.mark.parametrize("content", ["", "{", "7", "null", "[]", '"7"', "x" * 1000, "[" * 100_000])
-def test_what_is_no_json_object_is_refused_and_shown_shortly(content: str) -> None:
+def test_text_that_is_not_a_json_object_is_refused_and_abbreviated(content: str) -> None:
     """STREAM-1."""
-    with pytest.raises(InvalidArgumentError, match="no offset of a stream") as caught:
+    with pytest.raises(InvalidArgumentError, match="not an offset of a stream") as caught:
         parse_offset(content)
     assert len(str(caught.value)) < 500
 

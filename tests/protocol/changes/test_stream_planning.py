@@ -1,11 +1,11 @@
-"""The plan of a stream: which files come, in which portions, and what stops it."""
+"""The plan of a stream: emitted files, batches, and commits that stop the stream."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import (
@@ -18,7 +18,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_to_table
-from cm_delta_dagster.protocol.changes.schema_compatibility import TableDefinition
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.changes.stream_planning import (
     UNBOUNDED,
@@ -76,8 +76,8 @@ def metadata(*fields: StructField, partitions: Sequence[str] = (), table_id: str
     )
 
 
-def definition(version: int, *fields: StructField, protocol: Protocol = PROTOCOL, **more: Any) -> TableDefinition:
-    return TableDefinition(version=version, protocol=protocol, metadata=metadata(*(fields or (ID,)), **more))
+def definition(version: int, *fields: StructField, protocol: Protocol = PROTOCOL, **more: Any) -> VersionDefinition:
+    return VersionDefinition(version=version, protocol=protocol, metadata=metadata(*(fields or (ID,)), **more))
 
 
 def at(version: int, index: int = -1, *, is_initial: bool = False) -> StreamOffset:
@@ -85,7 +85,7 @@ def at(version: int, index: int = -1, *, is_initial: bool = False) -> StreamOffs
 
 
 def plan(commits: Sequence[CommitActions], start: StreamOffset, **more: Any) -> StreamPlan:
-    """The batch after ``start``; ``commits`` are all of the table's."""
+    """The batch after ``start``; ``commits`` are all commits of the table."""
     known = {"reading": definition(0), "current": definition(0), "rules": RULES}
     first = start.version + (1 if start.is_initial else 0)
     return plan_batch((item for item in commits if item.version >= first), start=start, **{**known, **more})
@@ -95,10 +95,10 @@ def paths(batch: StreamPlan) -> list[str]:
     return [path for part in batch.parts for path in part.files["path"].to_pylist()]
 
 
-# --- each file once, in order, however it is cut ----------------------------------------------------------------------
+# --- batches ----------------------------------------------------------------------------------------------------------
 
 COMMITS = st.lists(st.lists(st.integers(min_value=0, max_value=100), max_size=5), min_size=1, max_size=6)
-ROOMS = st.builds(
+LIMITS = st.builds(
     AdmissionLimits,
     max_files=st.none() | st.integers(min_value=1, max_value=4),
     max_bytes=st.none() | st.integers(min_value=1, max_value=150),
@@ -106,18 +106,19 @@ ROOMS = st.builds(
 
 
 def table_of(sizes: Sequence[Sequence[int]]) -> list[CommitActions]:
-    """A commit for each list of file sizes; those of size 0 change no data."""
+    """A commit for each list of file sizes; files of size 0 have dataChange false."""
     return [
         commit(version, *[added(f"{version}-{n}", size=size, data_change=size > 0) for n, size in enumerate(files)])
         for version, files in enumerate(sizes)
     ]
 
 
-@given(sizes=COMMITS, rooms=st.lists(ROOMS, min_size=1, max_size=5), data=st.data())
-def test_however_a_stream_is_cut_each_file_comes_once_and_in_order(
-    sizes: list[list[int]], rooms: list[AdmissionLimits], data: st.DataObject
+@settings(deadline=None)
+@given(sizes=COMMITS, all_limits=st.lists(LIMITS, min_size=1, max_size=5), data=st.data())
+def test_batches_of_any_size_emit_each_file_once_and_in_order(
+    sizes: list[list[int]], all_limits: list[AdmissionLimits], data: st.DataObject
 ) -> None:
-    """STREAM-1, STREAM-2, STREAM-3: by bounds of any kind, of a snapshot or of commits, and by replays of each batch."""
+    """STREAM-1, STREAM-2, STREAM-3: with any limits, from a snapshot or from commits; replayed batches are equal."""
     commits = table_of(sizes)
     snapshot = data.draw(st.none() | st.integers(min_value=0, max_value=len(sizes) - 1), label="snapshot")
     start = at(0) if snapshot is None else at(snapshot, is_initial=True)
@@ -129,14 +130,14 @@ def test_however_a_stream_is_cut_each_file_comes_once_and_in_order(
 
     emitted: list[str] = []
     for number in range(1000):
-        room = rooms[number % len(rooms)]
-        batch = plan(commits, start, initial=initial, room=room)
+        limits = all_limits[number % len(all_limits)]
+        batch = plan(commits, start, initial=initial, limits=limits)
         if batch.end == start:
             break
         files = pa.concat_tables([part.files for part in batch.parts]) if batch.parts else adds_to_table([])
-        # Soft in bytes: all but the last file lie below the bound. Hard in files. Never empty while there are files.
-        assert room.max_files is None or files.num_rows <= room.max_files
-        assert room.max_bytes is None or sum(files["size"].to_pylist()[:-1]) < room.max_bytes
+        # max_bytes is a soft limit, which the last file may exceed; max_files is hard. A batch has at least one file.
+        assert limits.max_files is None or files.num_rows <= limits.max_files
+        assert limits.max_bytes is None or sum(files["size"].to_pylist()[:-1]) < limits.max_bytes
         assert files.num_rows or batch.end.position == (len(sizes), -1)
         assert paths(plan(commits, start, initial=initial, until=batch.end)) == paths(batch)
         assert batch.end.position > start.position
@@ -147,15 +148,15 @@ def test_however_a_stream_is_cut_each_file_comes_once_and_in_order(
     assert start == at(len(sizes))
 
 
-def test_a_snapshot_is_counted_by_modification_time_and_then_by_path() -> None:
-    """STREAM-1: the order of delta-spark, so that the same offset means the same file."""
+def test_a_snapshot_is_ordered_by_modification_time_then_path() -> None:
+    """STREAM-1: the order of delta-spark, so that an offset denotes the same file in both."""
     files = adds_to_table([added("b", time=2), added("a", time=2), added("z", time=1), added("é", time=2)])
     assert initial_files(files)["path"].to_pylist() == ["z", "a", "b", "é"]
     assert initial_files(files.slice(0, 0)).num_rows == 0
 
 
-def test_only_as_many_commits_are_taken_as_fit() -> None:
-    """STREAM-3: the commits that are left for later are not fetched."""
+def test_only_the_commits_of_the_batch_are_consumed() -> None:
+    """STREAM-3: later commits are not fetched."""
     taken = []
 
     def commits() -> Iterator[CommitActions]:
@@ -165,19 +166,19 @@ def test_only_as_many_commits_are_taken_as_fit() -> None:
 
     known = definition(0)
     batch = plan_batch(
-        commits(), start=at(0), reading=known, current=known, rules=RULES, room=AdmissionLimits(max_files=3)
+        commits(), start=at(0), reading=known, current=known, rules=RULES, limits=AdmissionLimits(max_files=3)
     )
     assert paths(batch) == ["0", "1", "2"]
     assert taken == [0, 1, 2]
     assert batch.end == at(3)
 
 
-def test_a_batch_ends_within_a_commit_and_the_next_goes_on_there() -> None:
+def test_a_batch_ends_within_a_commit_and_the_next_continues_there() -> None:
     """STREAM-1, STREAM-3."""
     commits = [commit(0, *[added(name) for name in "abc"])]
-    first = plan(commits, at(0), room=AdmissionLimits(max_files=2))
+    first = plan(commits, at(0), limits=AdmissionLimits(max_files=2))
     assert (paths(first), first.end) == (["a", "b"], at(0, 1))
-    assert plan(commits, first.end, room=AdmissionLimits(max_files=2)).end == at(1)
+    assert plan(commits, first.end, limits=AdmissionLimits(max_files=2)).end == at(1)
     assert paths(plan(commits, first.end)) == ["c"]
 
 
@@ -219,7 +220,7 @@ def test_a_compaction_emits_nothing(handling: ChangeHandling) -> None:
         (UPDATE, ChangeHandling.SKIP_CHANGE_COMMITS, ["c"]),
     ],
 )
-def test_changes_are_handled_as_was_chosen(
+def test_commits_that_remove_rows_are_handled_as_configured(
     changed: CommitActions, handling: ChangeHandling, expected: list[str]
 ) -> None:
     """STREAM-3."""
@@ -235,10 +236,8 @@ def test_changes_are_handled_as_was_chosen(
         (UPDATE, ChangeHandling.IGNORE_DELETES),
     ],
 )
-def test_a_commit_with_removed_rows_stops_the_stream_and_says_what_to_choose(
-    changed: CommitActions, handling: ChangeHandling
-) -> None:
-    """STREAM-3: the error names table, version, operation and the ways on."""
+def test_a_commit_that_removes_rows_stops_the_stream(changed: CommitActions, handling: ChangeHandling) -> None:
+    """STREAM-3: the error names table, version, operation and the options."""
     rules = StreamRules(table="main.test.t", changes=handling)
     with pytest.raises(StreamSourceChangedError, match=r"Version 1 of main\.test\.t") as caught:
         plan([changed], at(1), rules=rules)
@@ -249,7 +248,7 @@ def test_a_commit_with_removed_rows_stops_the_stream_and_says_what_to_choose(
     assert "skipChangeCommits" in text
 
 
-def test_rows_before_a_commit_that_stops_the_stream_are_not_held_back() -> None:
+def test_rows_before_a_commit_that_stops_the_stream_are_emitted() -> None:
     """STREAM-3."""
     commits = [commit(0, added("x")), UPDATE]
     batch = plan(commits, at(0))
@@ -260,7 +259,7 @@ def test_rows_before_a_commit_that_stops_the_stream_are_not_held_back() -> None:
         plan(commits, at(0), until=at(2))
 
 
-# --- definitions that change ------------------------------------------------------------------------------------------
+# --- changes of the definition ----------------------------------------------------------------------------------------
 
 
 def mapped(name: str, physical: str) -> StructField:
@@ -286,10 +285,10 @@ def mapped(name: str, physical: str) -> StructField:
         ),
     ],
 )
-def test_a_schema_that_changes_by_more_than_new_columns_stops_the_stream(
-    before: TableDefinition, after: Metadata, reason: str
+def test_an_incompatible_schema_change_stops_the_stream(
+    before: VersionDefinition, after: Metadata, reason: str
 ) -> None:
-    """STREAM-4: after the rows before it; at and after that version a stream may begin anew."""
+    """STREAM-4: after the rows before the change; a new stream can start at that version."""
     commits = [commit(0, added("a")), commit(1, after, added("b")), commit(2, added("c"))]
     batch = plan(commits, at(0), reading=before, current=before)
     assert (paths(batch), batch.end) == (["a"], at(1))
@@ -298,13 +297,13 @@ def test_a_schema_that_changes_by_more_than_new_columns_stops_the_stream(
 
     late = before.after(commits[1])
     assert paths(plan(commits, at(1), reading=late, current=late)) == ["b", "c"]
-    # A stream that begins today cannot read the rows of before the change either.
+    # A stream with the latest schema cannot read the rows before the change either.
     with pytest.raises(SchemaMismatchError, match=r"is at version 0, .* schema of version 1"):
         plan(commits, at(0), reading=late, current=before)
 
 
-def test_new_columns_begin_a_batch_of_their_own() -> None:
-    """STREAM-4: their rows are read by the columns of their own version; what is read of older rows is not held back."""
+def test_new_columns_start_a_new_batch() -> None:
+    """STREAM-4: rows are read with the columns of their version; older rows are emitted before."""
     commits = [commit(0, added("a")), commit(1, metadata(ID, NAME), added("b")), commit(2, added("c"))]
     first = plan(commits, at(0))
     assert (paths(first), first.reading.schema.names) == (["a"], ("id",))
@@ -312,27 +311,27 @@ def test_new_columns_begin_a_batch_of_their_own() -> None:
     assert (paths(second), second.reading.schema.names) == (["b", "c"], ("id", "name"))
     with pytest.raises(SchemaMismatchError, match=r"Version 1 .* lies inside of the batch"):
         plan(commits, at(0), until=at(3))
-    # A stream that begins today reads all of them by the columns of today.
+    # A stream with the latest schema reads all rows with its columns.
     latest = definition(0).after(commits[1])
     assert paths(plan(commits, at(0), reading=latest, current=definition(0), until=at(3))) == ["a", "b", "c"]
 
 
-def test_a_change_of_properties_changes_nothing_in_a_stream() -> None:
+def test_a_change_of_properties_does_not_affect_a_stream() -> None:
     """STREAM-4."""
     after = metadata(ID, delta__appendOnly="true")
     batch = plan([commit(0, added("a")), commit(1, after, added("b"))], at(0))
     assert (paths(batch), batch.current.metadata) == (["a", "b"], after)
 
 
-def test_columns_that_may_be_null_from_now_on_begin_a_batch_of_their_own() -> None:
-    """STREAM-4: a schema that promises no NULL must not be given one."""
+def test_dropping_not_null_starts_a_new_batch() -> None:
+    """STREAM-4: a schema with NOT NULL must not get a NULL."""
     strict = definition(0, StructField("id", LONG, nullable=False))
     commits = [commit(0, added("a")), commit(1, metadata(ID), added("b"))]
     assert paths(plan(commits, at(0), reading=strict, current=strict)) == ["a"]
 
 
-def test_a_feature_that_readers_do_not_know_stops_the_stream() -> None:
-    """STREAM-4: with the version that brought it."""
+def test_an_unsupported_reader_feature_stops_the_stream() -> None:
+    """STREAM-4: at the version that adds it."""
     unknown = Protocol(min_reader_version=3, min_writer_version=7, reader_features=("x",), writer_features=("x",))
     commits = [commit(0, added("a")), commit(1, unknown)]
     assert plan(commits, at(0)).end == at(1)
@@ -340,32 +339,32 @@ def test_a_feature_that_readers_do_not_know_stops_the_stream() -> None:
         plan(commits, at(1))
 
 
-def test_another_table_in_the_place_of_the_first_stops_the_stream() -> None:
+def test_a_replaced_table_stops_the_stream() -> None:
     """STREAM-4."""
     commits = [commit(1, metadata(ID, table_id="other"), added("b"))]
-    with pytest.raises(StreamSourceChangedError, match="another table"):
+    with pytest.raises(StreamSourceChangedError, match="replaces the table"):
         plan(commits, at(1))
 
 
-# --- logs and offsets that cannot be ----------------------------------------------------------------------------------
+# --- invalid logs and offsets -----------------------------------------------------------------------------------------
 
 
-def test_a_commit_that_is_missing_is_an_error() -> None:
+def test_a_missing_commit_is_an_error() -> None:
     """STREAM-1, LOG-4."""
     with pytest.raises(CorruptLogError, match=r"version 1 of main\.test\.t is missing"):
         plan([commit(0, added("a")), commit(2, added("c"))], at(0))
 
 
-def test_an_offset_behind_the_files_of_its_version_is_refused() -> None:
+def test_an_offset_after_the_files_of_its_version_is_refused() -> None:
     """STREAM-1."""
     with pytest.raises(InvalidArgumentError, match="lies after the 1 files"):
         plan([commit(0, added("a"))], at(0, 1))
 
 
-def test_an_end_that_cannot_be_is_refused() -> None:
-    """STREAM-1: before the start, or after the table."""
+def test_an_unreachable_end_is_refused() -> None:
+    """STREAM-1: before the start, or after the latest version."""
     commits = [commit(0, added("a")), commit(1, added("b"))]
     with pytest.raises(InvalidArgumentError, match="lies before"):
         plan(commits, at(1), until=at(0))
     with pytest.raises(CorruptLogError, match="it ends at"):
-        plan(commits, at(0), until=at(5), room=UNBOUNDED)
+        plan(commits, at(0), until=at(5), limits=UNBOUNDED)

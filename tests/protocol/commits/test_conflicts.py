@@ -1,4 +1,4 @@
-"""Conflicts between a transaction and a commit that won: the table of ``conflict_cases``, and what does not fit into it."""
+"""Conflicts between a transaction and a winning commit: the tables of ``conflict_cases`` and further cases."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ _METADATA = base_metadata("1", TABLES["rows"], IsolationLevel.WRITE_SERIALIZABLE
 
 
 def _pending(*reads: str, removes: Sequence[str] = (), **fields: Any) -> PendingCommit:
-    """A transaction that read the rows of the conditions and removes the files of the paths."""
+    """A transaction that read the rows for the conditions and removes the files at the paths."""
     defaults: dict[str, Any] = {
         "read_set": ReadSet(
             predicates=tuple(parse_predicate(text, SCHEMA) for text in reads if text != WHOLE_TABLE),
@@ -117,7 +117,7 @@ def _winner_of(act: Act, table: CaseTable, isolation: IsolationLevel) -> CommitA
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_pair_of_transactions_comes_out_as_the_table_says(name: str) -> None:
+def test_every_pair_of_transactions_has_the_expected_outcome(name: str) -> None:
     """OCC-5 to OCC-12, DOM-7, TXN-4."""
     table = TABLES[name]
     cases = tuple(table.cases())
@@ -135,20 +135,20 @@ def _graver(one: ConflictKind | None, other: ConflictKind | None) -> bool:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_we_let_more_stand_than_delta_spark_and_nothing_that_it_refuses_for_rows(name: str) -> None:
-    """OCC-3: each difference is either another name for a conflict or a transaction that both may stand."""
+def test_differences_from_delta_spark_are_explained(name: str) -> None:
+    """OCC-3: a difference is another name of the conflict, or a pair of transactions that does not conflict here."""
     for case in TABLES[name].cases():
         assert not _graver(case.expected, case.in_delta_spark), case
         assert (case.difference is None) == (case.expected == case.in_delta_spark), case
 
 
-def test_every_outcome_occurs_in_the_tables() -> None:
+def test_every_kind_of_conflict_occurs_in_the_tables() -> None:
     found = Counter(case.expected for table in TABLES.values() for case in table.cases())
     assert set(found) == {None, *ConflictKind} and all(found.values())
 
 
-def test_serializable_refuses_whatever_write_serializable_does() -> None:
-    """OCC-8, OCC-14: and differs from it for readers of what was appended alone."""
+def test_serializable_conflicts_include_those_of_write_serializable() -> None:
+    """OCC-8, OCC-14: the other conflicts are those of readers with blind appends."""
     for table in TABLES.values():
         pairs = {(case.loser, case.winner, case.isolation): case for case in table.cases()}
         for loser in table.acts:
@@ -177,12 +177,12 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
         ConflictKind.CONCURRENT_APPEND,
     ),
     (
-        "an append that calls itself blind but removes files",
+        "a commit with isBlindAppend true that removes files",
         _pending("p = 'a'"),
         _winner([_add("n"), _remove("b1.parquet", partition_values={"p": "b"})], blind=True),
         ConflictKind.CONCURRENT_APPEND,
     ),
-    ("the null partition and another", _pending("p = 'a'"), _winner([_add("n", None)]), None),
+    ("an append to the NULL partition", _pending("p = 'a'"), _winner([_add("n", None)]), None),
     (
         "the second of two conditions",
         _pending("p = 'b'", "p = 'a'"),
@@ -191,19 +191,19 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
     ),
     ("statistics exclude", _pending("x = 5"), _winner([_add("n", stats=_STATS)]), None),
     (
-        "a removal that does not say its partition, of a file that was read",
+        "a removal without partition values, of a file that was read",
         _pending("p = 'b'"),
         _winner([RemoveFile(path="b1.parquet")]),
         ConflictKind.CONCURRENT_DELETE_READ,
     ),
     (
-        "a removal that does not say its partition, of another file",
+        "a removal without partition values, of another file",
         _pending("p = 'b'"),
         _winner([RemoveFile(path="a1.parquet")]),
         None,
     ),
     (
-        "a removal that only pretends to know its partition",
+        "a removal with partition values and extendedFileMetadata false",
         _pending("p = 'b'"),
         _winner([_remove("b1.parquet", extended_file_metadata=False)]),
         ConflictKind.CONCURRENT_DELETE_READ,
@@ -215,37 +215,37 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
         ConflictKind.CONCURRENT_DELETE_READ,
     ),
     (
-        "a removal from the partition of NULL",
+        "a removal from the NULL partition",
         _pending("p = 'b'"),
         _winner([_remove("later.parquet", partition_values={"p": None})]),
         None,
     ),
     (
-        "a removal of a file that came after the snapshot, perhaps with rows that were read elsewhere",
+        "a removal of a file added after the snapshot to a partition that was read",
         _pending("p = 'a'"),
         _winner([_remove("later.parquet")]),
         ConflictKind.CONCURRENT_DELETE_READ,
     ),
     (
-        "a removal of a file that came after the snapshot into a partition that was not read",
+        "a removal of a file added after the snapshot to another partition",
         _pending("p = 'b'"),
         _winner([_remove("later.parquet")]),
         None,
     ),
     (
-        "a removal of a file that was read, spelled differently",
+        "a removal of a file that was read, with another spelling of its path",
         _pending("p = 'a' AND x = 2"),
         _winner([_remove("file:///data/t/a1.parquet")]),
         ConflictKind.CONCURRENT_DELETE_READ,
     ),
     (
-        "both remove a file, spelled differently",
+        "both remove a file, with different spellings of its path",
         _pending(removes=["o o"]),
         _winner([_remove("file:///data/t/o%20o")]),
         ConflictKind.CONCURRENT_DELETE_DELETE,
     ),
     (
-        "a rearrangement that removes files without the field is none",
+        "a removal without dataChange changes data",
         _pending("p = 'a'"),
         decode_commit(b'{"remove":{"path":"a1.parquet","deletionTimestamp":1}}\n', version=8),
         ConflictKind.CONCURRENT_DELETE_READ,
@@ -275,7 +275,7 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
         ConflictKind.CONCURRENT_DOMAIN,
     ),
     (
-        "row ids of both, which are assigned anew",
+        "row ids of both, which each attempt assigns again",
         _pending(domains=frozenset({"delta.rowTracking"})),
         _winner([DomainMetadata(domain="delta.rowTracking", configuration='{"rowIdHighWaterMark":3}')]),
         None,
@@ -335,10 +335,10 @@ _WITHOUT_VECTORS = _properties(enableDeletionVectors="false")
         (_METADATA, replace(_METADATA, name="t"), False),
     ],
 )
-def test_only_metadata_that_asks_nothing_of_others_is_harmless_and_only_to_those_who_leave_it_alone(
+def test_only_metadata_changes_without_effect_on_files_are_harmless(
     before: Metadata, after: Metadata, harmless: bool
 ) -> None:
-    """OCC-7, OCC-13, IDENT-6: what was checked of constraints, columns and append-only tables still holds."""
+    """OCC-7, OCC-13, IDENT-6: the checks of constraints, columns and append-only tables remain valid."""
     winner = _winner([after])
     assert _kind(_pending(metadata=before), winner) is (None if harmless else ConflictKind.METADATA_CHANGED)
     own = _pending(metadata=before, metadata_changed=True)
@@ -351,7 +351,7 @@ def _with(*names: str) -> Protocol:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "metadata", "stands"),
+    ("protocol", "metadata", "is_allowed"),
     [
         (_PROTOCOL, _METADATA, True),
         (_with("checkConstraints", "generatedColumns", "identityColumns"), _METADATA, True),
@@ -361,21 +361,21 @@ def _with(*names: str) -> Protocol:
         (_with("rowTracking"), _properties(enableRowTracking="true"), False),
         (_with("clustering"), _METADATA, False),
         (_with("checkpointProtection"), _METADATA, False),
-        (_with("neverHeardOf"), _METADATA, False),
+        (_with("unknownFeature"), _METADATA, False),
         (replace(_PROTOCOL, writer_features=(_PROTOCOL.writer_features or ())[:-1]), _METADATA, False),
     ],
 )
-def test_a_feature_of_a_winner_conflicts_if_files_that_are_written_may_not_obey_it(
-    protocol: Protocol, metadata: Metadata, stands: bool
+def test_a_new_feature_conflicts_if_written_files_may_violate_it(
+    protocol: Protocol, metadata: Metadata, is_allowed: bool
 ) -> None:
     """OCC-6."""
     kind = _kind(_pending(metadata=metadata), _winner([protocol]))
-    assert kind is (None if stands else ConflictKind.PROTOCOL_CHANGED)
+    assert kind is (None if is_allowed else ConflictKind.PROTOCOL_CHANGED)
     both = _pending(metadata=metadata, protocol_changed=True)
     assert _kind(both, _winner([protocol])) is ConflictKind.PROTOCOL_CHANGED
 
 
-def test_the_message_says_what_happened() -> None:
+def test_the_message_names_the_predicate() -> None:
     """OCC-5."""
     conflict = check_conflict(_pending("p = 'a'"), _winner([_add("n")]), location=_LOCATION)
     assert conflict is not None

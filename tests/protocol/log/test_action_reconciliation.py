@@ -99,7 +99,7 @@ def _comparable(state: TableState) -> tuple[object, ...]:
         ([[_add("file:/data/t/a")], [_remove("a")]], set(), {("a", None)}),
     ],
 )
-def test_the_newest_reference_to_a_logical_file_decides(
+def test_the_newest_action_for_a_logical_file_decides(
     commits: list[list[Action]], live: set[tuple[str, str | None]], dead: set[tuple[str, str | None]]
 ) -> None:
     """REC-5, REC-6, REC-8, REC-9, REC-10, REC-14."""
@@ -107,32 +107,32 @@ def test_the_newest_reference_to_a_logical_file_decides(
     assert (_live(state), _dead(state)) == (live, dead)
 
 
-def test_a_file_without_a_vector_is_the_same_among_neighbours_that_have_one() -> None:
-    """REC-5: the columns of one commit hold vectors, those of the other none."""
+def test_the_key_of_a_file_without_a_vector_ignores_other_files() -> None:
+    """REC-5: one commit has files with deletion vectors, the other has none."""
     assert _live(_state([_add("a"), _add("b", "v")], [_remove("a")])) == {("b", "v")}
     assert _live(_state([_add("a"), _add("b")], [_remove("a"), _remove("b"), _add("b", "v")])) == {("b", "v")}
 
 
-def test_an_add_again_replaces_all_that_was_known_of_the_file() -> None:
+def test_a_repeated_add_replaces_all_fields_of_the_file() -> None:
     """REC-8, FILE-4."""
     (add,) = table_to_adds(_state([_add("a", size=1, stats="{}")], [_add("a", size=2)]).files.adds)
     assert (add.size, add.stats) == (2, None)
 
 
-def test_the_newest_metadata_replaces_the_older_as_a_whole() -> None:
+def test_the_newest_metadata_replaces_all_fields() -> None:
     """REC-2."""
     newer = Metadata(id="i", schema_string="{}", configuration={"b": "2"})
     assert _state([newer]).metadata == newer
 
 
-def test_the_newest_transaction_wins_even_if_its_number_is_smaller() -> None:
+def test_the_newest_transaction_wins_even_with_a_smaller_version() -> None:
     """REC-3, TXN-2, TXN-3."""
     state = _state([SetTransaction(app_id="a", version=9)], [SetTransaction(app_id="a", version=1)])
     assert state.transactions["a"].version == 1
     assert "b" not in state.transactions
 
 
-def test_a_removed_domain_is_gone_and_may_come_back() -> None:
+def test_a_removed_domain_can_be_added_again() -> None:
     """REC-4, DOM-6."""
     first, gone = (
         DomainMetadata(domain="u.x", configuration="1"),
@@ -143,7 +143,7 @@ def test_a_removed_domain_is_gone_and_may_come_back() -> None:
     assert _state([first], [gone], [first]).domains["u.x"] == first
 
 
-def test_change_files_and_commit_infos_leave_no_trace() -> None:
+def test_cdc_and_commit_info_are_not_part_of_the_state() -> None:
     """REC-11."""
     cdc = AddCdcFile(path="_change_data/c", partition_values={}, size=1)
     assert _live(_state([CommitInfo(operation="WRITE"), cdc, _add("a")])) == {("a", None)}
@@ -156,8 +156,8 @@ def test_a_log_without_protocol_or_metadata_is_corrupt(kept: tuple[Action, ...])
         replay(None, _commits(kept), location=_LOCATION)
 
 
-def test_an_append_to_a_state_does_not_touch_the_state() -> None:
-    """LOG-19: nothing is reconciled until somebody looks, and the older state stays what it was."""
+def test_an_append_does_not_modify_the_older_state() -> None:
+    """LOG-19: files are reconciled on first access, and the older state does not change."""
     base = _state([_add("a")])
     newer = replay(base, _commits([_remove("a"), _add("b")], start=2), location=_LOCATION)
     assert "_sets" not in newer.files.__dict__
@@ -165,8 +165,8 @@ def test_an_append_to_a_state_does_not_touch_the_state() -> None:
     assert (_live(newer), _live(base)) == ({("b", None)}, {("a", None)})
 
 
-def test_many_refreshes_do_not_keep_all_the_older_states() -> None:
-    """REC-13: a client that looks after each of many commits holds one older state, not all."""
+def test_refreshes_do_not_keep_older_states_alive() -> None:
+    """REC-13: a client that reads after each commit keeps one older state."""
     state = _state([_add("f0")])
     for version in range(2, 200):
         state = replay(
@@ -179,7 +179,7 @@ def test_many_refreshes_do_not_keep_all_the_older_states() -> None:
     assert depth <= 1
 
 
-def test_very_many_commits_that_nobody_looks_at_are_still_reconciled() -> None:
+def test_many_commits_without_a_read_are_reconciled() -> None:
     """REC-13."""
     state = _state()
     for version in range(1, 300):
@@ -190,7 +190,7 @@ def test_very_many_commits_that_nobody_looks_at_are_still_reconciled() -> None:
 
 @st.composite
 def _histories(draw: st.DrawFn) -> list[list[Action]]:
-    """Legal histories: files are added, given a vector, refreshed and removed; txns and domains come and go."""
+    """Valid histories: files are added, get a deletion vector, are refreshed and removed; txns and domains change."""
     live: dict[str, str | None] = {}
     history: list[list[Action]] = [list(_START)]
     counter = itertools.count()
@@ -223,14 +223,14 @@ def _histories(draw: st.DrawFn) -> list[list[Action]]:
 
 @settings(deadline=None, max_examples=60)
 @given(_histories(), st.data())
-def test_replay_gives_the_same_state_from_wherever_it_starts(history: list[list[Action]], data: st.DataObject) -> None:
-    """REC-13, REC-7, LC-5: any prefix as base, looked at or not, any range compacted."""
+def test_replay_gives_the_same_state_from_any_base(history: list[list[Action]], data: st.DataObject) -> None:
+    """REC-13, REC-7, LC-5: any prefix as base, reconciled or not, and any range compacted."""
     commits = _commits(*history)
     whole = replay(None, commits, location=_LOCATION)
     cut = data.draw(st.integers(1, len(commits)))
     base = replay(None, commits[:cut], location=_LOCATION)
     if data.draw(st.booleans()):
-        # Looking reconciles.
+        # The access reconciles.
         assert _comparable(base) == _comparable(replay(None, commits[:cut], location=_LOCATION))
     assert _comparable(replay(base, commits[cut:], location=_LOCATION)) == _comparable(whole)
     start = data.draw(st.integers(0, len(commits) - 1))
@@ -246,7 +246,7 @@ def test_replay_gives_the_same_state_from_wherever_it_starts(history: list[list[
 
 @settings(deadline=None, max_examples=60)
 @given(_histories())
-def test_replay_agrees_with_a_model_made_of_dictionaries(history: list[list[Action]]) -> None:
+def test_replay_agrees_with_a_model_of_dictionaries(history: list[list[Action]]) -> None:
     """REC-5, REC-6, REC-7, REC-8."""
     model: dict[tuple[str, str | None], AddFile | RemoveFile] = {}
     for actions in history:

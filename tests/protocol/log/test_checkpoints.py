@@ -1,4 +1,4 @@
-"""Checkpoints: a state survives its rows, in every form a checkpoint may have."""
+"""Checkpoints: building and decoding the rows of every kind of checkpoint."""
 
 import json
 from collections.abc import Mapping
@@ -25,9 +25,10 @@ from cm_delta_dagster.protocol.actions.actions import (
 )
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit, encode_action, encode_commit
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, table_to_adds, table_to_removes
-from cm_delta_dagster.protocol.log import checkpoints
+from cm_delta_dagster.protocol.log import checkpoint_reading, checkpoints
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay, state_from_checkpoint
-from cm_delta_dagster.protocol.log.checkpoints import build_checkpoint, read_checkpoint, read_checkpoint_json
+from cm_delta_dagster.protocol.log.checkpoint_reading import read_checkpoint, read_checkpoint_json
+from cm_delta_dagster.protocol.log.checkpoints import build_checkpoint
 
 _LOCATION = "file:///data/t"
 _NOW = 100 * 24 * 60 * 60 * 1000
@@ -115,7 +116,7 @@ def _first_add(table: pa.Table) -> dict[str, Any]:
     return next(row["add"] for row in table.to_pylist() if row["add"] is not None)
 
 
-def test_every_row_is_exactly_one_action_and_a_v2_checkpoint_begins_with_its_marker() -> None:
+def test_every_row_is_one_action_and_checkpoint_metadata_is_first() -> None:
     """CKPT-1, CKPT-2, CKPT-V2-3, CKPT-V2-4, V2ACT-3."""
     tables = build_checkpoint(_state(_FULL_ADD, _PLAIN_ADD, _FULL_REMOVE), now_ms=_NOW)
     assert _kinds(tables.top) == [
@@ -133,7 +134,7 @@ def test_every_row_is_exactly_one_action_and_a_v2_checkpoint_begins_with_its_mar
     assert read_checkpoint(tables.top).checkpoint_metadata == CheckpointMetadata(version=4)
 
 
-def test_no_field_of_a_kept_action_is_lost() -> None:
+def test_all_fields_of_an_action_are_kept() -> None:
     """CKPT-1, CKPT-3, CKPT-4, CKPT-13, CKPT-18, ruling X11, ruling X21."""
     state = _state(_FULL_ADD, _PLAIN_ADD, _FULL_REMOVE)
     content = read_checkpoint(build_checkpoint(state, now_ms=_NOW).top)
@@ -189,7 +190,7 @@ def test_expired_tombstones_are_dropped() -> None:
     assert content.removes["path"].to_pylist() == ["kept"]
 
 
-def test_parsed_columns_are_there_only_when_asked_for() -> None:
+def test_parsed_columns_are_written_only_if_enabled() -> None:
     """CKPT-8, CKPT-9, CKPT-10, ruling X17."""
     default = _first_add(build_checkpoint(_state(_FULL_ADD), now_ms=_NOW).top)
     both = _first_add(build_checkpoint(_state(_FULL_ADD, configuration=_STRUCT), now_ms=_NOW).top)
@@ -210,8 +211,8 @@ def test_parsed_columns_are_there_only_when_asked_for() -> None:
     assert both["stats_parsed"]["maxValues"] == {"id": 9}
 
 
-def test_interval_partition_values_are_stored_as_the_numbers_that_data_files_hold() -> None:
-    """CKPT-9, UP-INT-1: Parquet has no type of months, and a duration is none that other readers know."""
+def test_interval_partition_values_are_stored_as_numbers() -> None:
+    """CKPT-9, UP-INT-1: Parquet has no type for months, and other readers do not support durations."""
     fields = [("id", "long"), ("y", "interval year to month"), ("d", "interval day")]
     texts = {"y": "INTERVAL '1-2' YEAR TO MONTH", "d": "INTERVAL '-1' DAY"}
     schema = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
@@ -238,20 +239,20 @@ def test_interval_partition_values_are_stored_as_the_numbers_that_data_files_hol
     assert [kinds.field(name).type for name in ("y", "d")] == [pa.int32(), pa.int64()]
 
 
-def test_statistics_are_read_from_the_struct_where_there_is_no_text() -> None:
+def test_statistics_are_read_from_the_struct_if_there_is_no_text() -> None:
     """CKPT-12."""
     state = _state(_FULL_ADD, _PLAIN_ADD, configuration={**_STRUCT, **_NO_JSON})
     texts = read_checkpoint(build_checkpoint(state, now_ms=_NOW).top).adds["stats"].to_pylist()
     assert sorted(map(str, texts)) == sorted([_STATS, "None"])
 
 
-def test_many_file_actions_go_to_sidecars_and_none_stay_behind() -> None:
+def test_many_file_actions_are_all_written_to_sidecars() -> None:
     """CKPT-V2-4, CKPT-V2-5, CKPT-V2-6, CKPT-V2-7, V2ACT-1."""
     adds = [AddFile(path=f"f{n}", partition_values={"p": None}, size=n, modification_time=0) for n in range(25)]
     tables = build_checkpoint(_state(*adds, _FULL_REMOVE), now_ms=_NOW, max_inline=20, rows_per_sidecar=10)
     assert [table.num_rows for table in tables.sidecars] == [10, 10, 6]
     assert all(table.column_names == ["add", "remove"] for table in tables.sidecars)
-    # The columns are there, for readers that ask for them by name, but hold nothing.
+    # The columns exist, because some readers select them by name, but all their values are null.
     assert tables.top["add"].null_count == tables.top["remove"].null_count == tables.top.num_rows
     sidecars = [checkpoints.sidecar_action(f"s{n}.parquet", size_in_bytes=n, modification_time=_NOW) for n in range(3)]
     content = read_checkpoint(checkpoints.with_sidecars(tables.top, sidecars))
@@ -263,7 +264,7 @@ def test_many_file_actions_go_to_sidecars_and_none_stay_behind() -> None:
 
 
 @pytest.mark.parametrize(("protocol", "policy"), [(_V1, "v2"), (_V1, "classic"), (_V2, "classic")])
-def test_without_feature_or_policy_the_checkpoint_is_of_the_v1_spec(protocol: Protocol, policy: str) -> None:
+def test_without_feature_or_policy_a_checkpoint_follows_the_v1_spec(protocol: Protocol, policy: str) -> None:
     """CKPT-V2-1, CKPT-V2-11, CKPT-13."""
     state = _state(_FULL_ADD, _PLAIN_ADD, protocol=protocol, policy=policy)
     tables = build_checkpoint(state, now_ms=_NOW, max_inline=1)
@@ -279,7 +280,7 @@ def test_a_table_without_files_has_a_checkpoint() -> None:
     assert content.adds.num_rows == content.removes.num_rows == 0 and content.metadata is not None
 
 
-def test_unknown_and_missing_columns_are_no_obstacle() -> None:
+def test_unknown_and_missing_columns_are_accepted() -> None:
     """CKPT-2, CKPT-3."""
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 2, "maxRowIndex": 9}
     rows = pa.table({"add": [{"path": "a", "size": 1, "deletionVector": vector, "new": 1}, None], "other": ["x", "y"]})
@@ -293,7 +294,7 @@ def _without(value: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: item for key, item in value.items() if key != name}
 
 
-def test_file_actions_beside_sidecars_are_reported() -> None:
+def test_file_actions_beside_sidecars_are_corrupt() -> None:
     """CKPT-V2-5."""
     tables = build_checkpoint(_state(_PLAIN_ADD), now_ms=_NOW)
     mixed = checkpoints.with_sidecars(
@@ -304,14 +305,14 @@ def test_file_actions_beside_sidecars_are_reported() -> None:
 
 
 @pytest.mark.parametrize("name", ["protocol", "metaData", "checkpointMetadata"])
-def test_an_action_that_may_be_there_once_is_not_taken_twice(name: str) -> None:
+def test_a_duplicate_single_action_is_corrupt(name: str) -> None:
     """CKPT-V2-3, REC-1."""
     top = build_checkpoint(_state(), now_ms=_NOW).top
     with pytest.raises(CorruptLogError, match=name):
         read_checkpoint(pa.concat_tables([top, top.select([name])], promote_options="default"))
 
 
-def test_rows_that_are_no_actions_are_a_corrupt_log() -> None:
+def test_rows_that_are_not_actions_are_corrupt() -> None:
     """CKPT-17."""
     for rows in (
         {"protocol": [{"minWriterVersion": 2}]},
@@ -324,7 +325,7 @@ def test_rows_that_are_no_actions_are_a_corrupt_log() -> None:
             read_checkpoint(pa.table(rows))
 
 
-def test_the_json_form_says_the_same_as_the_rows() -> None:
+def test_the_json_form_is_equivalent_to_the_rows() -> None:
     """CKPT-V2-8, CKPT-14."""
     state = _state(_FULL_ADD)
     lines = [
@@ -334,39 +335,39 @@ def test_the_json_form_says_the_same_as_the_rows() -> None:
         '{"sidecar":{"path":"s","sizeInBytes":3,"modificationTime":5,"tags":null}}',
         encode_action(SetTransaction(app_id="app", version=3)),
     ]
-    content = checkpoints.read_checkpoint_json("\n".join(lines).encode())
+    content = checkpoint_reading.read_checkpoint_json("\n".join(lines).encode())
     assert content.checkpoint_metadata == CheckpointMetadata(version=4, tags={"a": "b"})
     assert content.sidecars == (SidecarFile(path="s", size_in_bytes=3, modification_time=5),)
     assert content.protocol == state.protocol and content.metadata == state.metadata
     assert content.transactions == (SetTransaction(app_id="app", version=3),)
-    inline = checkpoints.read_checkpoint_json(encode_action(_FULL_ADD).encode())
+    inline = checkpoint_reading.read_checkpoint_json(encode_action(_FULL_ADD).encode())
     assert table_to_adds(inline.adds) == [_FULL_ADD]
 
 
 @pytest.mark.parametrize(
     "data", [b'{"sidecar":{"path":"s"}}', b'{"sidecar":[]}', b'{"checkpointMetadata":{"version":"x"}}', b'{"sidecar"']
 )
-def test_a_damaged_json_form_is_a_corrupt_log(data: bytes) -> None:
+def test_an_invalid_json_form_is_corrupt(data: bytes) -> None:
     """CKPT-17, CKPT-V2-8."""
     with pytest.raises(CorruptLogError):
-        checkpoints.read_checkpoint_json(data)
+        checkpoint_reading.read_checkpoint_json(data)
 
 
-def test_parsed_columns_are_not_read_when_the_texts_are_there() -> None:
+def test_parsed_columns_are_not_read_if_there_are_texts() -> None:
     """CKPT-12."""
     parsed = ["add.stats_parsed.numRecords", "add.partitionValues_parsed.p"]
-    assert checkpoints.columns_to_read(["add.path", "add.stats", *parsed, "remove.path"]) == [
+    assert checkpoint_reading.columns_to_read(["add.path", "add.stats", *parsed, "remove.path"]) == [
         "add.path",
         "add.stats",
         "remove.path",
     ]
-    assert checkpoints.columns_to_read(["add.path", *parsed]) == ["add.path", "add.stats_parsed.numRecords"]
+    assert checkpoint_reading.columns_to_read(["add.path", *parsed]) == ["add.path", "add.stats_parsed.numRecords"]
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=40), min_size=1, max_size=3), st.integers(0, 3))
-def test_adds_are_read_wherever_they_stand_among_other_rows(chunks: list[list[bool]], start: int) -> None:
-    """CKPT-2, CKPT-3: side by side, scattered, in slices of larger columns; vectors and maps stay with their file."""
+def test_adds_are_read_from_any_rows(chunks: list[list[bool]], start: int) -> None:
+    """CKPT-2, CKPT-3: contiguous, scattered and in slices of larger columns; vectors and maps belong to their file."""
     number = iter(range(1000))
     rows = [[_add_row(next(number)) if present else None for present in chunk] for chunk in chunks]
     kind = pa.struct([item for item in ADD_SCHEMA if item.name != "tags"])
@@ -391,11 +392,11 @@ def _add_row(number: int) -> dict[str, object]:
     }
 
 
-def test_what_the_tags_of_a_checkpoint_say_is_not_relied_on() -> None:
-    """UP-CKPT-1: numbers that are wrong and a schema that is none change nothing."""
-    lies = {"sidecarNumActions": "7", "sidecarSizeInBytes": "x", "numOfAddFiles": "0", "sidecarFileSchema": "{"}
+def test_the_tags_of_a_checkpoint_are_not_used() -> None:
+    """UP-CKPT-1: wrong numbers and an invalid schema have no effect."""
+    false_tags = {"sidecarNumActions": "7", "sidecarSizeInBytes": "x", "numOfAddFiles": "0", "sidecarFileSchema": "{"}
     lines = [
-        {"checkpointMetadata": {"version": 4, "tags": lies}},
+        {"checkpointMetadata": {"version": 4, "tags": false_tags}},
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
         {"metaData": {"id": "m", "format": {"provider": "parquet", "options": {}}, "schemaString": "{}", "partitionColumns": [],
                       "configuration": {}}},

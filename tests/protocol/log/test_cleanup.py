@@ -55,12 +55,12 @@ def test_a_tombstone_protects_its_file_until_it_expires() -> None:
     assert plan.paths == ("gone", "undated")
 
 
-def test_a_path_with_an_expired_tombstone_that_is_live_with_another_vector_stays() -> None:
+def test_a_file_with_an_expired_tombstone_and_a_live_add_is_kept() -> None:
     """VAC-2."""
     assert _vacuum({"f": 30 * _DAY}, live=("f",), removed={"f": 0}).paths == ()
 
 
-def test_files_of_deletion_vectors_stay() -> None:
+def test_deletion_vector_files_are_kept() -> None:
     """VAC-2."""
     plan = _vacuum(
         {"ab/deletion_vector_1.bin": 30 * _DAY, "deletion_vector_2.bin": 30 * _DAY, "deletion_vector_3.bin": 30 * _DAY},
@@ -69,7 +69,7 @@ def test_files_of_deletion_vectors_stay() -> None:
     assert plan.paths == ("deletion_vector_3.bin",)
 
 
-def test_hidden_files_are_left_alone_but_not_partitions_and_change_data() -> None:
+def test_hidden_files_are_kept_except_partitions_and_change_data() -> None:
     """VAC-3."""
     names = (
         "_delta_log/00000000000000000000.json",
@@ -138,7 +138,7 @@ def test_the_cut_off_is_midnight_utc() -> None:
     assert cleanup.cut_off_timestamp(_NOW, 30 * _DAY) == _LIMIT
 
 
-def test_everything_before_the_newest_old_checkpoint_goes_and_its_own_commit_stays() -> None:
+def test_files_before_the_newest_expired_checkpoint_are_deleted() -> None:
     """CLEAN-2, CLEAN-3, CLEAN-5, CLEAN-6, CLEAN-7, CLEAN-8, CLEAN-11, ruling X10."""
     v2 = f"{_v(3)}.checkpoint.{_UUID}.parquet"
     late = f"{_v(6)}.checkpoint.parquet"
@@ -193,35 +193,33 @@ def test_a_checkpoint_exactly_at_the_cut_off_commit_counts() -> None:
         ([], {0: 0}),
     ],
 )
-def test_without_a_checkpoint_at_or_before_the_cut_off_nothing_goes(
-    names: list[str], timestamps: dict[int, int]
-) -> None:
+def test_without_an_expired_checkpoint_nothing_is_deleted(names: list[str], timestamps: dict[int, int]) -> None:
     """CLEAN-3, CLEAN-4."""
     staged = (f"{_v(0)}.{_UUID}.json",)
     assert _cleanup(names, timestamps, staged=staged) == cleanup.LogCleanupPlan()
 
 
-def test_a_complete_set_of_parts_is_a_checkpoint() -> None:
+def test_a_multi_part_checkpoint_with_all_parts_is_complete() -> None:
     """CLEAN-3, CKPT-MP-2."""
     parts = tuple(f"{_v(2)}.checkpoint.{part:010d}.{2:010d}.parquet" for part in (1, 2))
     plan = _cleanup([*_commits(3), *parts], dict.fromkeys(range(4), 0))
     assert plan.cut_off_checkpoint == parts and plan.log_names == tuple(_commits(1))
 
 
-def test_an_unusable_checkpoint_is_no_base() -> None:
+def test_an_unusable_checkpoint_is_not_the_cut_off() -> None:
     """CLEAN-3, CKPT-17."""
     names = [*_commits(5), f"{_v(2)}.checkpoint.parquet", f"{_v(4)}.checkpoint.parquet"]
     plan = _cleanup(names, dict.fromkeys(range(6), 0), unusable=f"{_v(4)}.checkpoint.parquet")
     assert plan.cut_off_version == 2
 
 
-def test_no_version_above_the_published_one_moves_the_cut_off() -> None:
+def test_unpublished_versions_do_not_move_the_cut_off() -> None:
     """CLEAN-12."""
     names = [*_commits(5), f"{_v(2)}.checkpoint.parquet", f"{_v(4)}.checkpoint.parquet"]
     assert _cleanup(names, dict.fromkeys(range(6), 0), published=3).cut_off_version == 2
 
 
-def test_sidecars_go_only_when_old_and_unreferenced() -> None:
+def test_only_old_unreferenced_sidecars_are_deleted() -> None:
     """CLEAN-9, V2ACT-2."""
     midnight = 20_000 * _DAY
     sidecars = [("old", midnight - _DAY - 1), ("edge", midnight - _DAY), ("named", 0), ("far", 0), ("fresh", _NOW)]
@@ -229,12 +227,12 @@ def test_sidecars_go_only_when_old_and_unreferenced() -> None:
     assert cleanup.sidecar_cleanup_plan(sidecars, referenced=referenced, now_ms=_NOW) == ("old",)
 
 
-def test_no_sidecar_goes_while_a_checkpoint_cannot_be_read() -> None:
+def test_no_sidecar_is_deleted_if_a_checkpoint_is_unreadable() -> None:
     """CLEAN-11."""
     assert cleanup.sidecar_cleanup_plan([("old", 0)], referenced=None, now_ms=_NOW) == ()
 
 
-def test_staged_commits_that_lost_are_found_and_no_others() -> None:
+def test_staged_commits_that_were_not_ratified_are_found() -> None:
     """CLEAN-8, CM-P7, CM-W5."""
     lost, won, next_one, young = (f"{_v(v)}.{v}d17ac10-5cc3-401b-bd1a-9c82dd2ea032.json" for v in (1, 2, 4, 3))
     names = cleanup.orphaned_staged_commits(

@@ -1,4 +1,4 @@
-"""Sets of file actions, found by their logical file."""
+"""Sets of file actions, searched by logical file."""
 
 import numpy as np
 import pyarrow as pa
@@ -38,8 +38,8 @@ def _paths(files: FileSet) -> list[str]:
 
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=40), max_size=30), st.integers(0, 5))
-def test_equal_texts_have_equal_hashes_and_others_do_not(texts: list[str], start: int) -> None:
-    """REC-14: wherever in memory they stand."""
+def test_equal_texts_have_equal_hashes(texts: list[str], start: int) -> None:
+    """REC-14: at any offset in memory."""
     hashes = text_hashes(pa.array([*texts, *texts], pa.string()))
     moved = text_hashes(pa.array(["x" * start, *texts], pa.string()).slice(1))
     assert hashes[: len(texts)].tolist() == hashes[len(texts) :].tolist() == moved.tolist()
@@ -48,8 +48,8 @@ def test_equal_texts_have_equal_hashes_and_others_do_not(texts: list[str], start
 
 @settings(deadline=None)
 @given(st.lists(st.text("ab%/", max_size=40), min_size=1, max_size=20))
-def test_a_text_among_others_of_its_length_has_the_hash_that_it_has_among_any(texts: list[str]) -> None:
-    """REC-14: texts of one length are hashed in another way, to the same end."""
+def test_the_hash_of_a_text_does_not_depend_on_other_texts(texts: list[str]) -> None:
+    """REC-14: texts of equal length are hashed by other code with the same result."""
     for length, same in {len(text): [other for other in texts if len(other) == len(text)] for text in texts}.items():
         alone = text_hashes(pa.array(same, pa.string()))
         among = text_hashes(pa.array([*same, "x" * (length + 9)], pa.string()))
@@ -57,8 +57,8 @@ def test_a_text_among_others_of_its_length_has_the_hash_that_it_has_among_any(te
 
 
 @pytest.mark.parametrize("asked", [1, 4, 5, 40])
-def test_few_files_and_many_are_found_alike(asked: int) -> None:
-    """REC-5: a file that is added again, one that is removed, and one that was never there."""
+def test_small_and_large_searches_find_the_same_files(asked: int) -> None:
+    """REC-5: a file that is added again, one that is removed, and one that is not in the set."""
     files = FileSet.of(_many(1000, "old"), location=_LOCATION)
     gone = _many(asked, "old")
     for _ in range(2):
@@ -70,7 +70,7 @@ def test_few_files_and_many_are_found_alike(asked: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_a_set_is_what_a_dictionary_by_key_would_be(data: st.DataObject) -> None:
+def test_a_set_agrees_with_a_dictionary_by_key(data: st.DataObject) -> None:
     """REC-5, REC-14: vectors, encoded and absolute spellings, many steps."""
     spellings = ["a", "d/b", "d%20d/b", "file:/data/t/a", "file:///data/t/d/b", "/elsewhere/a", "c%2Fd", "c/d"]
     model: dict[str, AddFile] = {}
@@ -94,8 +94,8 @@ def test_a_set_is_what_a_dictionary_by_key_would_be(data: st.DataObject) -> None
         assert set(logical_keys(files.table, _LOCATION).to_pylist()) == set(model)
 
 
-def test_what_two_sets_have_in_common_is_the_same_memory() -> None:
-    """REC-13, LOG-19: a file less costs one block, a file more costs that file."""
+def test_derived_sets_share_memory() -> None:
+    """REC-13, LOG-19: removing a file copies one block, adding a file copies that file."""
     base = FileSet.of(_many(3 * BLOCK_ROWS), location=_LOCATION)
     grown = base.plus(_keyed(_add("new")))
     shrunk = grown.without(_keyed(_add("part-0000005.parquet"), _add("never")))
@@ -109,7 +109,7 @@ def test_what_two_sets_have_in_common_is_the_same_memory() -> None:
     assert "part-0000005.parquet" in _paths(base) and "part-0000005.parquet" not in _paths(shrunk)
 
 
-def test_a_thousand_small_additions_leave_few_segments_and_few_chunks() -> None:
+def test_many_small_additions_give_few_segments_and_chunks() -> None:
     """REC-13."""
     files = FileSet.of(_many(10_000), location=_LOCATION)
     for number in range(1000):
@@ -120,7 +120,7 @@ def test_a_thousand_small_additions_leave_few_segments_and_few_chunks() -> None:
     assert sorted(_paths(files)) == sorted(f"new-{number}" for number in range(1000))
 
 
-def test_a_set_that_loses_most_of_its_files_lets_go_of_their_memory() -> None:
+def test_a_set_that_loses_most_files_frees_their_memory() -> None:
     """REC-13."""
     files = FileSet.of(_many(BLOCK_ROWS), location=_LOCATION)
     gone = files.without(KeyedFiles.of(_many(BLOCK_ROWS - 10), _LOCATION))
@@ -130,8 +130,8 @@ def test_a_set_that_loses_most_of_its_files_lets_go_of_their_memory() -> None:
 
 
 @pytest.mark.parametrize("asked", [1, 20])
-def test_files_whose_hashes_are_all_equal_are_still_told_apart(asked: int) -> None:
-    """REC-5: the hash only narrows the search down, and however many share one, the square of them is not looked at."""
+def test_files_with_equal_hashes_are_distinguished(asked: int) -> None:
+    """REC-5: keys are compared after hashes, and the cost is not quadratic in the number of collisions."""
     files = _many(200)
     same = np.zeros(200, dtype=np.uint64)
     crowded = FileSet(_LOCATION, files.schema).plus(KeyedFiles(files, _LOCATION, same))

@@ -1,6 +1,6 @@
-"""Damaged and malicious logs: whatever the bytes are, the answer is the right one or an error of this package.
+"""Corrupt and malicious logs: a reader returns the correct table or raises an error of this package.
 
-Never a foreign exception, a hang, or a table with a part missing. Deletion-vector bytes: ``test_hostile_vectors``.
+No other exception, endless loop or incomplete table is allowed. Deletion-vector bytes: ``test_hostile_vectors``.
 """
 
 import copy
@@ -47,7 +47,7 @@ _ACTIONS: tuple[Action, ...] = (
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Paths of every value inside of a JSON value, itself included."""
+    """Paths of all values in a JSON value, including itself."""
     found = [path]
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -57,7 +57,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @st.composite
 def _damaged_commits(draw: st.DrawFn) -> bytes:
-    """A commit of every kind of action in which a few values are replaced or left out."""
+    """A commit with all kinds of actions in which a few values are replaced or missing."""
     actions: list[Any] = [copy.deepcopy(dict(action)) for action in _ACTIONS]
     for _ in range(draw(st.integers(1, 3))):
         index = draw(st.integers(0, len(actions) - 1))
@@ -76,7 +76,7 @@ def _damaged_commits(draw: st.DrawFn) -> bytes:
 
 
 def _look_at(log: ForeignLog, version: int | None = None) -> dict[str, Any] | None:
-    """Everything that a reader takes from a log, or None where it is refused. Foreign exceptions come through."""
+    """Read everything from a log; None if it is refused. Other exceptions propagate."""
     try:
         table = log.table
         snapshot = table.snapshot(version=version)
@@ -121,7 +121,7 @@ def test_a_commit_of_any_json_is_read_or_refused(data: bytes) -> None:
 @_SETTINGS
 @given(st.binary(max_size=60), st.integers(0, 10**6), st.integers(0, 3))
 def test_any_bytes_in_a_commit_are_read_or_refused(noise: bytes, position: int, kind: int) -> None:
-    """LOG-3: bytes inserted, overwritten, cut out or alone."""
+    """LOG-3: bytes are inserted, overwritten, removed or the only content."""
     data = lines(*_ACTIONS)
     at = position % len(data)
     changed = {
@@ -178,10 +178,10 @@ def _content_with(checkpoint: str) -> tuple[dict[str, bytes], list[str]]:
 
 @_SETTINGS
 @given(st.data(), st.sampled_from(["classic", "multi-part", "sidecars"]), st.booleans())
-def test_a_damaged_checkpoint_is_replaced_by_commits_or_refused(
+def test_a_corrupt_checkpoint_is_replaced_by_commits_or_refused(
     data: st.DataObject, checkpoint: str, has_commits: bool
 ) -> None:
-    """CKPT-17, CKPT-V2-9, TT-5: a checkpoint that is cut off is never used; one with changed bytes never brings foreign errors."""
+    """CKPT-17, CKPT-V2-9, TT-5: a truncated checkpoint is never used; one with changed bytes raises no foreign exception."""
     log, places = _log_with(checkpoint)
     expected = contents(log.state(6))
     place = data.draw(st.sampled_from(places))
@@ -226,7 +226,7 @@ def test_a_byte_changed_in_the_pages_of_a_checkpoint_is_noticed(checkpoint: str)
 @example(b'{"version":5,"size":1,"v2Checkpoint":{"path":"x","sizeInBytes":1,"modificationTime":1,"nonFileActions":5}}')
 @example(b'{"version":5,"size":1,"parts":"two"}')
 @example(b'{"version":' + b"[" * 50_000)
-def test_whatever_is_in_the_hint_the_table_is_the_same(data: bytes) -> None:
+def test_the_content_of_the_hint_does_not_change_the_table(data: bytes) -> None:
     """LASTCP-4, LASTCP-5, LASTCP-6: embedded content of a V2 checkpoint is not trusted either."""
     log, _ = _log_with("sidecars")
     expected = contents(log.state(6))
@@ -237,7 +237,7 @@ def test_whatever_is_in_the_hint_the_table_is_the_same(data: bytes) -> None:
 
 @_SETTINGS
 @given(st.data())
-def test_a_real_hint_with_changed_bytes_changes_nothing(data: st.DataObject) -> None:
+def test_a_hint_with_changed_bytes_does_not_change_the_table(data: st.DataObject) -> None:
     """LASTCP-4, LASTCP-6."""
     log, _ = _log_with("classic")
     expected = contents(log.state(6))
@@ -250,8 +250,8 @@ def test_a_real_hint_with_changed_bytes_changes_nothing(data: st.DataObject) -> 
 @given(st.binary(max_size=80) | st.builds(lambda value: json.dumps(value).encode(), _JSON))
 @example(b'{"protocol":{},"metadata":{}}')
 @example(b'{"protocol":5,"metadata":[]}')
-def test_any_bytes_are_a_checksum_or_none(data: bytes) -> None:
-    """CRC-9: and a table beside such a checksum is read as without it."""
+def test_any_bytes_are_decoded_as_a_checksum_or_ignored(data: bytes) -> None:
+    """CRC-9: and the table is read as without the checksum."""
     version_checksum.decode(data)
     log, _ = _log_with("classic")
     expected = contents(log.state(6))
@@ -261,7 +261,7 @@ def test_any_bytes_are_a_checksum_or_none(data: bytes) -> None:
 
 @_SETTINGS
 @given(st.data())
-def test_a_real_checksum_with_replaced_values_is_a_checksum_or_none(data: st.DataObject) -> None:
+def test_a_checksum_with_replaced_values_is_decoded_or_ignored(data: st.DataObject) -> None:
     """CRC-9: unknown values in optional fields included."""
     log, _ = _log_with("classic")
     value: Any = json.loads(
@@ -279,8 +279,8 @@ def test_a_real_checksum_with_replaced_values_is_a_checksum_or_none(data: st.Dat
 @given(
     st.lists(st.text(max_size=40) | st.from_regex(re.compile(r"[0-9]{18,22}\.[a-z.]{1,20}", re.ASCII), fullmatch=True))
 )
-def test_stray_names_in_the_log_do_no_harm(names: list[str]) -> None:
-    """LOG-9: names of any form, with rubbish in them, that are no commit."""
+def test_unknown_names_in_the_log_are_ignored(names: list[str]) -> None:
+    """LOG-9: files with other names and any content."""
     log, _ = _log_with("classic")
     expected = contents(log.state(6))
     for name in names:
@@ -289,8 +289,8 @@ def test_stray_names_in_the_log_do_no_harm(names: list[str]) -> None:
     assert _look_at(log, 6) == expected
 
 
-def test_an_enormous_number_of_parts_or_versions_costs_nothing() -> None:
-    """CKPT-MP-2, LC-7: numbers in names are not counted up to."""
+def test_a_huge_number_of_parts_or_versions_is_not_enumerated() -> None:
+    """CKPT-MP-2, LC-7."""
     log, _ = _log_with("classic")
     expected = contents(log.state(6))
     log.write(f"{6:020d}.checkpoint.{1:010d}.{9_999_999_999:010d}.parquet", b"")
@@ -299,8 +299,8 @@ def test_an_enormous_number_of_parts_or_versions_costs_nothing() -> None:
     assert _look_at(log) == expected
 
 
-def test_a_commit_of_an_enormous_version_is_refused_at_once() -> None:
-    """LOG-4: the gap is reported without an attempt to list every number of it."""
+def test_a_commit_of_a_huge_version_is_refused_immediately() -> None:
+    """LOG-4: the gap is reported without enumerating its versions."""
     log, _ = _log_with("classic")
     log.write(log_files.commit_file_name(2**63 - 1), lines(info()))
     with pytest.raises(CorruptLogError, match=f"7 to {2**63 - 2}"):

@@ -62,7 +62,7 @@ def test_any_other_name_is_ignored(name: str) -> None:
     assert parse_log_file(name) is None
 
 
-def test_names_that_are_made_are_names_that_are_read() -> None:
+def test_built_names_are_parsed() -> None:
     """LOG-2, CM-3, CKPT-5, CKPT-V2-2, LC-1, CRC-1."""
     made = [
         log_files.commit_file_name(7),
@@ -88,7 +88,7 @@ def test_names_sort_as_versions_do() -> None:
     assert sorted(map(log_files.commit_file_name, versions)) == [log_files.commit_file_name(v) for v in versions]
 
 
-def test_the_directories_of_a_log_lie_in_the_table() -> None:
+def test_the_directories_of_a_log_are_in_the_table() -> None:
     """CM-3, CKPT-V2-7."""
     assert log_files.log_directory("s3://b/t") == "s3://b/t/_delta_log"
     assert log_files.staged_commits_directory("s3://b/t") == "s3://b/t/_delta_log/_staged_commits"

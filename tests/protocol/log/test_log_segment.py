@@ -1,4 +1,4 @@
-"""Which files make a version."""
+"""Selection of the files from which a version is built."""
 
 import dataclasses
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.log.checkpoint_files import CheckpointKind
 from cm_delta_dagster.protocol.log.log_segment import (
-    CheckpointKind,
     LogSegment,
     StagedCommit,
     build_log_segment,
@@ -40,15 +40,15 @@ def _names(segment: LogSegment) -> list[str]:
     return [commit.location.rsplit("/", 1)[1] for commit in segment.commits]
 
 
-def test_without_a_checkpoint_all_commits_make_the_version() -> None:
-    """LOG-1, LOG-4, CKPT-14, TT-1: and nothing above it (CM-R5)."""
+def test_without_a_checkpoint_all_commits_are_in_the_segment() -> None:
+    """LOG-1, LOG-4, CKPT-14, TT-1, CM-R5: and no later commit."""
     segment = _segment([*_commits(0, 1, 2, 3, 4), log_files.classic_checkpoint_file_name(4)], 3)
     assert segment.checkpoint is None
     assert _names(segment) == _commits(0, 1, 2, 3)
 
 
-def test_the_worked_case_of_the_protocol() -> None:
-    """CM-R6: published 0-7, checkpoint 2, compaction 3-5; the catalog holds 7, 8 and 9."""
+def test_the_example_of_the_protocol() -> None:
+    """CM-R6: published 0-7, checkpoint 2, compaction 3-5; the catalog reports 7, 8 and 9."""
     names = [
         *_commits(*range(8)),
         log_files.classic_checkpoint_file_name(2),
@@ -63,7 +63,7 @@ def test_the_worked_case_of_the_protocol() -> None:
     assert _names(segment)[:1] == _commits(6)
 
 
-def test_the_commit_of_the_catalog_goes_before_the_published_one() -> None:
+def test_a_commit_of_the_catalog_overrides_the_published_one() -> None:
     """CM-R4: and before a compaction that covers it."""
     names = [*_commits(0, 1, 2, 3), log_files.compaction_file_name(1, 3)]
     segment = _segment(names, 3, _staged(2))
@@ -71,7 +71,7 @@ def test_the_commit_of_the_catalog_goes_before_the_published_one() -> None:
     assert segment.commits[2] == _staged(2)
 
 
-def test_what_the_catalog_has_above_the_version_is_ignored() -> None:
+def test_ratified_commits_after_the_version_are_ignored() -> None:
     """CM-R5, CM-R9."""
     segment = _segment([*_commits(0, 1, 2), log_files.compaction_file_name(1, 2)], 1, _staged(2), _staged(3))
     assert (_names(segment), segment.compactions) == (_commits(0, 1), ())
@@ -89,7 +89,7 @@ def test_what_the_catalog_has_above_the_version_is_ignored() -> None:
         ([*_commits(0, 1), "0000000000000000002.json"], 2, (), "2"),
     ],
 )
-def test_a_gap_is_an_error_that_names_it(
+def test_the_error_for_a_gap_names_the_missing_versions(
     names: list[str], version: int, ratified: tuple[StagedCommit, ...], gap: str
 ) -> None:
     """LOG-4, CM-R7, CM-5, TT-5."""
@@ -97,13 +97,13 @@ def test_a_gap_is_an_error_that_names_it(
         _segment(names, version, *ratified)
 
 
-def test_a_checkpoint_alone_makes_its_version() -> None:
+def test_a_checkpoint_alone_is_sufficient_for_its_version() -> None:
     """CKPT-14, CLEAN-10."""
     segment = _segment([log_files.classic_checkpoint_file_name(5)], 5)
     assert (segment.commits, segment.checkpoint and segment.checkpoint.version) == ((), 5)
 
 
-def test_an_incomplete_multi_part_checkpoint_is_none() -> None:
+def test_an_incomplete_multi_part_checkpoint_is_ignored() -> None:
     """CKPT-MP-2: sets with different counts are never mixed."""
     part = "00000000000000000003.checkpoint.{:010d}.{:010d}.parquet".format
     names = [*_commits(0, 1, 2, 3, 4), part(1, 3), part(3, 3), part(1, 2)]
@@ -114,7 +114,7 @@ def test_an_incomplete_multi_part_checkpoint_is_none() -> None:
     assert segment.checkpoint.locations == (f"{_LOG}/{part(1, 2)}", f"{_LOG}/{part(2, 2)}")
 
 
-def test_the_newest_checkpoint_not_above_the_version_is_taken() -> None:
+def test_the_newest_checkpoint_up_to_the_version_is_selected() -> None:
     """CKPT-14."""
     names = [*_commits(*range(9)), log_files.classic_checkpoint_file_name(2)]
     names += [log_files.v2_checkpoint_file_name(4, _UUIDS[0], "json"), log_files.classic_checkpoint_file_name(8)]
@@ -124,7 +124,7 @@ def test_the_newest_checkpoint_not_above_the_version_is_taken() -> None:
     assert _names(segment) == _commits(5, 6, 7)
 
 
-def test_an_unusable_checkpoint_gives_way_to_the_one_before() -> None:
+def test_an_excluded_checkpoint_is_replaced_by_an_older_one() -> None:
     """CKPT-17, CKPT-V2-9."""
     names = [*_commits(*range(5)), log_files.classic_checkpoint_file_name(1), log_files.classic_checkpoint_file_name(3)]
     found = _segment(names, 4)
@@ -137,7 +137,7 @@ def test_an_unusable_checkpoint_gives_way_to_the_one_before() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(2, 4), (1, 3), (4, 7)])
-def test_a_compaction_that_does_not_lie_between_checkpoint_and_version_is_not_used(start: int, end: int) -> None:
+def test_a_compaction_outside_the_range_of_commits_is_ignored(start: int, end: int) -> None:
     """LC-7, CM-R5."""
     names = [
         *_commits(*range(8)),
@@ -148,7 +148,7 @@ def test_a_compaction_that_does_not_lie_between_checkpoint_and_version_is_not_us
     assert (segment.compactions, _names(segment)) == ((), _commits(3, 4, 5, 6))
 
 
-def test_a_compaction_stands_in_for_commits_that_are_gone() -> None:
+def test_a_compaction_replaces_missing_commits() -> None:
     """LOG-4."""
     segment = _segment([*_commits(0, 1, 4), log_files.compaction_file_name(2, 3)], 4)
     assert _names(segment) == _commits(0, 1, 4)
@@ -180,7 +180,7 @@ def test_every_version_after_the_checkpoint_is_applied_exactly_once(
 
 
 def test_the_segment_is_a_value() -> None:
-    """LOG-19: a snapshot's files do not change under it."""
+    """LOG-19: a segment is immutable."""
     segment = _segment(_commits(0), 0)
     with pytest.raises(dataclasses.FrozenInstanceError):
         segment.version = 1
@@ -204,7 +204,7 @@ def _commits(*versions: int) -> list[str]:
         ([f"{3:020d}.crc", "_last_checkpoint", f"{2**63}".zfill(20) + ".json"], None, None),
     ],
 )
-def test_the_names_tell_the_first_and_the_last_version(
+def test_the_first_and_the_last_version_follow_from_the_names(
     names: list[str], latest: int | None, earliest: int | None
 ) -> None:
     """TT-5, CKPT-14, CKPT-MP-2: a version needs a complete checkpoint or version 0, and every commit after it."""
@@ -213,7 +213,7 @@ def test_the_names_tell_the_first_and_the_last_version(
         assert earliest_version(names, latest=latest) == earliest
 
 
-def test_a_cleaned_log_is_told_from_one_with_a_hole() -> None:
+def test_a_cleaned_log_is_distinguished_from_one_with_a_gap() -> None:
     """CLEAN-10, LOG-4."""
     cleaned = [*_commits(3, 4, 5), f"{4:020d}.checkpoint.parquet"]
     assert [version_after_cleanup(cleaned, version=version, latest=5) for version in (1, 3, 4)] == [4, 4, None]

@@ -1,4 +1,4 @@
-"""Markers of warehouses and tables say what was written, and nothing else is taken for one."""
+"""Markers of warehouses and tables: encoding, decoding, invalid markers."""
 
 import json
 
@@ -17,7 +17,7 @@ WAREHOUSE = WarehouseMarker(catalog_id="c-1")
 TABLE = TableMarker(table_id="t-1", name="main.sales.überweisung", catalog_id="c-1", state=MarkedState.DROPPED)
 
 
-def test_what_is_encoded_is_decoded() -> None:
+def test_an_encoded_marker_is_decoded() -> None:
     assert decode_warehouse_marker(encode_marker(WAREHOUSE)) == WAREHOUSE
     assert decode_table_marker(encode_marker(TABLE)) == TABLE
     assert json.loads(encode_marker(TABLE))["format"] == 1
@@ -40,7 +40,7 @@ def test_what_is_encoded_is_decoded() -> None:
         encode_marker(TABLE).replace(b'"t-1"', b"null"),
     ],
 )
-def test_what_is_no_marker_is_not_understood(data: bytes) -> None:
+def test_an_invalid_marker_is_ignored(data: bytes) -> None:
     assert decode_table_marker(data) is None
     if b"table_id" not in data:
         assert decode_warehouse_marker(data) is None

@@ -1,4 +1,4 @@
-"""Version checksums: from scratch, by increments, and through their file."""
+"""Version checksums: building, advancing, encoding and decoding."""
 
 import json
 
@@ -83,7 +83,7 @@ def _advance(before: VersionChecksum, *actions: Action) -> VersionChecksum | Non
     return advance_checksum(before, [_commit(1, *actions)], location=_LOCATION)
 
 
-def test_a_checksum_from_scratch_counts_and_sums_what_is_live() -> None:
+def test_a_checksum_counts_and_sums_live_files() -> None:
     """CRC-2, CRC-3, CRC-4, CRC-6, CRC-7, ruling X11."""
     state = _state(
         _add("a", 8191),
@@ -138,7 +138,7 @@ _STEP = st.dictionaries(
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(_STEP, st.dictionaries(st.sampled_from("xyz"), st.booleans(), max_size=2)), max_size=6))
-def test_increments_give_what_a_computation_from_scratch_gives(
+def test_advanced_checksums_equal_built_ones(
     steps: list[tuple[dict[str, tuple[int, int]], dict[str, bool]]],
 ) -> None:
     """CRC-7."""
@@ -189,13 +189,13 @@ def test_a_new_deletion_vector_on_a_file_is_counted_once() -> None:
         _add("a", 5, data_change=False),
     ],
 )
-def test_a_commit_that_does_not_tell_enough_gives_none(action: Action) -> None:
+def test_a_commit_without_the_needed_fields_gives_none(action: Action) -> None:
     """CRC-7, FILE-4, FILE-9."""
     before = build_checksum(_state(_add("a", 5)), txn_id=None, in_commit_timestamp=None)
     assert _advance(before, action) is None
 
 
-def test_the_timestamp_is_there_exactly_when_the_feature_is_enabled() -> None:
+def test_the_timestamp_is_present_exactly_if_the_feature_is_enabled() -> None:
     """CRC-3."""
     before = build_checksum(_state(), txn_id=None, in_commit_timestamp=1)
     after = _advance(before, Metadata(id="i", schema_string=_METADATA.schema_string))
@@ -210,7 +210,7 @@ def _full() -> VersionChecksum:
     return build_checksum(state, txn_id="t", in_commit_timestamp=1)
 
 
-def test_a_checksum_survives_its_file() -> None:
+def test_an_encoded_checksum_is_decoded() -> None:
     """CRC-1, CRC-2."""
     data = version_checksum.encode(_full())
     assert version_checksum.decode(data) == _full()
@@ -236,7 +236,7 @@ def test_older_names_and_missing_or_unknown_fields_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("name", ["tableSizeBytes", "numFiles", "numMetadata", "numProtocol", "metadata", "protocol"])
-def test_a_file_without_a_required_field_counts_as_missing(name: str) -> None:
+def test_a_file_without_a_required_field_is_treated_as_missing(name: str) -> None:
     """CRC-2, CRC-9."""
     content = json.loads(version_checksum.encode(_full()))
     content.pop(name)
@@ -246,12 +246,12 @@ def test_a_file_without_a_required_field_counts_as_missing(name: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"{", b"null"])
-def test_an_unparsable_file_counts_as_missing(data: bytes) -> None:
+def test_an_invalid_file_is_treated_as_missing(data: bytes) -> None:
     """CRC-9."""
     assert version_checksum.decode(data) is None
 
 
-def test_a_checksum_that_contradicts_the_state_names_the_fields() -> None:
+def test_differences_names_the_fields_that_do_not_match() -> None:
     """CRC-11."""
     state = _state(_add("a", 5))
     value = build_checksum(state, txn_id=None, in_commit_timestamp=None)

@@ -1,4 +1,4 @@
-"""Data skipping: nothing that matches is ever left out, and what can be left out is."""
+"""Data skipping: excludes files without matching rows and never a file with a matching row."""
 
 import json
 import math
@@ -90,7 +90,7 @@ def bounds(column: str, low: Any, high: Any, *, rows: int = 9, nulls: int | None
         (Op.EQ, 2**70, True), (Op.EQ, "4", True), (Op.EQ, Decimal("4.0"), False), (Op.EQ, Decimal("4.5"), True),
     ],
 )  # fmt: skip
-def test_integer_bounds_exclude_what_they_can(operator: Op, value: Any, keep: bool) -> None:
+def test_integer_bounds_exclude_files(operator: Op, value: Any, keep: bool) -> None:
     """SKIP-1."""
     assert kept(Comparison("I", operator, value), bounds("i", 5, 9)) == [keep]
 
@@ -108,7 +108,7 @@ def test_negation_is_pushed_to_the_leaves() -> None:
     assert kept(Not(Comparison("i", Op.NULL_SAFE_EQ, 7)), bounds("i", 7, 7)) == [True]
 
 
-def test_lists_exclude_by_every_value_or_by_their_range() -> None:
+def test_in_lists_exclude_by_each_value_or_by_their_range() -> None:
     """SKIP-1."""
     file = bounds("i", 5, 9)
     assert kept(In("i", (1, 20, None)), file) == [False]
@@ -119,7 +119,7 @@ def test_lists_exclude_by_every_value_or_by_their_range() -> None:
     assert kept(In("c", tuple(Decimal(n) / 4 for n in range(40, 200))), bounds("c", 1, 9.5)) == [False]
 
 
-def test_null_counts_answer_null_tests() -> None:
+def test_null_counts_decide_is_null_and_is_not_null() -> None:
     """SKIP-5, STATS-3, STATS-4."""
     no_null, some, only = (bounds("i", 1, 2, rows=3, nulls=n) for n in (0, 1, 3))
     unknown = bounds("i", 1, 2, nulls=None)
@@ -142,13 +142,13 @@ def test_null_counts_answer_null_tests() -> None:
         '{"minValues":{"s":"\\ud800"}}', '{"minValues":{"i":1,"i":2}}', "9" * 5000,
     ],
 )  # fmt: skip
-def test_missing_or_damaged_statistics_never_exclude_nor_disturb_their_neighbours(stats: str | None) -> None:
+def test_missing_or_invalid_statistics_do_not_exclude_files(stats: str | None) -> None:
     """SKIP-2, FILE-2."""
     neighbours = bounds("i", 5, 9), bounds("i", 1, 1)
     assert kept(Comparison("i", Op.LT, 5), neighbours[0], ({}, stats), neighbours[1]) == [False, True, True]
 
 
-def test_one_bad_text_among_many_is_the_only_one_without_effect() -> None:
+def test_one_invalid_text_does_not_affect_the_others() -> None:
     """SKIP-2."""
     files = [bounds("i", number, number) for number in range(2000)]
     files[700] = ({}, "oops")
@@ -156,7 +156,7 @@ def test_one_bad_text_among_many_is_the_only_one_without_effect() -> None:
     assert kept(Comparison("i", Op.EQ, 1999), *files) == expected
 
 
-def test_integers_written_as_floats_are_still_bounds() -> None:
+def test_integers_written_as_floats_are_valid_bounds() -> None:
     """SKIP-2."""
     assert kept(Comparison("i", Op.LT, 5), data(minValues={"i": 5.0}, maxValues={"i": 9.0})) == [False]
 
@@ -176,7 +176,7 @@ def test_an_upper_timestamp_bound_is_one_millisecond_wider() -> None:
     assert kept(Comparison("t", Op.EQ, datetime.max.replace(tzinfo=UTC)), file) == [False]
 
 
-def test_strings_compare_as_utf8_bytes_and_an_upper_bound_need_not_occur() -> None:
+def test_strings_compare_as_utf8_bytes_with_truncated_upper_bounds() -> None:
     """SKIP-4."""
     file = bounds("s", "ab", "\uff5e")
     assert kept(Comparison("s", Op.GT, "\uff5e"), file) == [False]
@@ -190,8 +190,8 @@ def test_strings_compare_as_utf8_bytes_and_an_upper_bound_need_not_occur() -> No
     assert kept(Not(StartsWith("s", "a")), file) == [True]
 
 
-def test_nan_may_hide_above_an_upper_bound() -> None:
-    """SKIP-1: NaN is greater than every number in Spark and missing from the bounds of some writers."""
+def test_an_upper_bound_does_not_exclude_nan() -> None:
+    """SKIP-1: NaN is greater than every number in Spark, and the bounds of some writers ignore it."""
     file = bounds("d", 1.0, 2.0)
     assert kept(Comparison("d", Op.GT, 5.0), file) == [True]
     assert kept(Comparison("d", Op.EQ, math.nan), file) == [True]
@@ -208,7 +208,7 @@ def test_a_float_column_is_compared_as_spark_compares_it() -> None:
     assert kept(Comparison("f", Op.EQ, 2**24 + 1), bounds("f", 2**24, 2**24)) == [True]
 
 
-def test_decimals_are_compared_as_exactly_as_they_were_surely_written() -> None:
+def test_decimals_are_compared_with_the_precision_of_their_writer() -> None:
     """SKIP-1, STATS-7."""
     file = {}, '{"minValues":{"c":123456789012345678.01},"maxValues":{"c":123456789012345678.02}}'
     assert kept(Comparison("c", Op.LT, Decimal("123456789012345000.01")), file) == [False]
@@ -223,7 +223,7 @@ def test_decimals_are_compared_as_exactly_as_they_were_surely_written() -> None:
         assert keep_mask(adds(exact), predicate, schema=schema, partition_columns=()).to_pylist() == [keep]
 
 
-def test_nested_columns_are_found_below_their_structs() -> None:
+def test_nested_columns_are_resolved() -> None:
     """STATS-1."""
     stats = json.dumps({"minValues": {"st": {"In.ner": 5}}, "maxValues": {"st": {"In.ner": 9}}})
     assert kept(Comparison("ST.`in.NER`", Op.GT, 9), ({}, stats), ({}, "{}")) == [False, True]
@@ -272,7 +272,7 @@ def test_partition_values_decide_exactly(predicate: Predicate, answer: list[bool
     )
 
 
-def test_only_partition_values_prove_a_match() -> None:
+def test_only_partition_values_prove_an_exact_match() -> None:
     table = adds(*PARTITION_FILES)
 
     def proven(predicate: Predicate) -> list[bool]:
@@ -283,7 +283,7 @@ def test_only_partition_values_prove_a_match() -> None:
     assert proven(AlwaysTrue()) == [True, True, True]
 
 
-def test_partition_timestamps_without_a_zone_prove_nothing() -> None:
+def test_partition_timestamps_without_a_zone_are_unknown() -> None:
     """PART-5."""
     files = [({"z": "2020-01-01T00:00:00.000000Z"}, None), ({"z": "2020-01-01 00:00:00"}, None), ({"z": None}, None)]
     later = Comparison("z", Op.EQ, datetime(2021, 1, 1, tzinfo=UTC))
@@ -307,7 +307,7 @@ def test_partition_and_row_conditions_work_together() -> None:
 def test_skipping_never_drops_a_matching_row(
     table: list[tuple[dict[str, Any], list[dict[str, Any]], bool]], predicate: Predicate
 ) -> None:
-    """SKIP-1, STATS-5, STATS-6: nulls, NaN, long strings, timestamps at the edge of a millisecond."""
+    """SKIP-1, STATS-5, STATS-6: nulls, NaN, long strings, timestamps next to a millisecond boundary."""
     actions = adds(
         *(
             ({name: partition_text(value) for name, value in partition.items()}, stats_of(rows) if has_stats else None)
@@ -323,7 +323,7 @@ def test_skipping_never_drops_a_matching_row(
 
 
 def test_decimal_bounds_that_a_writer_rounded_to_doubles_exclude_no_row() -> None:
-    """SKIP-1: deltalake writes decimals of any precision as JSON doubles; the true values are beside the bounds."""
+    """SKIP-1: deltalake writes decimals of any precision as JSON doubles; the true values may lie outside the bounds."""
     schema = StructType((StructField("d", DecimalType(38, 10)),))
     low, high = Decimal("12345678901234567890.1234567890"), Decimal("22345678901234567891.1234567899")
     stats = '{"numRecords":2,"minValues":{"d":1.2345678901234567e+19},"maxValues":{"d":2.234567890123456e+19},"nullCount":{"d":0}}'
@@ -340,8 +340,8 @@ def test_decimal_bounds_that_a_writer_rounded_to_doubles_exclude_no_row() -> Non
     assert not keeps(Op.GT, Decimal(22345678901234600000))
 
 
-def test_bounds_of_a_column_widened_from_float_are_read_as_floats() -> None:
-    """SKIP-1: the text 0.7 of a float means 0.699999988, that of 0.1 means 0.10000000149."""
+def test_bounds_of_a_column_widened_from_float_are_floats() -> None:
+    """SKIP-1: 0.7 as a float is 0.699999988, 0.1 is 0.10000000149."""
     changes = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
     schema = StructType((StructField("d", PrimitiveType("double"), metadata=changes),))
     files = adds(({}, '{"numRecords":9,"minValues":{"d":0.7},"maxValues":{"d":1.1},"nullCount":{"d":0}}'), ({}, None))
@@ -354,8 +354,8 @@ def test_bounds_of_a_column_widened_from_float_are_read_as_floats() -> None:
     assert kept_by(Comparison("d", Op.LT, 0.69)) == [False, True]
 
 
-def test_shortened_string_bounds_of_older_writers_cover_characters_beyond_the_basic_plane() -> None:
-    """SKIP-4: a tie-breaker U+FFFD sorts below such characters in UTF-8, and half a character was written as "?"."""
+def test_truncated_bounds_of_older_writers_cover_supplementary_characters() -> None:
+    """SKIP-4: the suffix U+FFFD is less than such characters in UTF-8, and a split character was written as "?"."""
     for tail in ("\ufffd", "?\ufffd"):
         stats = json.dumps({"numRecords": 1, "minValues": {"s": "x"}, "maxValues": {"s": "x" * 31 + tail}})
         value = "x" * 31 + "\U0001f600" * 40
@@ -363,8 +363,8 @@ def test_shortened_string_bounds_of_older_writers_cover_characters_beyond_the_ba
         assert mask.to_pylist() == [True]
 
 
-def test_bounds_of_a_variant_leave_out_nothing_and_its_null_count_does() -> None:
-    """UP-VAR-4: the bounds are an encoded object of paths, which compares with no value of the column."""
+def test_a_variant_is_skipped_by_null_count_but_not_by_bounds() -> None:
+    """UP-VAR-4: the bounds are an encoded object of paths, which cannot be compared with values of the column."""
     schema = StructType((StructField("v", PrimitiveType("variant")),))
     stats = {"numRecords": 9, "minValues": {"v": "0rr91"}, "maxValues": {"v": "0rr91"}}
     files = adds(({}, json.dumps(stats | {"nullCount": {"v": 0}})), ({}, json.dumps(stats | {"nullCount": {"v": 9}})))
@@ -377,8 +377,8 @@ def test_bounds_of_a_variant_leave_out_nothing_and_its_null_count_does() -> None
         assert keep_mask(files, predicate, schema=schema, partition_columns=()).to_pylist() == expected
 
 
-def test_null_counts_of_lists_maps_and_structs_leave_out_nothing() -> None:
-    """SKIP-2: some writers count the nulls inside of them."""
+def test_null_counts_of_nested_types_do_not_exclude_files() -> None:
+    """SKIP-2: some writers count the nulls inside nested values."""
     kinds = (ArrayType(LONG), MapType(STRING, LONG), StructType((StructField("x", LONG),)))
     schema = StructType(tuple(StructField(name, kind) for name, kind in zip("lms", kinds, strict=True)))
     counts = [dict.fromkeys("lms", number) for number in (0, 9)]

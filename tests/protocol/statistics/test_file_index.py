@@ -1,4 +1,4 @@
-"""The file index: what is known once stays known, and always equals what a fresh look would find."""
+"""The file index: caches parsed columns and always agrees with a new index."""
 
 import json
 import time
@@ -51,12 +51,12 @@ def commit(version: int, adds: pa.Table, removes: pa.Table) -> CommitActions:
     )
 
 
-def check_against_a_fresh_look(index: FileIndex, files: pa.Table) -> None:
-    known, fresh = index.statistics(files, WANTED), parse_statistics(files["stats"], WANTED)
-    assert known.num_records.equals(fresh.num_records)
-    assert known.minimums == fresh.minimums
-    assert known.maximums == fresh.maximums
-    assert known.null_counts == fresh.null_counts
+def check_against_a_new_index(index: FileIndex, files: pa.Table) -> None:
+    known, expected = index.statistics(files, WANTED), parse_statistics(files["stats"], WANTED)
+    assert known.num_records.equals(expected.num_records)
+    assert known.minimums == expected.minimums
+    assert known.maximums == expected.maximums
+    assert known.null_counts == expected.null_counts
     for name in ("p", "q", "absent"):
         assert index.partition_values(files, name).to_pylist() == partition_column(files, name).to_pylist()
 
@@ -69,21 +69,21 @@ steps = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 30), unique=True), steps)
-def test_whatever_is_committed_an_index_knows_what_a_fresh_look_finds(
+def test_an_index_agrees_with_a_new_index_after_any_commits(
     first: list[int], commits: list[tuple[list[int], list[int]]]
 ) -> None:
-    """SKIP-1: files come, go and come back with other statistics; older states share the index."""
+    """SKIP-1: files are added, removed and added again with other statistics; older states share the index."""
     state = FileState.of(adds_to_table(map(file, first)), REMOVE_SCHEMA.empty_table(), location=LOCATION)
     states = [state]
     for version, (added, removed) in enumerate(commits):
-        check_against_a_fresh_look(state.index, state.adds)
+        check_against_a_new_index(state.index, state.adds)
         gone = [number for number in removed if number not in added]
         removes = removes_to_table(removes_of(adds_to_table(map(file, gone)), deletion_timestamp=0, data_change=True))
         adds = adds_to_table(file(number, nullCount={"i": version}) for number in added)
         state = state.apply([commit(version, adds, removes)])
         states.append(state)
     for each in states:
-        check_against_a_fresh_look(each.index, each.adds)
+        check_against_a_new_index(each.index, each.adds)
 
 
 def many_files(count: int) -> pa.Table:
@@ -100,31 +100,31 @@ def many_files(count: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("removed", [0, 1])
-def test_a_commit_leaves_what_is_known_of_the_other_files(removed: int) -> None:
+def test_a_commit_keeps_the_cached_columns_of_other_files(removed: int) -> None:
     files = many_files(4 * CHUNK_ROWS)
     state = FileState.of(files, REMOVE_SCHEMA.empty_table(), location=LOCATION)
     predicate = And((Comparison("i", ComparisonOperator.EQ, 5), Comparison("p", ComparisonOperator.GE, "5")))
     started = time.process_time()
     keep_mask(state.adds, predicate, schema=SCHEMA, partition_columns=["p"], index=state.index)
     state.index.statistics(state.adds, {("i",): LONG})
-    first_look = time.process_time() - started
+    first_seconds = time.process_time() - started
     gone = removes_to_table(removes_of(files.slice(70_000, removed), deletion_timestamp=0, data_change=True))
     after = state.apply([commit(1, adds_to_table([file(10**9)]), gone)])
     assert after.adds.num_rows == 4 * CHUNK_ROWS + 1 - removed
     started = time.process_time()
     mask = keep_mask(after.adds, predicate, schema=SCHEMA, partition_columns=["p"], index=after.index)
     statistics = after.index.statistics(after.adds, {("i",): LONG})
-    second_look = time.process_time() - started
+    second_seconds = time.process_time() - started
     assert after.adds.filter(mask)["path"].to_pylist() == ["f5"]
     assert pc.max(statistics.minimums[("i",)]).as_py() == 10**9
-    assert second_look < first_look / 2
+    assert second_seconds < first_seconds / 2
 
 
-def test_only_the_columns_of_the_latest_queries_are_kept() -> None:
+def test_only_the_columns_of_the_latest_queries_are_cached() -> None:
     files = adds_to_table(map(file, range(3)))
     index = FileIndex()
     for number in range(3 * MAX_COLUMNS):
         index.statistics(files, {(f"c{number}",): LONG})
     assert index.has_statistics(files, {(f"c{3 * MAX_COLUMNS - 1}",): LONG})
     assert not index.has_statistics(files, {("c0",): LONG})
-    check_against_a_fresh_look(index, files)
+    check_against_a_new_index(index, files)

@@ -1,4 +1,4 @@
-"""Aggregates from the log: exact, or not answered."""
+"""Aggregates from the log are exact or unknown."""
 
 import json
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ def test_counts_and_bounds_of_all_files_are_combined() -> None:
     assert asked(add(only_nulls)) == MetadataAggregates(num_rows=2, minimums={"i": None}, maximums={"i": None})
 
 
-def test_deleted_rows_are_not_counted_and_leave_no_exact_bounds() -> None:
+def test_deleted_rows_are_not_counted_and_make_bounds_unknown() -> None:
     """SKIP-6, DV-22."""
     assert asked(add(ONE, deleted=[1])) == MetadataAggregates(num_rows=2)
     wide = stats(3, {"i": 1}, {"i": 5}, NO_NULLS, tightBounds=False)
@@ -77,7 +77,7 @@ def test_deleted_rows_are_not_counted_and_leave_no_exact_bounds() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "{}", "x", json.dumps({"minValues": {"i": 1}})])
-def test_a_file_without_a_row_count_leaves_everything_open(text: str | None) -> None:
+def test_a_file_without_a_row_count_makes_all_aggregates_unknown(text: str | None) -> None:
     """SKIP-6."""
     assert asked(add(ONE), add(text), columns=("i", "p")) == MetadataAggregates(num_rows=None)
 
@@ -91,27 +91,27 @@ def test_a_file_without_a_row_count_leaves_everything_open(text: str | None) -> 
         stats(2, {"i": 1.5}, {"i": "x"}, NO_NULLS),
     ],
 )
-def test_a_file_with_values_and_without_their_bounds_leaves_bounds_open(text: str) -> None:
+def test_a_file_with_values_but_no_bounds_makes_bounds_unknown(text: str) -> None:
     """SKIP-6."""
     assert asked(add(ONE), add(text)) == MetadataAggregates(num_rows=5)
 
 
-def test_only_types_whose_bounds_are_exact_are_answered() -> None:
-    """SKIP-4, SKIP-6: strings are shortened, timestamps cut, decimals rounded, and NaN is hidden above a maximum."""
+def test_only_types_with_exact_bounds_have_minimum_and_maximum() -> None:
+    """SKIP-4, SKIP-6: strings and timestamps are truncated, decimals rounded, and maxima ignore NaN."""
     low = {"f": 0.5, "y": "2020-01-01", "s": "a", "t": "2020-01-01T00:00:00.000Z", "c": 1.5}
     answer = asked(add(stats(1, low, low, NO_NULLS)), columns=("f", "Y", "s", "t", "c"))
     day = date(2020, 1, 1)
     assert answer == MetadataAggregates(num_rows=1, minimums={"f": 0.5, "y": day}, maximums={"y": day})
 
 
-def test_partition_columns_are_answered_by_the_values_of_files_with_rows() -> None:
+def test_partition_columns_use_the_values_of_files_with_rows() -> None:
     """SKIP-6, PART-1."""
     gone = add(stats(1, {}, {}, {}), p="-9", deleted=[0])
     answer = asked(add(ONE, p="10", q="b"), add(ONE, p="9", q=None), gone, columns=("p", "q"))
     assert answer == MetadataAggregates(num_rows=6, minimums={"p": 9, "q": "b"}, maximums={"p": 10, "q": "b"})
 
 
-def test_a_condition_counts_only_where_partition_values_decide_it() -> None:
+def test_a_condition_must_be_decided_by_partition_values() -> None:
     """SKIP-6."""
     files = add(ONE, p="1"), add(stats(2, {"i": 9}, {"i": 9}, NO_NULLS), p="2")
     on_partition = Comparison("p", ComparisonOperator.EQ, 2)
@@ -120,7 +120,7 @@ def test_a_condition_counts_only_where_partition_values_decide_it() -> None:
     assert asked(*files, where=Comparison("p", ComparisonOperator.EQ, 7)).num_rows == 0
 
 
-def test_mapped_columns_are_found_by_their_physical_names() -> None:
+def test_mapped_columns_are_looked_up_by_physical_name() -> None:
     """COLMAP-9, SKIP-6."""
     schema = StructType((StructField("i", PrimitiveType("long"), metadata={PHYSICAL_NAME: "col-1"}),))
     files = adds_to_table([add(stats(1, {"col-1": 4, "i": 0}, {"col-1": 4, "i": 9}, {"col-1": 0}))])
@@ -138,7 +138,7 @@ rows = st.lists(st.none() | st.integers(-5, 5), max_size=4)
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(rows, st.integers(0, 3), st.booleans()), max_size=5))
-def test_what_is_answered_is_what_the_rows_say(files: list[tuple[list[int | None], int, bool]]) -> None:
+def test_aggregates_agree_with_the_rows(files: list[tuple[list[int | None], int, bool]]) -> None:
     """SKIP-6: files with and without values, rows, statistics and deleted rows."""
     actions, living = [], []
     for values, deleted, has_bounds in files:

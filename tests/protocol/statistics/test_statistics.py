@@ -1,4 +1,4 @@
-"""Statistics: which columns, what a Parquet footer tells, and sums over many files."""
+"""Statistics: choice of columns, statistics from Parquet footers, row counts of many files."""
 
 import io
 import json
@@ -62,12 +62,12 @@ def paths(configuration: Mapping[str, str], **more: Any) -> list[str]:
         ("32", ["a", "s/x", "s/y/z", "l", "m", "c,d"]),
     ],
 )
-def test_the_first_leaves_that_are_no_partition_columns_have_statistics(count: str, expected: list[str]) -> None:
+def test_the_first_leaves_without_partition_columns_have_statistics(count: str, expected: list[str]) -> None:
     """STATS-8."""
     assert paths({"delta.dataSkippingNumIndexedCols": count}) == expected
 
 
-def test_a_list_of_columns_takes_the_place_of_their_number() -> None:
+def test_a_list_of_columns_overrides_their_number() -> None:
     """STATS-8."""
     assert paths({"delta.dataSkippingStatsColumns": "`c,d`, S, p, gone", "delta.dataSkippingNumIndexedCols": "1"}) == [
         "s/x",
@@ -78,7 +78,7 @@ def test_a_list_of_columns_takes_the_place_of_their_number() -> None:
     assert paths(clustered, clustering_columns=[("s", "y", "z")]) == ["a", "s/y/z"]
 
 
-def test_upper_bounds_of_long_strings_get_a_tie_breaker() -> None:
+def test_truncated_upper_bounds_of_strings_get_a_suffix() -> None:
     """STATS-5."""
     last = "\U0010ffff"
     assert truncate_lower_bound("é" * 40) == "é" * 32
@@ -122,7 +122,7 @@ def single(data_type: Any, values: list[Any], arrow_type: pa.DataType, **options
 
 @pytest.mark.parametrize("as_integer", [True, False])
 @pytest.mark.parametrize(("precision", "scale"), [(5, 2), (18, 2), (38, 2), (38, 0)])
-def test_decimals_stay_exact_in_every_physical_form(precision: int, scale: int, as_integer: bool) -> None:
+def test_decimals_are_exact_for_every_physical_type(precision: int, scale: int, as_integer: bool) -> None:
     """STATS-7."""
     low, high = Decimal((1, (9,) * precision, -scale)), Decimal((0, (5,), -scale))
     values = [high, None, low]
@@ -151,7 +151,7 @@ def test_timestamps_are_rounded_outwards_to_milliseconds() -> None:
     assert single(PrimitiveType("timestamp"), [5], pa.timestamp("ns", "UTC")) == (None, None, 0)
 
 
-def test_moments_without_a_four_digit_year_have_no_bound() -> None:
+def test_timestamps_without_a_four_digit_year_have_no_bound() -> None:
     """STATS-7."""
     far = pa.array([0, 2**62]).cast(pa.timestamp("us"))
     assert single(PrimitiveType("timestamp_ntz"), far.cast(pa.int64()).to_pylist(), pa.timestamp("us")) == (
@@ -172,8 +172,8 @@ def test_dates_of_the_julian_calendar_have_no_bounds() -> None:
     assert stats(schema, legacy)["minValues"] == {}
 
 
-def test_floats_of_writers_that_hide_nan_have_no_bounds() -> None:
-    """STATS-7: pyarrow's footer of [1, NaN] says that 1 is the greatest value."""
+def test_floats_of_writers_that_ignore_nan_have_no_bounds() -> None:
+    """STATS-7: the footer that pyarrow writes for [1, NaN] has the maximum 1."""
     assert single(PrimitiveType("double"), [1.0, float("nan")], pa.float64()) == (None, None, 0)
 
 
@@ -184,12 +184,12 @@ def test_columns_without_an_order_have_a_null_count_only() -> None:
     assert single(ArrayType(LONG), [[1, 2], None], pa.list_(pa.int64())) == (None, None, None)
 
 
-def test_strings_are_cut_and_kept_as_text() -> None:
+def test_string_bounds_are_truncated_json_strings() -> None:
     """STATS-5, STATS-7."""
     assert single(STRING, ['quo"te\n', "é" * 40, None], pa.string()) == ('quo"te\n', "é" * 32 + "\U0010ffff", 1)
 
 
-def test_only_nulls_leave_no_bounds_and_no_rows_leave_nothing() -> None:
+def test_columns_of_nulls_have_no_bounds() -> None:
     """STATS-4."""
     assert single(LONG, [None, None], pa.int64()) == (None, None, 2)
     assert single(LONG, [], pa.int64()) == (None, None, None)
@@ -210,14 +210,14 @@ def test_nested_fields_have_nested_statistics() -> None:
     assert found["nullCount"] == {"a": 0, "s": {"x": 1, "y": {"z": 1}}}
 
 
-def test_two_columns_of_one_dotted_name_have_no_statistics() -> None:
+def test_columns_with_the_same_dotted_path_have_no_statistics() -> None:
     """STATS-1."""
     schema = StructType((StructField("a.b", LONG), StructField("a", StructType((StructField("b", LONG),)))))
     found = stats(schema, pa.table({"a.b": [1], "a": [{"b": 2}]}))
     assert found["minValues"] == found["nullCount"] == {}
 
 
-def test_row_counts_are_read_from_many_texts() -> None:
+def test_row_counts_are_parsed_from_many_texts() -> None:
     """STATS-1, SKIP-2."""
     texts = ['{"numRecords":3}', None, '{"numRecords":"3"}', '{"numRecords":4,"x":{"y":[1,"2020-01-01"]}}', "{"]
     assert num_records(pa.array(texts, pa.string())).to_pylist() == [3, None, None, 4, None]

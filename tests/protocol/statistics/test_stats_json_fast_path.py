@@ -1,4 +1,4 @@
-"""Statistics of many files read as rectangles of bytes: the same answers as parsing each text."""
+"""The fast path for statistics of many files gives the same results as parsing each text."""
 
 import json
 from decimal import Decimal
@@ -25,7 +25,7 @@ _WANTED = {("minValues", "id"): pa.int64()}
 
 
 def _one_by_one(texts: list[str | None]) -> list[ParsedStatistics]:
-    """Pieces too short to be looked at together."""
+    """Parse the texts in pieces that are too short for the fast path."""
     assert _PIECE < MIN_TEXTS
     pieces = [pa.array(texts[first : first + _PIECE], pa.string()) for first in range(0, len(texts), _PIECE)]
     return [parse_statistics(piece, _COLUMNS) for piece in pieces]
@@ -73,8 +73,8 @@ def _texts(draw: st.DrawFn) -> str:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.one_of(_texts(), st.none()), min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_many_texts_give_what_each_of_them_gives(kinds, random) -> None:
-    """STATS-1, SKIP-2, FILE-2: a text that is read otherwise than its neighbours, damaged or absent, too."""
+def test_many_texts_are_read_like_single_texts(kinds, random) -> None:
+    """STATS-1, SKIP-2, FILE-2: also for texts of another shape, invalid texts and nulls."""
     texts = [random.choice(kinds) for _ in range(2 * MIN_TEXTS)]
 
     _assert_same(texts)
@@ -83,8 +83,8 @@ def test_many_texts_give_what_each_of_them_gives(kinds, random) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 200), st.sampled_from(list('"\\{}[]:,.-0519eE \x01x')), st.integers(0, 1))
 @example(15, "0", 1)
-def test_one_changed_letter_anywhere_is_noticed(place: int, letter: str, replaced: int) -> None:
-    """SKIP-2, FILE-2: whatever a text differs in, what it says is what it says by itself."""
+def test_a_changed_letter_at_any_place_is_noticed(place: int, letter: str, replaced: int) -> None:
+    """SKIP-2, FILE-2: a text that differs in one letter gives the same values as alone."""
     texts: list[str | None] = [
         f'{{"numRecords":10{number % 10},"minValues":{{"id":5{number:03},"name":"n{number:03}"}},'
         f'"maxValues":{{"id":6{number:03},"name":"z"}},"nullCount":{{"id":0}}}}'
@@ -97,7 +97,7 @@ def test_one_changed_letter_anywhere_is_noticed(place: int, letter: str, replace
 
 
 def test_texts_of_few_shapes_are_not_left_to_the_parser() -> None:
-    """Three lengths of numbers, one text that is no JSON, one that is null."""
+    """Numbers of three lengths, one text that is not JSON, one null."""
     texts: list[str | None] = [
         json.dumps({"numRecords": 1, "minValues": {"id": number, "x": 0.5}, "nullCount": {}}) for number in range(1000)
     ]
@@ -115,15 +115,15 @@ def test_texts_of_few_shapes_are_not_left_to_the_parser() -> None:
     ]
 
 
-def test_a_key_that_stands_twice_is_left_to_the_parser() -> None:
-    """SKIP-2: which of the two counts is not guessed."""
+def test_a_duplicate_key_is_left_to_the_parser() -> None:
+    """SKIP-2: the parser decides which of the two values is valid."""
     texts = [f'{{"minValues":{{"id":1}},"minValues":{{"id":{number}}}}}' for number in range(100, 400)]
 
     assert scan_texts([pa.array(texts)], _WANTED).left.all()
 
 
-def test_a_value_of_another_kind_is_left_to_the_parser() -> None:
-    """SKIP-2: an integer written as a float, as a text, or with more digits than an integer may have."""
+def test_a_value_of_another_type_is_left_to_the_parser() -> None:
+    """SKIP-2: an integer written as a float, as a string, or with too many digits."""
     for value in ("10#.0", '"#"', "1234567890123456#", "#e3", "[#]", '{"a":#}'):
         texts = [
             '{"numRecords":10,"minValues":{"id":' + value.replace("#", str(number)) + "}}" for number in range(100, 400)
@@ -132,8 +132,8 @@ def test_a_value_of_another_kind_is_left_to_the_parser() -> None:
         assert scan_texts([pa.array(texts)], _WANTED).left.all(), value
 
 
-def test_texts_in_many_chunks_and_slices_keep_their_rows() -> None:
-    """SKIP-2: the rows of a statistic are those of its file, whatever lies before it in memory."""
+def test_texts_in_chunks_and_slices_keep_their_rows() -> None:
+    """SKIP-2: offsets of slices are respected."""
     texts = [f'{{"numRecords":10,"minValues":{{"id":{number}}}}}' for number in range(100_000, 300_000)]
     whole = pa.array(texts)
     chunks = [whole.slice(start, 50_000) for start in range(0, len(whole), 50_000)]
@@ -145,7 +145,7 @@ def test_texts_in_many_chunks_and_slices_keep_their_rows() -> None:
 
 
 def test_decimals_of_many_texts_are_exact() -> None:
-    """STATS-7: a decimal keeps its digits."""
+    """STATS-7."""
     texts = [f'{{"numRecords":1,"minValues":{{"d":12345678901234567890.{number % 100:02}}}}}' for number in range(300)]
 
     parsed = parse_statistics(pa.array(texts), {("d",): DecimalType(38, 2)})
