@@ -16,19 +16,6 @@ FEED_GAP = 2**32
 """Feed positions that are skipped before commits are taken in: more than the catalog can have given out after it was copied."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogIdentity:
-    """Which catalog this is, and where it places new tables.
-
-    Attributes:
-        catalog_id: never changes in the life of a catalog; a copy of its database has the same.
-        warehouse: absolute location without trailing slash; None for a client that creates no tables.
-    """
-
-    catalog_id: str
-    warehouse: str | None
-
-
 class HistoryStart(StrEnum):
     """What a history follows that is taken in.
 
@@ -77,10 +64,6 @@ class AdoptedTable:
 
 class RecoverableCatalog(typing.Protocol):
     """The part of :class:`~cm_delta_dagster.catalog.catalog.Catalog` that recovery and relocation use."""
-
-    def identity(self) -> CatalogIdentity:
-        """Which catalog this is. Raises CatalogUnavailableError."""
-        ...
 
     def take_in_commits(
         self, table_id: str, history: CommitHistory, *, after: int, replaces: Sequence[str] = ()

@@ -47,6 +47,19 @@ class TableIdentifier:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogIdentity:
+    """Which catalog this is, and where it places new tables.
+
+    Attributes:
+        catalog_id: never changes in the life of a catalog; a copy of its database has the same.
+        warehouse: absolute location without trailing slash; None for a client that creates no tables.
+    """
+
+    catalog_id: str
+    warehouse: str | None
+
+
 LEVELS_BELOW_WAREHOUSE = 3
 """Directories between the warehouse and the files of a table: catalog, schema, table."""
 

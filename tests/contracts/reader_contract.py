@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import PIN_LIFETIME_MS
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from tests.contracts.catalog_bench import NAME, SPAWN, Bench, Rule, create, proposal
 

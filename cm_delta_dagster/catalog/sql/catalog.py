@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cm_delta_dagster.catalog.catalog import FeedEntry, FeedPage
+from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
 from cm_delta_dagster.catalog.maintenance import (
     LeaseGranted,
@@ -32,7 +32,7 @@ from cm_delta_dagster.catalog.ratification import (
     RatifiedCommits,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.recovery import AdoptedTable, CatalogIdentity, CommitHistory
+from cm_delta_dagster.catalog.recovery import AdoptedTable, CommitHistory
 from cm_delta_dagster.catalog.sql import (
     commits,
     committed_files,
@@ -47,7 +47,7 @@ from cm_delta_dagster.catalog.sql import (
     tables,
 )
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
-from cm_delta_dagster.catalog.tables import InactiveTable, StagingTable, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import CatalogIdentity, InactiveTable, StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 

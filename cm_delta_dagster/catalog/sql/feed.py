@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import FeedEntry, FeedPage
+from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.ratification import CommitSummary
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IDENTITY, TABLES
 from cm_delta_dagster.catalog.tables import TableIdentifier

@@ -6,9 +6,9 @@ decides between processes that pin at the same moment.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import PIN_LIFETIME_MS
 from cm_delta_dagster.catalog.sql.commits import unknown_table
 from cm_delta_dagster.catalog.sql.schema import VERSION_PINS
+from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _SAME = sa.and_(VERSION_PINS.c.owner == sa.bindparam("of_owner"), VERSION_PINS.c.table_id == sa.bindparam("of_table"))
