@@ -1,6 +1,7 @@
 """Interface to the ratification of commits.
 
-Protocol heading "Catalog-managed tables". The values are in ``ratification``.
+Protocol headings "Catalog Responsibilities", "Getting Ratified Commits from the Catalog", "Publishing Commits". The values are in
+``ratification``.
 """
 
 import typing

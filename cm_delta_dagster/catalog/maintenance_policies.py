@@ -1,6 +1,6 @@
 """Interface to the rules that permit or deny maintenance. The values are in ``maintenance``.
 
-Protocol heading "Maintenance operations on catalog-managed tables".
+Protocol heading "Maintenance Operations on Catalog-managed Tables".
 """
 
 import typing

@@ -1,6 +1,6 @@
 """Interface to the names of tables: creation, resolution, rename, drop and purge.
 
-Protocol heading "Catalog-managed tables". The values are in ``tables`` and ``ratification``.
+Protocol heading "Creating and Dropping Catalog-managed Tables". The values are in ``tables`` and ``ratification``.
 """
 
 import typing

@@ -205,7 +205,7 @@ def table_stays(disk: Path, warehouse: Path, act: Callable[[DeltaClient], object
         with full(disk):
             for _ in range(2):
                 with pytest.raises(
-                    CatalogUnavailableError, match=r"catalog\.db could not do that: the disk .* is full"
+                    CatalogUnavailableError, match=r"catalog\.db refused the operation: the disk .* is full"
                 ) as told:
                     act(client)
                 assert str(disk) in str(told.value) and "Nothing was changed" in str(told.value)
