@@ -3,6 +3,7 @@
 A message says what happened, why, and what to do about it. The tree::
 
     CmDeltaError
+    ├── InvalidArgumentError (also a ValueError)
     ├── TableError
     │   ├── TableNotFoundError
     │   ├── TableAlreadyExistsError
@@ -10,7 +11,6 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── CatalogManagedAccessError
     │   ├── VersionNotFoundError
     │   ├── SchemaMismatchError
-    │   ├── InvalidArgumentError
     │   ├── InvalidDataError
     │   ├── PartitionMismatchError
     │   └── StreamSourceChangedError
@@ -46,29 +46,33 @@ A message says what happened, why, and what to do about it. The tree::
         ├── JavaNotFoundError
         └── EngineStoppedError
 
-This module imports nothing of the package. Foreign exceptions are mapped to this tree at one border each: fsspec and the
-operating system in ``storage``, SQLAlchemy in ``catalog.sql``, Spark in ``spark``.
+This module imports no other module of the package. Each layer maps the exceptions of its libraries to this tree: ``storage``
+those of fsspec and the operating system, ``catalog.sql`` those of SQLAlchemy, ``spark`` those of Spark.
 """
 
 
 class CmDeltaError(Exception):
-    """Root of every error raised on purpose by this package."""
+    """Root of every error that this package raises."""
+
+
+class InvalidArgumentError(CmDeltaError, ValueError):
+    """An argument, setting or metadata key is malformed, unknown, or contradicts another one."""
 
 
 class TableError(CmDeltaError):
-    """A table, its name, its schema or the data offered to it is not what the call needs."""
+    """A table, its name, its schema or the data written to it does not fit the call."""
 
 
 class TableNotFoundError(TableError):
-    """No table of that name or id is registered (or it was dropped)."""
+    """No table with that name or id is registered, or it was dropped."""
 
 
 class TableAlreadyExistsError(TableError):
-    """The name is taken by another table."""
+    """Another table has the name."""
 
 
 class NotCatalogManagedError(TableError):
-    """The catalog says that the table is catalog-managed, its log says that it is not, or the reverse."""
+    """Catalog and log disagree on whether the table is catalog-managed."""
 
 
 class CatalogManagedAccessError(TableError):
@@ -76,38 +80,35 @@ class CatalogManagedAccessError(TableError):
 
 
 class VersionNotFoundError(TableError):
-    """The requested version or timestamp lies outside of what can be read."""
+    """The requested version or timestamp is outside the readable range."""
 
 
 class SchemaMismatchError(TableError):
-    """Offered columns do not fit the table; the message shows both schemas."""
-
-
-class InvalidArgumentError(TableError):
-    """An argument, setting or metadata key has no meaning here, or contradicts another one."""
+    """The written columns do not fit the table; the message shows both schemas."""
 
 
 class InvalidDataError(TableError):
-    """Rows break a rule of the table or of the operation: NOT NULL, duplicate merge keys, a partition value without a form."""
+    """Rows violate a rule of the table or of the operation: NOT NULL, duplicate merge keys, a partition value without a text
+    form."""
 
 
 class PartitionMismatchError(TableError):
-    """Rows lie outside the partitions or the predicate that the write declared."""
+    """Rows are outside the partitions or the predicate that the write declared."""
 
 
 class StreamSourceChangedError(TableError):
-    """A stream met a commit that does more than add rows, and was not told what to do then."""
+    """A stream found a commit that does more than add rows, and its options do not say how to handle it."""
 
 
 class ProtocolError(CmDeltaError):
-    """A rule of the Delta protocol is broken, or asks for something unsupported."""
+    """A table violates the Delta protocol, or requires something that this client does not support."""
 
 
 class CorruptLogError(ProtocolError):
-    """The log on storage breaks the protocol: a gap, an unreadable action, a missing or altered file.
+    """The log on storage violates the protocol: a gap, an unreadable action, a missing or altered file.
 
     Attributes:
-        version: the commit that is lost or damaged, where one commit is the reason.
+        version: the lost or damaged commit, if one commit is the cause.
     """
 
     def __init__(self, message: str, *, version: int | None = None) -> None:
@@ -116,24 +117,24 @@ class CorruptLogError(ProtocolError):
 
 
 class IllegalCommitError(ProtocolError):
-    """This client was about to commit something that the protocol forbids; nothing was written."""
+    """The protocol forbids the commit that this client was to make; nothing was written."""
 
 
 class UnsupportedFeatureError(ProtocolError):
-    """The table needs a feature or protocol version that this client does not support."""
+    """The table requires a feature or protocol version that this client does not support."""
 
 
 class CommitError(CmDeltaError):
-    """A commit was not made, or its outcome is not known.
+    """A commit was not made, or its outcome is unknown.
 
-    A commit comes out in one of five ways. It is *committed*: the call answers with the version. Or it raises
+    A commit has one of five outcomes. It succeeds, and the call returns the version. Or it raises
 
-    * CommitConflictError: another commit changed what it depends on; nothing was committed, run it again.
-    * CommitRejectedError: the catalog does not want it; nothing was committed, and to try again is of no use.
-    * CommitRetriesExceededError: compatible commits were faster each time; nothing was committed, run it again.
-    * CommitStateUnknownError: it may have been committed or not; look before anything else is done.
+    * CommitConflictError: another commit changed what it depends on; nothing was committed. Run it again.
+    * CommitRejectedError: the catalog refused it; nothing was committed, and a retry does not help.
+    * CommitRetriesExceededError: compatible commits won every attempt; nothing was committed. Run it again.
+    * CommitStateUnknownError: it may have been committed. Check the table's history before any other action.
 
-    What is found wrong before anything is proposed is no outcome of a commit: IllegalCommitError, StorageError and others.
+    Faults that are found before a proposal raise other errors, e.g. IllegalCommitError or StorageError.
     """
 
 
@@ -152,14 +153,14 @@ class CommitConflictError(CommitError):
 
 
 class CommitRejectedError(CommitError):
-    """The catalog refused the proposal for a reason other than a taken version; retrying does not help."""
+    """The catalog refused the proposal, for a reason other than a taken version; a retry does not help."""
 
 
 class CommitRetriesExceededError(CommitError):
-    """Other writers won every attempt; nothing of this commit is visible.
+    """Commits of other writers won every attempt; nothing was committed.
 
     Attributes:
-        winning_versions: the versions of those that won, ascending.
+        winning_versions: the versions of the winning commits, ascending.
     """
 
     def __init__(self, message: str, *, winning_versions: tuple[int, ...] = ()) -> None:
@@ -168,11 +169,11 @@ class CommitRetriesExceededError(CommitError):
 
 
 class CommitStateUnknownError(CommitError):
-    """The answer to a proposal was lost and could not be found out; nothing was retried and nothing deleted.
+    """The catalog did not answer whether it ratified a proposal; nothing was retried and nothing was deleted.
 
     Attributes:
-        txn_id: what to look for in the table's history.
-        version: of the proposal.
+        txn_id: the ``txnId`` to look for in the table's history.
+        version: the proposed version.
     """
 
     def __init__(self, message: str, *, txn_id: str | None = None, version: int | None = None) -> None:
@@ -182,7 +183,7 @@ class CommitStateUnknownError(CommitError):
 
 
 class MaintenanceError(CmDeltaError):
-    """A maintenance operation was not carried out."""
+    """A maintenance operation did not run."""
 
 
 class MaintenanceNotPermittedError(MaintenanceError):
@@ -190,69 +191,69 @@ class MaintenanceNotPermittedError(MaintenanceError):
 
 
 class MaintenanceInProgressError(MaintenanceError):
-    """Another maintenance run holds the table."""
+    """Another maintenance run holds the lease of the table."""
 
 
 class UnpublishedVersionError(MaintenanceError):
-    """The operation needs a published version and this one is only ratified."""
+    """The operation requires a published version, and this one is ratified and unpublished."""
 
 
 class RetentionTooShortError(MaintenanceError):
-    """The asked retention is shorter than the table's own and the safety switch is on."""
+    """The requested retention is shorter than that of the table, and the retention check is on."""
 
 
 class PurgeRefusedError(MaintenanceError):
-    """A table may not be deleted for good: it has a name, is too young, or lies where the catalog does not rule."""
+    """A table cannot be purged: it has a name, was dropped too recently, or is outside the managed root."""
 
 
 class StorageError(CmDeltaError):
-    """Storage failed or refused."""
+    """Storage failed, or refused the operation."""
 
 
 class ObjectNotFoundError(StorageError):
-    """No object at that location."""
+    """There is no object at the location."""
 
 
 class DirectoryNotFoundError(ObjectNotFoundError):
-    """A directory that has to be there before anything is written into it is not there; nothing was written."""
+    """A directory that must exist before the write does not exist; nothing was written."""
 
 
 class ObjectAlreadyExistsError(StorageError):
-    """An object exists at a location where only a new one may be written."""
+    """An object exists at a location where the write may only create one."""
 
 
 class StoreNotSupportedError(StorageError):
-    """The file system lacks something that is needed, e.g. a put-if-absent primitive."""
+    """The file system lacks a required operation, e.g. put-if-absent."""
 
 
 class TableStorageMissingError(StorageError):
-    """The catalog knows published commits of a table and storage holds none of them: a volume that is not mounted, a
-    warehouse that was moved, a deleted directory. Nothing was written."""
+    """The catalog has published commits of a table, and storage holds none of them: a volume is not mounted, the warehouse
+    was moved, or a directory was deleted. Nothing was written."""
 
 
 class CatalogError(CmDeltaError):
-    """The catalog failed or refused."""
+    """The catalog failed, or refused the operation."""
 
 
 class CatalogUnavailableError(CatalogError):
-    """The catalog could not be reached; whether a change took effect may be unknown."""
+    """The catalog could not be reached; a change may or may not have taken effect."""
 
 
 class CatalogVersionError(CatalogError):
-    """The catalog's database was made by a newer release of this package."""
+    """A newer release of this package migrated the catalog's database."""
 
 
 class PermissionDeniedError(CatalogError):
-    """The catalog does not let this client do that."""
+    """This client lacks a right in the catalog's database."""
 
 
 class CatalogBehindStorageError(CatalogError):
-    """Storage holds commits of a table above the latest version that the catalog knows, as after the catalog's database
-    was restored from a backup. Nothing was written and nothing deleted.
+    """Storage holds commits of a table above the catalog's latest version, e.g. because the catalog's database was restored
+    from a backup. Nothing was written and nothing was deleted.
 
     Attributes:
         identifier: name of the table.
-        latest_version: the latest version by the catalog.
+        latest_version: the catalog's latest version.
         storage_version: the newest commit in the table's ``_delta_log``.
     """
 
@@ -266,11 +267,11 @@ class CatalogBehindStorageError(CatalogError):
 
 
 class WarehouseMismatchError(CatalogError):
-    """The warehouse belongs to another catalog than the one that was asked; nothing was written."""
+    """The warehouse belongs to another catalog; nothing was written."""
 
 
 class RecoveryError(CatalogError):
-    """A plan of recovery, relocation or backup cannot be carried out; the message says what is in the way."""
+    """A recovery, relocation or backup plan cannot be applied; the message says why."""
 
 
 class EngineError(CmDeltaError):
@@ -282,7 +283,7 @@ class JavaNotFoundError(EngineError):
 
 
 class EngineStoppedError(EngineError):
-    """The Spark session is gone: its Java process has ended, or it was stopped."""
+    """The Spark session was stopped, or its Java process ended."""
 
 
 NOT_COMMITTED = (
@@ -294,8 +295,8 @@ NOT_COMMITTED = (
     TableNotFoundError,
     CatalogBehindStorageError,
 )
-"""What a commit raises when it is certain that nothing was ratified, so that files written for it may go.
+"""Errors of a commit after which nothing was ratified, so that the files written for it can be deleted.
 
-A failure of storage while a proposal is open, and a table that is dropped meanwhile, become a
-:class:`CommitStateUnknownError`; a StorageError or TableNotFoundError comes before one.
+A storage failure after the proposal, or a table dropped concurrently, raises :class:`CommitStateUnknownError`. A StorageError or
+TableNotFoundError is raised before the proposal.
 """

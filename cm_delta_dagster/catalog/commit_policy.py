@@ -1,6 +1,6 @@
-"""How commits are made and who decides it (protocol "Catalog-managed tables", commit kinds).
+"""Values: how commits are made, and the rules that choose it (protocol heading "Catalog-managed tables").
 
-Values of the catalog seam; how a table goes from one policy to another is the catalog's own, in ``catalog.sql.policies``.
+``catalog.sql.policies`` implements the change from one policy to another.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 
 
 class CommitMode(StrEnum):
-    """What a commit was made by: a staged file, its content in the catalog, or the creation of its published file."""
+    """How a commit was made: by a staged file, by content in the catalog, or by the creation of its published file."""
 
     STAGED = "staged"
     INLINE = "inline"
@@ -18,7 +18,7 @@ class CommitMode(StrEnum):
 
 
 class CommitPolicyKind(StrEnum):
-    """How writers are to commit to a table. Readers and publishers take any mixture whatever the policy is."""
+    """How writers must commit to a table. Readers and publishers accept every mode under every policy."""
 
     STAGED = "staged"
     INLINE = "inline"
@@ -29,12 +29,12 @@ class CommitPolicyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPolicy:
-    """How writers are to commit. ``str()`` gives ``staged``, ``auto:65536`` and so on; ``parse`` reads it back.
+    """How writers must commit. ``str()`` returns ``staged``, ``auto:65536`` and so on; ``parse`` is its inverse.
 
     Attributes:
-        kind: AUTO is inline up to ``inline_max_bytes``, staged above. SWITCHING, between two ways of which one is
-            PUT_IF_ABSENT, lets writers wait; only the catalog sets it.
-        inline_max_bytes: of AUTO only: size of the largest commit that is made inline.
+        kind: AUTO is inline up to ``inline_max_bytes``, staged above. During SWITCHING, on the way to or from PUT_IF_ABSENT,
+            writers wait; only the catalog sets it.
+        inline_max_bytes: AUTO only: bytes of the largest commit that is made inline.
     """
 
     kind: CommitPolicyKind = CommitPolicyKind.STAGED
@@ -44,8 +44,8 @@ class CommitPolicy:
         limit = self.inline_max_bytes
         if (self.kind is CommitPolicyKind.AUTO) is not (limit is not None) or (limit is not None and limit < 0):
             raise InvalidArgumentError(
-                f"The commit policy {self.kind.value} was given with inline_max_bytes {limit}: auto needs a number of "
-                "bytes from 0 on, the other policies take none."
+                f"The commit policy {self.kind.value} was given with inline_max_bytes {limit}: auto requires a number of "
+                "bytes of at least 0, the other policies take none."
             )
 
     def __str__(self) -> str:
@@ -53,44 +53,45 @@ class CommitPolicy:
 
     @classmethod
     def parse(cls, text: str) -> "CommitPolicy":
-        """Raises InvalidArgumentError for a text that is no policy."""
+        """The policy that ``str()`` wrote. Raises InvalidArgumentError for any other text."""
         name, _, limit = text.partition(":")
         try:
-            return cls(kind=CommitPolicyKind(name), inline_max_bytes=int(limit) if limit else None)
+            kind, inline_max_bytes = CommitPolicyKind(name), int(limit) if limit else None
         except ValueError as error:
             raise InvalidArgumentError(
-                f"{text!r} is no commit policy: use staged, inline, auto:<bytes> or put_if_absent."
+                f"{text!r} is not a commit policy: use staged, inline, auto:<bytes> or put_if_absent."
             ) from error
+        return cls(kind=kind, inline_max_bytes=inline_max_bytes)
 
     @property
     def through_catalog(self) -> bool:
-        """Whether the catalog ratifies staged and inline proposals under this policy."""
+        """Whether the catalog ratifies proposals (staged or inline) under this policy."""
         return self.kind not in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)
 
     def mode_for(self, size: int) -> CommitMode:
-        """How a commit of ``size`` bytes is made under a policy that goes through the catalog."""
+        """How a commit of ``size`` bytes is made. Only for policies with ``through_catalog``."""
         limit = self.inline_max_bytes
         inline = self.kind is CommitPolicyKind.INLINE or (limit is not None and size <= limit)
         return CommitMode.INLINE if inline else CommitMode.STAGED
 
 
 STAGED_POLICY = CommitPolicy()
-"""What holds where nothing was chosen."""
+"""The default policy."""
 
 BARRIER_OPERATION = "SET COMMIT MODE"
-"""Operation of the empty commit that ends a time of put-if-absent."""
+"""Operation of the empty commit that ends the use of put-if-absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPolicyRule:
-    """One line of commit policy; ``scope`` as of :class:`MaintenanceRule`, the longest one decides."""
+    """The commit policy of one scope (``catalog``, ``catalog.schema`` or ``catalog.schema.table``)."""
 
     scope: str
     policy: CommitPolicy
 
 
 class PolicyChange(StrEnum):
-    """Answer to the wish for another commit policy of a table."""
+    """Answer to a change of a table's commit policy: DONE, or what must be done before the next call."""
 
     DONE = "done"
     PUBLISH_FIRST = "publish_first"

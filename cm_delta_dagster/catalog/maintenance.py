@@ -1,6 +1,6 @@
-"""What a catalog says about maintenance: kinds, rules, decisions and claims (protocol "Maintenance operations").
+"""Values of maintenance: kinds, rules, decisions and leases.
 
-Values alone.
+Protocol heading "Maintenance Operations on Catalog-managed Tables".
 """
 
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from enum import StrEnum
 
 
 class MaintenanceKind(StrEnum):
-    """What a client may want to do to a table beside committing. The last four are allowed unless denied.
+    """The kinds of maintenance that a catalog permits or denies. The last four are permitted by default.
 
-    CHECKPOINT, LOG_COMPACTION and VERSION_CHECKSUM are exempt by the protocol. CREATION_PURGE is about reservations that
-    never became a table: no version of anything was ever in them.
+    The protocol exempts CHECKPOINT, LOG_COMPACTION and VERSION_CHECKSUM. CREATION_PURGE deletes the files of reservations that
+    never became a table.
     """
 
     DATA_REORGANIZATION = "DATA_REORGANIZATION"
@@ -25,7 +25,7 @@ class MaintenanceKind(StrEnum):
 
     @property
     def allowed_by_default(self) -> bool:
-        """Protocol default: of what is done to tables only the exempt kinds need no permission (CM-M4)."""
+        """Whether the kind is permitted without a rule."""
         return self in (
             MaintenanceKind.CHECKPOINT,
             MaintenanceKind.LOG_COMPACTION,
@@ -36,7 +36,8 @@ class MaintenanceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceRule:
-    """One line of policy. ``scope`` is ``catalog``, ``catalog.schema`` or ``catalog.schema.table``; the longest one decides."""
+    """A permission or a denial. ``scope`` is ``catalog``, ``catalog.schema`` or ``catalog.schema.table``; the narrowest one
+    applies."""
 
     scope: str
     kind: MaintenanceKind
@@ -46,7 +47,7 @@ class MaintenanceRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceDecision:
-    """The catalog's answer for one table and kind. ``decided_by`` is the scope of the rule, or ``default``."""
+    """The catalog's decision for one table and kind. ``decided_by`` is the scope of the rule, or ``default``."""
 
     kind: MaintenanceKind
     allowed: bool
@@ -56,14 +57,14 @@ class MaintenanceDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseGranted:
-    """The caller holds the table for maintenance until ``expires_ms``."""
+    """The caller holds the lease until ``expires_ms`` (epoch milliseconds, the catalog's clock)."""
 
     expires_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseHeldByAnother:
-    """Another maintenance run holds the table."""
+    """Another maintenance run holds the lease."""
 
     owner: str
     kind: MaintenanceKind

@@ -1,7 +1,4 @@
-"""What is proposed to a catalog and what it answers: proposals, ratified commits, outcomes.
-
-Values alone; see :class:`~cm_delta_dagster.catalog.catalog.Catalog` for what they promise.
-"""
+"""Values of :class:`~cm_delta_dagster.catalog.commit_coordinator.CommitCoordinator`: proposals, ratified commits, outcomes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,24 +12,24 @@ from cm_delta_dagster.catalog.commit_policy import (
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 KEPT_CONTENT_BYTES = 16 * 1024
-"""Size of the largest commit whose content a catalog goes on serving when it is published."""
+"""Size of the largest commit whose content a catalog keeps after publication."""
 
 MAX_CLOCK_DIFFERENCE_MS = 60 * 60 * 1000
-"""Default bound of the difference between the clock of a writer and that of the catalog."""
+"""Default limit of the difference between the clock of a writer and the catalog's clock."""
 
 KEPT_COMMITS = 64
-"""So many of a table's newest commits are served with their content when they are published, if all of them are small."""
+"""Number of a table's newest commits whose content a catalog keeps after publication, if all of them are small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSummary:
-    """What a writer tells the catalog about a commit, for the commit feed; the catalog does not interpret it.
+    """The description of a commit in the commit feed; the catalog does not interpret it.
 
     Attributes:
-        txn_id: unique id of the transaction (CINFO-2).
-        in_commit_timestamp: epoch milliseconds (ICT-4).
+        txn_id: ``txnId`` of commitInfo, unique.
+        in_commit_timestamp: epoch milliseconds.
         operation: name as in commitInfo, e.g. ``WRITE``.
-        data_change: True if any file action of the commit changes data, or if the metadata of a table changed; False for
+        data_change: True if a file action of the commit changes data, or if the commit changes the metadata; False for
             maintenance and for the creation of an empty table.
         metrics: operation metrics as in commitInfo.
         tags: provenance as in commitInfo, e.g. ``dagster/run_id``, ``dagster/asset_key``, ``dagster/partition_key``.
@@ -48,19 +45,19 @@ class CommitSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitProposal:
-    """A commit offered for ``version``.
+    """A commit proposed for ``version``.
 
     Attributes:
-        file_name: staged: the bare name inside the table's ``_delta_log/_staged_commits``. Inline: a name of the same form
-            that no file has; it tells proposals apart. Put-if-absent: the bare name of the published file.
-        file_modification_time: epoch milliseconds; of a commit without a file its commit time.
-        content: the whole commit. Inline it is the commit (CM-6); of another mode it is a copy that saves readers the file,
-            only for commits of at most ``KEPT_CONTENT_BYTES``.
-        metadata, protocol: those of the table after this commit. Given if the commit carries the one or the other; then the
-            one that it does not carry is given too, unless the proposer does not know it (CM-C13).
-        published_version: how far ``_delta_log`` reaches, told with the commit instead of by a call of its own. Older than
-            what the catalog knows is no error; it has to be below ``version``.
-        sha256: SHA-256 of the bytes of the commit, as 64 lower-case hexadecimal digits; None if the proposer does not tell.
+        file_name: staged: the bare name inside the table's ``_delta_log/_staged_commits``. Inline: a unique name of the same
+            form, without a file. Put-if-absent: the bare name of the published file.
+        file_modification_time: epoch milliseconds; the commit time if there is no file.
+        content: the whole commit. Required inline, where it is the only copy. In the other modes an optional copy that saves
+            readers the file, only for commits of at most ``KEPT_CONTENT_BYTES``.
+        metadata, protocol: those of the table after this commit. Set if the commit contains one of the two; the other one is
+            then set too, if the proposer knows it.
+        published_version: ``_delta_log`` holds every version up to this one; saves a call of ``set_published_version``. It
+            must be below ``version``. A value below the recorded one has no effect.
+        sha256: SHA-256 of the bytes of the commit, as 64 lower-case hexadecimal digits; None if not computed.
     """
 
     version: int
@@ -78,9 +75,9 @@ class CommitProposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialCommit:
-    """What is told of version 0 when its table is registered; its file is published from the start.
+    """Version 0 at the registration of its table; its file is already published.
 
-    ``content`` and ``sha256`` as of :class:`CommitProposal`.
+    ``content`` and ``sha256`` as in :class:`CommitProposal`.
     """
 
     file_size: int
@@ -93,10 +90,10 @@ class InitialCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatifiedCommit:
-    """One ratified commit as the catalog keeps it.
+    """The catalog's record of one ratified commit.
 
-    ``content`` holds the whole commit: of INLINE mode until it is published the only copy there is (CM-6), else one that
-    saves the look into ``file_name``, where it is served at all.
+    ``content`` holds the whole commit, or None. For an unpublished INLINE commit it is the only copy; otherwise it saves the
+    reader the file ``file_name``.
     """
 
     version: int
@@ -114,14 +111,18 @@ class RatifiedCommit:
 class RatifiedCommits:
     """Answer of ``get_ratified_commits``.
 
-    Invariants: ``commits`` is ascending and contiguous; ``latest_version`` is the table's, whatever range was asked for
-    (CM-C10); every version in ``(published_version, latest_version]`` that lies in the range is among ``commits``.
-    ``latest_data_version`` is the newest version that changed data, ``commit_policy`` what writers have to keep to now.
-    ``latest_in_commit_timestamp`` is that of ``latest_version``, None where the catalog does not tell.
-    ``preceding_timestamp`` is the in-commit timestamp of the version before ``content_from_version``, None where there is no newer
-    version or the catalog does not tell.
-    ``cached_commits`` are published commits that are served with their content: ascending, contiguous, up to ``published_version``
-    or the end of the range; empty unless they were asked for.
+    Invariants: ``commits`` is ascending and contiguous, and contains every version in ``(published_version, latest_version]``
+    that is in the requested range.
+
+    Attributes:
+        latest_version: of the table, whatever the requested range.
+        latest_data_version: the newest version that changed data.
+        commit_policy: the current policy that writers must follow.
+        cached_commits: published commits with their content: ascending, contiguous, up to ``published_version`` or the end of
+            the range. Empty without ``content_from_version``.
+        latest_in_commit_timestamp: of ``latest_version``; None if the catalog does not return it.
+        preceding_timestamp: in-commit timestamp of the version before ``content_from_version``; None if there is no newer
+            version or the catalog does not return it.
     """
 
     latest_version: int
@@ -135,13 +136,13 @@ class RatifiedCommits:
 
     @property
     def unpublished(self) -> tuple[RatifiedCommit, ...]:
-        """Those of ``commits`` that are not known to be in ``_delta_log``."""
+        """The ``commits`` above ``published_version``."""
         return tuple(commit for commit in self.commits if commit.version > self.published_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratified:
-    """The proposal is now version ``version`` of the table (or was already: ``repeated``)."""
+    """The proposal is version ``version`` of the table; with ``repeated`` an earlier call had ratified it."""
 
     version: int
     latest_version: int
@@ -152,7 +153,7 @@ class Ratified:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionTaken:
     """Another commit has the proposed version. ``winners`` holds the commits from the proposed version on, published or
-    not, with all the content that the catalog has (CM-C11)."""
+    not, with the content that the catalog has."""
 
     proposed_version: int
     winners: RatifiedCommits
@@ -160,7 +161,7 @@ class VersionTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPolicyChanged:
-    """Nothing was ratified: the table's policy does not let proposals through the catalog now. Look again and retry."""
+    """Nothing was ratified: under the current ``policy`` the catalog accepts no proposals. Load the table again and retry."""
 
     policy: CommitPolicy
 

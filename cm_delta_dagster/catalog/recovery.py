@@ -1,7 +1,6 @@
-"""What a catalog offers to recovery: its identity, and records of commits and tables that it does not know (any more).
+"""Interface that recovery and relocation use, with its values: records of commits and tables that the catalog has lost.
 
-Values, and the interface :class:`RecoverableCatalog`. Which commits may be recorded is decided in ``operations``; a catalog
-only checks that its own state is still the one that was looked at.
+``operations.recovery`` decides which commits are recorded; the catalog checks that its own state is the one of the plan.
 """
 
 import typing
@@ -13,27 +12,14 @@ from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.tables import TableDefinition, TableEntry, TableIdentifier
 
 FEED_GAP = 2**32
-"""Feed positions that are skipped before commits are taken in: more than the catalog can have given out after it was copied."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogIdentity:
-    """Which catalog this is, and where it places new tables.
-
-    Attributes:
-        catalog_id: never changes in the life of a catalog; a copy of its database has the same.
-        warehouse: absolute location without trailing slash; None for a client that creates no tables.
-    """
-
-    catalog_id: str
-    warehouse: str | None
+"""Feed positions that are skipped before recovered commits: more than a catalog can assign after a backup of it was made."""
 
 
 class HistoryStart(StrEnum):
-    """What a history follows that is taken in.
+    """Where a recovered history begins.
 
-    NEXT_VERSION: its first commit is the version after the one that it follows. AFTER_CLEANUP: log cleanup has removed the
-    commits in between, so that their versions get no record.
+    NEXT_VERSION: with the version after the catalog's newest one. AFTER_CLEANUP: later, because log cleanup has deleted the
+    commits in between; their versions get no record.
     """
 
     NEXT_VERSION = "next_version"
@@ -45,8 +31,8 @@ class CommitHistory:
     """Consecutive commits of one table that are recorded together.
 
     Attributes:
-        proposals: at least one, ascending, without a gap; ``content`` only of inline commits.
-        start: whether versions may be missing between the first commit and the one that it follows.
+        proposals: at least one, ascending, without a gap; only inline commits have ``content``.
+        start: whether versions may be missing before the first commit.
         published_version: ``_delta_log`` holds every version up to this one.
         definition: metadata and protocol after the last commit.
     """
@@ -58,7 +44,7 @@ class CommitHistory:
 
 
 class AdoptedState(StrEnum):
-    """What a table becomes that is adopted: ACTIVE under its name, or DROPPED so that ``undrop_table`` brings it back."""
+    """State of an adopted table: ACTIVE under its name, or DROPPED and restorable by ``undrop_table``."""
 
     ACTIVE = "active"
     DROPPED = "dropped"
@@ -66,7 +52,7 @@ class AdoptedState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedTable:
-    """A table of a catalog that was lost. ``history`` begins with the oldest commit that the log still holds."""
+    """A table of a lost catalog. ``history`` begins with the oldest commit in the log."""
 
     table_id: str
     identifier: TableIdentifier
@@ -76,29 +62,25 @@ class AdoptedTable:
 
 
 class RecoverableCatalog(typing.Protocol):
-    """The part of :class:`~cm_delta_dagster.catalog.catalog.Catalog` that recovery and relocation use."""
-
-    def identity(self) -> CatalogIdentity:
-        """Which catalog this is. Raises CatalogUnavailableError."""
-        ...
+    """Records commits and tables that storage has and the catalog does not."""
 
     def take_in_commits(
         self, table_id: str, history: CommitHistory, *, after: int, replaces: Sequence[str] = ()
     ) -> bool:
-        """Record ``history`` as the versions after ``after``, whatever the commit mode, in one transaction.
+        """Record ``history`` as the versions after ``after``, for every commit mode, in one transaction.
 
-        With ``HistoryStart.AFTER_CLEANUP`` the versions between ``after`` and the first commit get no record, and a reader of
-        the newest data version looks no further back than to the first commit.
+        With ``HistoryStart.AFTER_CLEANUP`` the versions between ``after`` and the first commit get no record, and the newest
+        data version is at least the first commit.
 
-        The feed shows the commits at positions that no reader of the feed has come to, also if the database was restored
-        from a copy. Pins of versions above ``after`` are removed where commits are replaced.
+        The feed shows the commits at positions above those of every feed reader, also if the database was restored from a
+        backup. If commits are replaced, pins of versions above ``after`` are deleted.
 
         Args:
-            after: the newest version that the catalog keeps, which the first commit follows.
-            replaces: ``txnId`` of each commit that the catalog has above ``after``, ascending. These are removed.
+            after: the newest version that the catalog keeps; the first commit follows it.
+            replaces: ``txnId`` of each commit that the catalog has above ``after``, ascending. These are deleted.
 
         Returns:
-            False if the commits were recorded before; nothing was changed.
+            False if the same commits are already recorded; nothing was changed.
 
         Raises:
             RecoveryError: the catalog's commits above ``after`` are not those of ``replaces``, or the commits contradict
@@ -108,7 +90,7 @@ class RecoverableCatalog(typing.Protocol):
         ...
 
     def adopt_table(self, table: AdoptedTable) -> TableEntry | None:
-        """Make the entry of a table of a lost catalog, with its id and location; again for the same table has no effect.
+        """Create the entry of a table of a lost catalog, with its id and location. A repeated call has no effect.
 
         Returns:
             The entry, None for a dropped table.
@@ -116,15 +98,15 @@ class RecoverableCatalog(typing.Protocol):
         Raises:
             TableAlreadyExistsError: another table has the name.
             RecoveryError: another table has the location, or the id is known with another location or history.
-            InvalidArgumentError: a name that cannot be.
+            InvalidArgumentError: the name is malformed.
         """
         ...
 
     def relocate_table(self, table_id: str, *, location: str, moved_from: str) -> None:
-        """Change where the files of a table are, whatever its state; again has no effect.
+        """Change the location of a table in any state. A repeated call has no effect.
 
         Raises:
-            RecoveryError: another table lies at, above or below ``location``, or this one is at neither location.
+            RecoveryError: another table is at, above or below ``location``, or this table is not at ``moved_from``.
             TableNotFoundError: the id is unknown or purged.
         """
         ...

@@ -1,7 +1,4 @@
-"""Tables as a catalog knows them: names, entries, definitions, and those that have no name (any more).
-
-Values alone.
-"""
+"""Values of :class:`~cm_delta_dagster.catalog.table_registry.TableRegistry`: names, entries, definitions, inactive tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +13,7 @@ from cm_delta_dagster.protocol.schema.types import StructType, parse_schema
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableIdentifier:
-    """A three-level name. ``str()`` gives ``catalog.schema.table``."""
+    """A three-level name. ``str()`` returns ``catalog.schema.table``."""
 
     catalog: str
     schema: str
@@ -27,7 +24,7 @@ class TableIdentifier:
 
     @classmethod
     def parse(cls, text: str) -> "TableIdentifier":
-        """``catalog.schema.table``. Raises InvalidArgumentError for another number of parts or an empty one."""
+        """The name ``catalog.schema.table``. Raises InvalidArgumentError unless it has three non-empty parts."""
         parts = text.split(".")
         if len(parts) != 3 or not all(part.strip() == part and part for part in parts):
             raise InvalidArgumentError(
@@ -37,7 +34,7 @@ class TableIdentifier:
 
     @classmethod
     def of(cls, name: "TableIdentifier | str") -> "TableIdentifier":
-        """A name in either form. Raises InvalidArgumentError for anything else, such as an open table."""
+        """The identifier of a name in either form. Raises InvalidArgumentError for any other type, e.g. an open table."""
         if isinstance(name, cls):
             return name
         if isinstance(name, str):
@@ -47,13 +44,26 @@ class TableIdentifier:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogIdentity:
+    """Which catalog this is, and where it places new tables.
+
+    Attributes:
+        catalog_id: never changes in the life of a catalog; a copy of its database has the same.
+        warehouse: absolute location without trailing slash; None for a client that creates no tables.
+    """
+
+    catalog_id: str
+    warehouse: str | None
+
+
 LEVELS_BELOW_WAREHOUSE = 3
 """Directories between the warehouse and the files of a table: catalog, schema, table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingTable:
-    """Phase 1 of a creation: a reserved id and location, no name yet. ``location`` has no trailing slash."""
+    """A reserved id and location; the name does not resolve yet. ``location`` has no trailing slash."""
 
     table_id: str
     location: str
@@ -61,11 +71,11 @@ class StagingTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
-    """Metadata and protocol of a table at its latest version, as its commits said them: those of log replay (CM-C13).
+    """Metadata and protocol of a table at its latest version, equal to those of log replay.
 
     Attributes:
-        version: they hold from this version on; the commit that set them, where the catalog has seen it.
-        in_commit_timestamp: of that version, epoch milliseconds.
+        version: the commit that set them, or the version at which they were reported to the catalog.
+        in_commit_timestamp: of ``version``, epoch milliseconds.
     """
 
     metadata: Metadata
@@ -83,17 +93,17 @@ class TableDefinition:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Table properties as the log has them."""
+        """Table properties as in the log."""
         return self.metadata.configuration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
-    """A registered table and, from the same catalog call, its ratified commits (CM-R1) and its definition.
+    """A registered table with its ratified commits and its definition, from one catalog call.
 
     Attributes:
-        etag: another text whenever name, metadata or protocol change, and only then.
-        definition: of ``ratified.latest_version``; None where the catalog was never told all of it.
+        etag: changes if and only if name, metadata or protocol change.
+        definition: at ``ratified.latest_version``; None if metadata or protocol were never reported to the catalog.
     """
 
     identifier: TableIdentifier
@@ -106,10 +116,10 @@ class TableEntry:
 
 
 class InactiveState(StrEnum):
-    """Why a table that the catalog knows has no name.
+    """State of a table without a name.
 
-    STAGING: reserved and not registered. DROPPED: its name was taken away. PURGING: its files are being deleted, or
-    were partly deleted by a run that died; nothing brings it back.
+    STAGING: reserved and not registered. DROPPED: dropped, and restorable. PURGING: its files are being deleted, or a run that
+    was interrupted deleted some of them; it cannot be restored.
     """
 
     STAGING = "staging"
@@ -119,10 +129,12 @@ class InactiveState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InactiveTable:
-    """A table that no name resolves to. ``identifier`` is the name that it had or was to have.
+    """A table without a name.
 
-    ``since_ms`` is when it was dropped, or reserved if it never was ``registered``; epoch milliseconds.
-    ``latest_version`` is the newest that the catalog ratified, -1 for a table that never was registered.
+    Attributes:
+        identifier: the name that it had, or that was reserved for it.
+        since_ms: when it was dropped, or reserved if it was never ``registered``; epoch milliseconds.
+        latest_version: the newest ratified version, -1 for a table that was never registered.
     """
 
     identifier: TableIdentifier
@@ -135,5 +147,5 @@ class InactiveTable:
 
     @property
     def purge_kind(self) -> "MaintenanceKind":
-        """What the policy must allow before the files may be deleted: nobody has ever seen those of a creation."""
+        """The kind of maintenance that must be permitted before the files are deleted."""
         return MaintenanceKind.TABLE_PURGE if self.registered else MaintenanceKind.CREATION_PURGE

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from cm_delta_dagster.catalog.catalog import FeedEntry
+from cm_delta_dagster.catalog.commit_feed import FeedEntry
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog

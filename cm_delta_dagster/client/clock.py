@@ -8,7 +8,7 @@ import datetime
 import logging
 from collections.abc import Callable
 
-from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class CheckedClock:
         max_difference_ms: the largest difference at which that clock is used.
     """
 
-    def __init__(self, own_ms: Callable[[], int], *, catalog: Catalog, max_difference_ms: int) -> None:
+    def __init__(self, own_ms: Callable[[], int], *, catalog: CommitCoordinator, max_difference_ms: int) -> None:
         self._own_ms = own_ms
         self._catalog = catalog
         self._max_difference_ms = max_difference_ms

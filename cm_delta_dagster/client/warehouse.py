@@ -8,9 +8,8 @@ import itertools
 import logging
 import os
 
-from cm_delta_dagster.catalog.catalog import Catalog
-from cm_delta_dagster.catalog.recovery import CatalogIdentity
-from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.table_registry import TableRegistry
+from cm_delta_dagster.catalog.tables import CatalogIdentity, TableIdentifier
 from cm_delta_dagster.errors import (
     CmDeltaError,
     ObjectAlreadyExistsError,
@@ -45,7 +44,7 @@ _TABLES_LOOKED_FOR = 20
 class WarehouseGuard:
     """Compares the warehouse of one client with its catalog, once. Thread-safe."""
 
-    def __init__(self, catalog: Catalog, stores: StoreRegistry) -> None:
+    def __init__(self, catalog: TableRegistry, stores: StoreRegistry) -> None:
         self._catalog, self._stores = catalog, stores
         self._claimed: CatalogIdentity | None = None
 

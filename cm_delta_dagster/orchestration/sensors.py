@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from cm_delta_dagster.catalog.catalog import Catalog, FeedPage
+from cm_delta_dagster.catalog.commit_feed import CommitFeed, FeedPage
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 from cm_delta_dagster.orchestration.changed_partitions import WatchedAsset
@@ -187,7 +187,7 @@ def _limit(
 
 
 def _page(
-    source: Catalog, cursor: FeedCursor | None, identifiers: Iterable[TableIdentifier], *, limit: int
+    source: CommitFeed, cursor: FeedCursor | None, identifiers: Iterable[TableIdentifier], *, limit: int
 ) -> FeedPage:
     after = 0 if cursor is None else cursor.reads_after({str(identifier) for identifier in identifiers})
     return source.feed_page(after=after, limit=limit, identifiers=identifiers)

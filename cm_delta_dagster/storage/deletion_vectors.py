@@ -1,6 +1,6 @@
-"""Fetching deletion vectors (protocol heading "Deletion Vectors", DV-3, DV-4).
+"""Reads deletion vectors from storage, each file once.
 
-Which bytes mean which rows is decided in ``protocol.deletion_vectors``. Every file of vectors is fetched once.
+Protocol heading "Deletion Vectors". ``protocol.features.deletion_vectors`` decodes them.
 """
 
 import json
@@ -20,20 +20,21 @@ _THREADS = 8
 
 
 def read_deletion_vectors(store: Store, *, location: str, files: pa.Table) -> list[BitMap64]:
-    """The deleted positions of each file of ``files`` (columns of ``ADD_SCHEMA``), which all have a deletion vector.
+    """The deleted positions of each row of ``files``.
 
     Args:
         location: absolute URI of the table root.
+        files: columns of ``ADD_SCHEMA``; every row has a deletion vector.
 
     Raises:
-        CorruptLogError: a deletion vector contradicts its descriptor or names a row that the file does not have
-        (DV-27). ObjectNotFoundError: the file of a deletion vector is gone.
+        CorruptLogError: a deletion vector contradicts its descriptor or deletes a row that the file does not have.
+        ObjectNotFoundError: the file of a deletion vector does not exist.
     """
     descriptors = [_descriptor(value) for value in files["deletionVector"].to_pylist()]
     places = [dv_location(location, descriptor) for descriptor in descriptors]
     wanted = sorted({place for place in places if place is not None})
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-        content = dict(zip(wanted, pool.map(lambda place: _fetched(store, place), wanted), strict=True))
+        content = dict(zip(wanted, pool.map(lambda place: _fetch(store, place), wanted), strict=True))
     bitmaps = []
     for descriptor, place, path, stats in zip(
         descriptors, places, files["path"].to_pylist(), files["stats"].to_pylist(), strict=True
@@ -50,13 +51,13 @@ def read_deletion_vectors(store: Store, *, location: str, files: pa.Table) -> li
     return bitmaps
 
 
-def _fetched(store: Store, place: str) -> bytes:
+def _fetch(store: Store, place: str) -> bytes:
     try:
         return store.read(place)
     except ObjectNotFoundError as error:
         raise ObjectNotFoundError(
-            f"The deletion vector file {place} is gone, although the table's log names it; without it deleted rows would "
-            "come back. Restore the file, or read a version of the table without it."
+            f"The deletion vector file {place} does not exist, although the table's log refers to it. Without it deleted rows "
+            "would be read. Restore the file, or read a version of the table without it."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Taking back what was written for a commit that will never be. Whether it may go is the caller's to know."""
+"""Deletes the files of a commit that was not made. The caller ensures that no commit refers to them."""
 
 import logging
 
@@ -9,13 +9,13 @@ _log = logging.getLogger(__name__)
 
 
 def discard_below(store: Store, directory: str) -> None:
-    """Delete every object below ``directory`` and the directories left empty; failures are only logged.
+    """Delete every object and every empty directory below ``directory``.
 
-    It is called while another error is on its way, which must not be hidden.
+    A failure is logged and not raised: callers are handling another error, which must not be hidden.
     """
     try:
         for status in store.list_recursive(directory):
             store.delete(status.location)
         store.remove_empty_directories(directory)
     except (CmDeltaError, OSError) as error:
-        _log.warning("Files below %s that no commit names could not be deleted: %s", directory, error)
+        _log.warning("Files below %s that no commit refers to were not deleted: %s", directory, error)

@@ -1,8 +1,7 @@
 """Bytes in an object store, through fsspec.
 
-Protocol heading "Delta Log Entries" (atomic, exclusive creation, LOG-5). The only module that calls
-fsspec, and the border at which its exceptions end. Local files are served by
-:mod:`~cm_delta_dagster.storage.local_store` instead.
+Protocol heading "Delta Log Entries" (atomic, exclusive creation). The only module that calls fsspec; it maps its exceptions.
+:mod:`~cm_delta_dagster.storage.local_store` serves local files.
 """
 
 import datetime
@@ -26,22 +25,22 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.storage.store import ObjectStatus
 
 OBJECT_STORE_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs"})
-"""Schemes whose plain write is atomic: an object appears whole or not at all."""
+"""Schemes whose plain write is atomic: readers see the whole object or none."""
 
 CONDITIONAL_CREATE_SCHEMES = frozenset({"s3", "s3a"})
-"""Schemes whose fsspec implementation passes ``mode="create"`` on to the server. Many others take it and overwrite."""
+"""Schemes whose fsspec implementation sends ``mode="create"`` to the server. Many others accept it and overwrite."""
 
-_TAKEN_CODES = frozenset({"PreconditionFailed", "412"})
-_RIVAL_CODES = frozenset({"ConditionalRequestConflict", "409"})
-_RIVAL_ATTEMPTS = 8
+_EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
+_CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "409"})
+_CONFLICT_ATTEMPTS = 8
 _MODIFIED_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
 
 class FsspecStore:
     """Objects of one scheme.
 
-    Invariants: listings are never answered from a cache; ``write_if_absent`` is used only on servers that were seen to
-    refuse a second creation, because some S3-compatible servers ignore the condition and overwrite.
+    Invariants: listings do not use a cache. Before the first ``write_if_absent`` a probe object shows that the server refuses a
+    second creation, because some S3-compatible servers ignore the condition and overwrite.
 
     Args:
         scheme: one of ``OBJECT_STORE_SCHEMES``.
@@ -62,14 +61,18 @@ class FsspecStore:
             )
         except ImportError as error:
             raise StoreNotSupportedError(
-                f"Locations of the scheme {scheme!r} need another Python package: {error}."
-                + (" pip install 'cm-delta-dagster[s3]' has it." if scheme in CONDITIONAL_CREATE_SCHEMES else "")
+                f"Locations of the scheme {scheme!r} require another Python package: {error}."
+                + (
+                    " Install it with pip install 'cm-delta-dagster[s3]'."
+                    if scheme in CONDITIONAL_CREATE_SCHEMES
+                    else ""
+                )
             ) from error
         self._lock = threading.Lock()
-        self._proven_buckets: set[str] = set()
+        self._checked_buckets: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens its own file system."""
+        """Another process creates its own file system object."""
         return partial(FsspecStore, self._scheme, options=self._options), ()
 
     def list_from(self, directory: str, *, start: str = "") -> list[ObjectStatus]:
@@ -111,7 +114,7 @@ class FsspecStore:
             return bytes(self._filesystem.cat_file(self._path(location), start=offset, end=end))
 
     def write(self, location: str, data: bytes, *, within: str | None = None) -> None:
-        """Create or replace. Object stores have no directories, so that ``within`` means nothing."""
+        """Create or replace. ``within`` is ignored: object stores have no directories."""
         with _mapped("write", location):
             self._filesystem.pipe_file(self._path(location), bytes(data))
 
@@ -125,7 +128,7 @@ class FsspecStore:
                 "without it two writers could overwrite each other. Keep the table on a local file system or on S3."
             )
         with _mapped("create", location):
-            self._prove_conditional_create(self._path(location))
+            self._check_conditional_create(self._path(location))
             self._create(self._path(location), bytes(data))
 
     def stat(self, location: str) -> ObjectStatus:
@@ -137,36 +140,36 @@ class FsspecStore:
             return _status(location, info)
 
     def delete(self, location: str) -> None:
-        """Remove the object; an absent one is no error."""
+        """Delete the object; a missing one is not an error."""
         with _mapped("delete", location), suppress(FileNotFoundError):
             self._filesystem.rm_file(self._path(location))
 
     def resolve(self, location: str) -> str:
-        """There are no links here."""
+        """The location itself: object stores have no links."""
         return location
 
     def remove_empty_directories(self, directory: str) -> None:
-        """Object stores have no directories."""
+        """Does nothing: object stores have no directories."""
 
     def _create(self, path: str, data: bytes) -> None:
-        for attempt in range(1, _RIVAL_ATTEMPTS + 1):
+        for attempt in range(1, _CONFLICT_ATTEMPTS + 1):
             try:
                 self._filesystem.pipe_file(path, data, mode="create")
                 return
             except OSError as error:
                 code = _server_code(error)
-                if code in _TAKEN_CODES:
+                if code in _EXISTS_CODES:
                     raise FileExistsError(errno.EEXIST, "exists already", path) from error
-                # The server answers so while a rival's conditional write is under way; who wins is not decided yet.
-                if code not in _RIVAL_CODES or attempt == _RIVAL_ATTEMPTS:
+                # Another conditional write of the same object is in progress; its outcome is not decided yet.
+                if code not in _CONFLICT_CODES or attempt == _CONFLICT_ATTEMPTS:
                     raise
                 time.sleep(0.05 * attempt)
 
-    def _prove_conditional_create(self, path: str) -> None:
+    def _check_conditional_create(self, path: str) -> None:
         directory, _, _ = path.rpartition("/")
         bucket = path.split("/", 1)[0]
         with self._lock:
-            if bucket in self._proven_buckets:
+            if bucket in self._checked_buckets:
                 return
             probe = f"{directory}/.cm-delta-probe-{uuid.uuid4().hex}"
             self._create(probe, b"1")
@@ -179,7 +182,7 @@ class FsspecStore:
                     )
             finally:
                 self._filesystem.rm_file(probe)
-            self._proven_buckets.add(bucket)
+            self._checked_buckets.add(bucket)
 
     def _path(self, location: str) -> str:
         scheme, separator, path = location.partition("://")
@@ -192,7 +195,7 @@ class FsspecStore:
         found = [
             _status(f"{prefix}/{info['name'][len(path) + 1 :]}", info)
             for info in infos
-            # A zero-byte "directory" object of a console and the answer for a plain object are not below the directory.
+            # Left out: the zero-byte "directory" object of a web console, and the object with the name of the directory.
             if info["type"] == "file" and info["name"].startswith(path + "/") and not info["name"].endswith("/")
         ]
         return sorted(found, key=lambda status: status.location)
@@ -209,12 +212,14 @@ def _modified_ms(location: str, info: Mapping[str, Any]) -> int:
     if isinstance(value, datetime.datetime):
         value = value.timestamp()
     if not isinstance(value, int | float):
-        raise StorageError(f"The store gives no modification time for {location}; it cannot hold tables.")
+        raise StorageError(
+            f"The store returns no modification time for {location}, which tables require. Use another store."
+        )
     return int(value * 1000)
 
 
 def _server_code(error: BaseException) -> str:
-    """The server's own code, from the botocore error that s3fs translated; s3fs folds several codes into one errno."""
+    """The error code of the server, from the botocore error; s3fs maps several codes to one errno."""
     cause: BaseException | None = error
     while cause is not None:
         response = getattr(cause, "response", None)
@@ -233,12 +238,12 @@ def _mapped(verb: str, location: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise ObjectNotFoundError(f"No object at {location}: check the location, or whether it was deleted.") from error
     except FileExistsError as error:
-        raise ObjectAlreadyExistsError(f"{location} exists already; it was left as it is.") from error
+        raise ObjectAlreadyExistsError(f"{location} exists already; it was not changed.") from error
     except PermissionError as error:
         raise StorageError(
-            f"Could not {verb} {location}: {error}. Check the credentials and their rights on that location."
+            f"Could not {verb} {location}: {error}. Check the credentials and their permissions on that location."
         ) from error
-    except Exception as error:  # Each implementation of fsspec brings exceptions of its own; there is no common root.
+    except Exception as error:  # The exceptions of the fsspec implementations have no common base class.
         raise StorageError(
             f"Could not {verb} {location}: {error}. Check the endpoint, the options and the network."
         ) from error

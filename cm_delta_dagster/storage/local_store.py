@@ -1,8 +1,7 @@
-"""Bytes on a local (or locally mounted) file system, by the operating system's own calls.
+"""Bytes on a local or mounted file system, by calls of the operating system.
 
-Protocol heading "Delta Log Entries" (atomic, exclusive creation, LOG-5). Plain ``os`` calls rather than
-fsspec, because a commit waits for this code and because fsspec's local file system can neither create exclusively nor
-make durable. It knows nothing of Delta and does not lock anything.
+Protocol heading "Delta Log Entries" (atomic, exclusive creation). fsspec's local file system is slower, cannot create a file
+exclusively, and does not sync files. This module takes no locks.
 """
 
 import ctypes
@@ -39,18 +38,18 @@ _ADVICE = {
 }
 
 PlaceExclusively: TypeAlias = Callable[[str, str], None]
-"""Gives a finished temporary file its name, atomically, and only if the name is free (else FileExistsError)."""
+"""Gives a complete temporary file its name atomically. Raises FileExistsError if the name exists."""
 
 
 def place_by_link(temporary: str, target: str) -> None:
-    """A hard link fails if its name exists, whatever else happens at the same moment."""
+    """By a hard link, which fails if its name exists."""
     os.link(temporary, target, follow_symlinks=False)
-    with suppress(OSError):  # The object is in place; a second name left behind is hidden and harmless.
+    with suppress(OSError):  # The object exists; the remaining temporary name is hidden and harmless.
         os.unlink(temporary)
 
 
 def place_by_exclusive_rename(temporary: str, target: str) -> None:
-    """``renameat2(RENAME_NOREPLACE)`` of Linux, for mounts that have no hard links."""
+    """By ``renameat2(RENAME_NOREPLACE)`` of Linux, for mounts without hard links."""
     rename = _renameat2()
     if rename is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), target)
@@ -74,12 +73,11 @@ def _renameat2() -> Callable[..., int] | None:
 class LocalStore:
     """Files below ``file:`` locations.
 
-    Invariants: an object gets its name only once all its bytes are on disk, unless it may show unfinished, and a call that
-    creates or replaces returns after the directory entry is on disk too. Other unfinished files start with a dot and never show
-    in a listing.
+    Invariants: an object gets its name after all its bytes are on disk, except with ``may_show_unfinished``. A call that creates
+    or replaces returns after the directory entry is on disk. Names of temporary files start with a dot; listings leave them out.
 
     Args:
-        primitives: ways to name a finished file exclusively, tried in order until the file system supports one.
+        primitives: ways to name a complete file exclusively, tried in order until the file system supports one.
     """
 
     def __init__(self, *, primitives: Sequence[PlaceExclusively] = (place_by_link, place_by_exclusive_rename)) -> None:
@@ -102,7 +100,7 @@ class LocalStore:
         prefix = directory.rstrip("/")
         with _mapped("list", directory):
             entries = _entries(local_path(directory))
-        # "a/" sorts after "a-b": a directory takes its place in the order with the slash that its objects carry.
+        # "a/" sorts after "a-b": a directory is sorted by its name with the slash, as its objects are.
         keyed = [(name + "/" if _is_directory(entry) else name, entry) for name, entry in entries]
         for key, entry in sorted(keyed, key=lambda pair: pair[0]):
             if key.endswith("/"):
@@ -133,15 +131,15 @@ class LocalStore:
     def write_if_absent(
         self, location: str, data: bytes, *, may_show_unfinished: bool = False, within: str | None = None
     ) -> ObjectStatus:
-        """Create only, durably and, unless it may show unfinished, atomically.
+        """Create only, durably and, without ``may_show_unfinished``, atomically.
 
         Raises ObjectAlreadyExistsError, StoreNotSupportedError.
         """
         target = local_path(location)
         with _mapped("create", location):
-            if os.path.lexists(target):  # Saves the write; what decides is the primitive below.
+            if os.path.lexists(target):  # Saves the write; the primitive below ensures exclusivity.
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-            if may_show_unfinished:  # One name less to make durable.
+            if may_show_unfinished:  # One directory entry fewer to sync.
                 written = _created(target, data, within)
                 _sync_directory(os.path.dirname(target))
             else:
@@ -157,14 +155,14 @@ class LocalStore:
             except OSError as error:
                 if error.errno not in _UNSUPPORTED:
                     raise
-        # Creating the target itself exclusively and filling it afterwards could show, or leave behind, half a file.
+        # Exclusive creation of the target before its bytes are written could leave a partial file.
         raise StoreNotSupportedError(
             f"{target} was not written: its file system offers neither hard links nor an exclusive rename, so that two "
             "writers could overwrite each other. Keep the table on another file system."
         )
 
     def stat(self, location: str) -> ObjectStatus:
-        """Raises ObjectNotFoundError; a directory is no object."""
+        """Size and modification time. Raises ObjectNotFoundError, also for a directory."""
         with _mapped("stat", location):
             result = os.stat(local_path(location))
             if stat_module.S_ISDIR(result.st_mode):
@@ -172,20 +170,20 @@ class LocalStore:
         return ObjectStatus(location=location, size=result.st_size, modification_time=result.st_mtime_ns // 1_000_000)
 
     def delete(self, location: str) -> None:
-        """Remove the object; an absent one is no error."""
+        """Delete the object; a missing one is not an error."""
         with _mapped("delete", location), suppress(FileNotFoundError):
             os.unlink(local_path(location))
 
     def resolve(self, location: str) -> str:
-        """The location without symbolic links."""
+        """The location with symbolic links resolved."""
         with _mapped("resolve", location):
             return f"file://{os.path.realpath(local_path(location))}"
 
     def remove_empty_directories(self, directory: str) -> None:
-        """Remove ``directory`` and those below it that hold nothing. One that something is put into meanwhile stays."""
+        """Remove the empty directories among ``directory`` and those below it."""
         with _mapped("delete", directory):
             for path, _, _ in os.walk(local_path(directory), topdown=False):
-                with suppress(OSError):  # The system refuses a directory that is not empty: that is what decides.
+                with suppress(OSError):  # rmdir fails for a directory that is not empty.
                     os.rmdir(path)
 
 
@@ -219,7 +217,7 @@ def _is_directory(entry: "os.DirEntry[str]") -> bool:
 
 
 def _status_of_entry(entry: "os.DirEntry[str]", location: str) -> ObjectStatus | None:
-    """None for a directory, and for a file that went away since the listing."""
+    """None for a directory, and for a file that was deleted after the listing."""
     try:
         if entry.is_dir():
             return None
@@ -231,7 +229,7 @@ def _status_of_entry(entry: "os.DirEntry[str]", location: str) -> ObjectStatus |
 
 @contextmanager
 def _finished_file(target: str, data: bytes, within: str | None) -> Iterator[tuple[str, os.stat_result]]:
-    """A temporary file beside ``target`` with ``data`` on disk; gone, or renamed and durable, when the block ends."""
+    """A temporary file beside ``target`` with ``data`` on disk. When the block ends it is deleted, or renamed and durable."""
     directory = os.path.dirname(target)
     temporary = f"{directory.rstrip('/')}/.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}"
     written = _created(temporary, data, within)
@@ -244,14 +242,14 @@ def _finished_file(target: str, data: bytes, within: str | None) -> Iterator[tup
 
 
 def _created(path: str, data: bytes, within: str | None) -> os.stat_result:
-    """A new file with ``data`` on disk, though its name may not be there yet; what is not finished is taken away."""
+    """Create a file with ``data`` on disk; its directory entry is not synced. After a failure the file is deleted."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         descriptor = os.open(path, flags, 0o666)
     except FileNotFoundError:
         if within is not None and not os.path.isdir(local_path(within)):
             raise DirectoryNotFoundError(
-                f"{path} was not written, because the directory {within} is not there: check that its volume is mounted and "
+                f"{path} was not written, because the directory {within} does not exist. Check that its volume is mounted and "
                 "that it was not moved."
             ) from None
         _make_directories(os.path.dirname(path))
@@ -272,7 +270,7 @@ def _created(path: str, data: bytes, within: str | None) -> os.stat_result:
 
 
 def _make_directories(directory: str) -> None:
-    """Like ``os.makedirs``, with every new entry on disk."""
+    """Like ``os.makedirs``, and sync every new directory entry."""
     missing = []
     path = directory
     while not os.path.isdir(path):
@@ -289,7 +287,7 @@ def _sync_directory(directory: str) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network mounts have no fsync for directories; their entries are as durable as the server makes them.
+        # Some network mounts do not support fsync of directories; the server determines the durability of entries.
         if error.errno not in _UNSUPPORTED:
             raise
     finally:
@@ -305,7 +303,7 @@ def _mapped(verb: str, location: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise ObjectNotFoundError(f"No object at {location}: check the location, or whether it was deleted.") from error
     except FileExistsError as error:
-        raise ObjectAlreadyExistsError(f"{location} exists already; it was left as it is.") from error
+        raise ObjectAlreadyExistsError(f"{location} exists already; it was not changed.") from error
     except (OSError, ValueError) as error:
         advice = _ADVICE.get(error.errno or 0, "Check the file system.") if isinstance(error, OSError) else ""
         raise StorageError(f"Could not {verb} {location}: {error}. {advice}".rstrip()) from error

@@ -1,7 +1,4 @@
-"""Bytes in this process' memory, for tests, notebooks and documentation.
-
-Shipped with the package so that users can test without a disk. Nothing survives the process.
-"""
+"""Bytes in the memory of this process, for tests, notebooks and documentation."""
 
 import threading
 import time
@@ -65,27 +62,27 @@ class MemoryStore:
         """Create only. Raises ObjectAlreadyExistsError."""
         with self._lock:
             if location in self._objects:
-                raise ObjectAlreadyExistsError(f"{location} exists already; it was left as it is.")
+                raise ObjectAlreadyExistsError(f"{location} exists already; it was not changed.")
             now = self._now_ms()
             self._objects[location] = (bytes(data), now)
         return ObjectStatus(location=location, size=len(data), modification_time=now)
 
     def stat(self, location: str) -> ObjectStatus:
-        """Raises ObjectNotFoundError."""
+        """Size and modification time. Raises ObjectNotFoundError."""
         data, modified = self._get(location)
         return ObjectStatus(location=location, size=len(data), modification_time=modified)
 
     def delete(self, location: str) -> None:
-        """Remove the object; an absent one is no error."""
+        """Delete the object; a missing one is not an error."""
         with self._lock:
             self._objects.pop(location, None)
 
     def resolve(self, location: str) -> str:
-        """There are no links here."""
+        """The location itself: there are no links."""
         return location
 
     def remove_empty_directories(self, directory: str) -> None:
-        """Directories are only the beginnings of names here."""
+        """Does nothing: there are no directories."""
 
     def _get(self, location: str) -> tuple[bytes, int]:
         with self._lock:

@@ -1,7 +1,4 @@
-"""Arrow tables to and from the Parquet bytes of the log.
-
-Serves checkpoints and sidecars; knows nothing of their columns. Of data files only the footer is read here.
-"""
+"""Encodes and decodes the Parquet files of the log (checkpoints, sidecars), and reads the footers of data files."""
 
 import typing
 
@@ -12,13 +9,13 @@ from cm_delta_dagster.errors import CorruptLogError, InvalidDataError
 from cm_delta_dagster.storage.store import Store
 
 UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
-"""What Arrow raises for bytes that are no whole Parquet file: text that is no UTF-8, lengths beyond all memory, and so on."""
+"""What Arrow raises for bytes that are not a complete Parquet file: invalid UTF-8, lengths beyond memory, and so on."""
 
 
 def encode_parquet(table: pa.Table, *, compression: typing.Literal["zstd", "snappy"] = "zstd") -> bytes:
     """One Parquet file with the rows of ``table``; timestamps as INT64, no Arrow-specific metadata."""
     sink = pa.BufferOutputStream()
-    # store_schema would embed Arrow's own schema, which only Arrow readers look at.
+    # store_schema would embed Arrow's own schema, which only Arrow readers use.
     pq.write_table(
         table, sink, compression=compression, store_schema=False, coerce_timestamps="us", write_page_checksum=True
     )
@@ -32,7 +29,7 @@ def decode_parquet(data: bytes, columns: typing.Sequence[str] | None = None) -> 
         columns: names (``add``) or dotted paths (``add.path``) to read, all if None; unknown ones are ignored.
 
     Raises:
-        CorruptLogError: the bytes are no complete Parquet file.
+        CorruptLogError: the bytes are not a complete Parquet file.
     """
     try:
         with _open(data) as file:
@@ -44,10 +41,10 @@ def decode_parquet(data: bytes, columns: typing.Sequence[str] | None = None) -> 
 def leaf_columns(data: bytes) -> tuple[str, ...]:
     """Dotted paths of the leaf columns.
 
-    The statistics of the footer are not looked at: damaged ones end the process inside of Arrow.
+    The statistics of the footer are not read: Arrow crashes on damaged ones.
 
     Raises:
-        CorruptLogError: the bytes are no complete Parquet file.
+        CorruptLogError: the bytes are not a complete Parquet file.
     """
     try:
         with _open(data) as file:
@@ -62,7 +59,7 @@ def count_rows(store: Store, location: str) -> int:
 
     Raises:
         ObjectNotFoundError: there is no such file.
-        InvalidDataError: it is no complete Parquet file.
+        InvalidDataError: it is not a complete Parquet file.
     """
     size = store.stat(location).size
     length = min(size, _FOOTER_GUESS)
@@ -74,17 +71,17 @@ def count_rows(store: Store, location: str) -> int:
         return int(pq.read_metadata(pa.BufferReader(tail)).num_rows)
     except UNREADABLE as error:
         raise InvalidDataError(
-            f"The data file {location} is no complete Parquet file: {error}. Restore it from a backup."
+            f"The data file {location} is not a complete Parquet file: {error}. Restore it from a backup."
         ) from error
 
 
 _FOOTER_GUESS = 64 * 1024
-"""Bytes read from the end of a data file at first; most footers are shorter."""
+"""Bytes of the first read from the end of a data file; most footers are shorter."""
 
 
 def _open(data: bytes) -> pq.ParquetFile:
-    # Microseconds: nanoseconds, the default for INT96, would overflow outside of the years 1677 to 2262.
-    # Where pages carry checksums a changed byte is an error instead of a changed path or a lost file.
+    # Nanoseconds, the default for INT96, would overflow outside of the years 1677 to 2262.
+    # With page checksums a changed byte raises an error instead of changing a path.
     return pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us", page_checksum_verification=True)
 
 

@@ -1,8 +1,8 @@
-"""The byte seam: what the rest of the package asks of a file system or an object store.
+"""Interface to file systems and object stores.
 
 A ``location`` is an absolute URI with a scheme and a *decoded* path (``file:///data/a b``, ``s3://bucket/key``,
-``memory://name/key``), as fsspec and Hadoop take it. Percent-encoding is a matter of the log alone
-(:mod:`cm_delta_dagster.protocol.actions.paths`). This module knows nothing of Delta.
+``memory://name/key``), as in fsspec and Hadoop. Only paths in the log are percent-encoded
+(:mod:`cm_delta_dagster.protocol.actions.paths`).
 """
 
 import typing
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStatus:
-    """One object: its absolute ``location``, ``size`` in bytes and ``modification_time`` in epoch milliseconds."""
+    """One object: absolute ``location``, ``size`` in bytes, ``modification_time`` in epoch milliseconds."""
 
     location: str
     size: int
@@ -25,13 +25,13 @@ class ObjectStatus:
 
 
 class Store(typing.Protocol):
-    """Guarantees of every implementation, proven by ``tests/contracts/store_contract.py``.
+    """Objects by location. ``tests/contracts/store_contract.py`` checks the guarantees of every implementation.
 
-    1. ``write_if_absent`` is atomic and exclusive: of any number of concurrent callers exactly one succeeds, the object
-       appears whole or not at all, and an existing object is never changed (LOG-5). It is durable when the call returns.
-    2. ``write`` replaces an object atomically: readers see the old bytes or the new, never a mixture.
-    3. Listings are sorted by location, see every object written before the call, and a missing directory is empty.
-    4. Failures are errors of :class:`~cm_delta_dagster.errors.StorageError`; no foreign exception passes.
+    1. ``write_if_absent`` is atomic and exclusive: of concurrent callers exactly one succeeds, readers see the whole object or
+       none, and an existing object is never changed. The object is durable when the call returns.
+    2. ``write`` replaces an object atomically: readers see the old bytes or the new ones.
+    3. Listings are sorted by location and contain every object written before the call. A missing directory is empty.
+    4. Failures raise a :class:`~cm_delta_dagster.errors.StorageError`, never an exception of a library.
     """
 
     def list_from(self, directory: str, *, start: str = "") -> list[ObjectStatus]:
@@ -51,45 +51,50 @@ class Store(typing.Protocol):
         ...
 
     def write(self, location: str, data: bytes, *, within: str | None = None) -> None:
-        """Create or replace; parent directories are made as needed. ``within`` is as of :meth:`write_if_absent`."""
+        """Create or replace, with missing parent directories. ``within`` as in :meth:`write_if_absent`."""
         ...
 
     def write_if_absent(
         self, location: str, data: bytes, *, may_show_unfinished: bool = False, within: str | None = None
     ) -> ObjectStatus | None:
-        """Create only. Raises ObjectAlreadyExistsError, or StoreNotSupportedError where there is no such primitive.
+        """Create only.
 
         Args:
-            within: a parent directory of ``location`` that has to exist where the store has directories: only directories
-                below it are made, and DirectoryNotFoundError is raised where it is not there.
-            may_show_unfinished: of a name that nobody else writes to, nor trusts before this call has returned: the object may
-                be there in part meanwhile, and stay so if the process ends.
+            may_show_unfinished: readers may see a part of the object before the call returns, and if the process ends before.
+                Only for names that no other process writes to, and that no reader uses before the call returns.
+            within: a parent directory of ``location`` that must exist, if the store has directories. Only directories below it
+                are created.
 
         Returns:
-            What ``stat`` would answer, where the store knows it without asking again; else None.
+            The status of the object, if the store has it without a further request; else None.
+
+        Raises:
+            ObjectAlreadyExistsError: the object exists; it is not changed.
+            DirectoryNotFoundError: ``within`` does not exist.
+            StoreNotSupportedError: the store cannot create exclusively.
         """
         ...
 
     def stat(self, location: str) -> ObjectStatus:
-        """Raises ObjectNotFoundError."""
+        """Size and modification time. Raises ObjectNotFoundError."""
         ...
 
     def delete(self, location: str) -> None:
-        """Remove the object; an absent one is no error. Empty parent directories may be left behind."""
+        """Delete the object; a missing one is not an error. Empty parent directories may remain."""
         ...
 
     def resolve(self, location: str) -> str:
-        """Where ``location`` leads to, there or not: another location only where the store has symbolic links."""
+        """The location with symbolic links resolved, whether or not an object exists there."""
         ...
 
     def remove_empty_directories(self, directory: str) -> None:
-        """Remove ``directory`` and those below it, as far as they hold no object; nothing where none exist as such."""
+        """Remove the empty directories among ``directory`` and those below it. Does nothing in a store without directories."""
         ...
 
 
 class StoreRegistry(typing.Protocol):
-    """Finds the store that serves a location, by its scheme; implemented by ``storage.stores.Stores``."""
+    """Returns the store of a location by its scheme; ``storage.stores.Stores`` implements it."""
 
     def store_for(self, location: str) -> Store:
-        """Raises StoreNotSupportedError for a scheme nobody serves."""
+        """The store of the location's scheme. Raises StoreNotSupportedError for an unknown scheme."""
         ...

@@ -1,7 +1,4 @@
-"""Which store serves a location.
-
-Stores are made late, one for each scheme and process, and kept.
-"""
+"""The registry of stores: one for each scheme and process, created on first use."""
 
 import os
 import threading
@@ -18,10 +15,10 @@ from cm_delta_dagster.storage.store import Store
 class Stores:
     """Implements :class:`~cm_delta_dagster.storage.store.StoreRegistry`. Thread-safe.
 
-    ``memory://`` objects live as long as this registry and are not shared with another one.
+    ``memory://`` objects belong to this registry; another one does not see them.
 
     Args:
-        stores: for each scheme, a store that serves it instead of the built-in one.
+        stores: for each scheme, a store that replaces the built-in one.
         storage_options: for each scheme, keyword arguments of its fsspec file system.
     """
 
@@ -36,7 +33,7 @@ class Stores:
         self._memory = MemoryStore()
         self._local = LocalStore()
         self._lock = threading.Lock()
-        # Network file systems hold sockets and threads, which a forked child must not share with its parent.
+        # By process: file systems of object stores have sockets and threads, which a forked child must not share.
         self._made: dict[tuple[int, str], Store] = {}
 
     def store_for(self, location: str) -> Store:

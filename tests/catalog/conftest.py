@@ -1,4 +1,4 @@
-"""Catalog databases: a fresh SQLite file in a directory that is not there yet, or a fresh database on a real PostgreSQL server."""
+"""Catalog databases: a new SQLite file in a missing directory, or a new database on a real PostgreSQL server."""
 
 from pathlib import Path
 

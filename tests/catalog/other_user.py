@@ -1,10 +1,10 @@
-"""Run in a process of its own: reads and drops a table as a user without rights to the directory of the catalog."""
+"""Run in a separate process: reads and drops a table as a user without permissions on the directory of the catalog."""
 
 import os
 import sys
 import tempfile
 
-from cm_delta_dagster.catalog.sql import SqlCatalog, migrate, schema  # noqa: F401  # Loaded while files can be read.
+from cm_delta_dagster.catalog.sql import SqlCatalog, migrate, schema  # noqa: F401  # Imported while the files can be read.
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.tables.drop import drop_table
@@ -15,7 +15,7 @@ NOBODY = 65534
 if __name__ == "__main__":
     place, name = sys.argv[1:]
     with tempfile.TemporaryDirectory() as own, SqlCatalog(f"sqlite:///{own}/c.db") as warm_up:
-        warm_up.list_tables()  # Whatever is imported on first use is imported now.
+        warm_up.list_tables()  # Runs the imports of the first use.
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)

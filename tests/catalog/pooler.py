@@ -1,4 +1,4 @@
-"""A connection pooler as stands before many a PostgreSQL server: each transaction is given to whichever session is free."""
+"""A connection pooler for PostgreSQL that runs each transaction in any free session."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 _STARTUP, _REFUSED_REQUESTS = 196608, (80877103, 80877104)  # The latter ask for encryption.
 _NUMBERS = itertools.count(1_000_000_000)
-"""What clients are told to be their sessions' numbers; no process of the machine has them."""
+"""Backend process ids that the pooler reports to clients; no process of the machine has them."""
 
 
 @dataclass
@@ -24,7 +24,7 @@ class _Session:
 
 
 async def _message(source: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """Kind and whole text of the next message."""
+    """Kind and bytes of the next message."""
     head = await source.readexactly(5)
     (length,) = struct.unpack("!i", head[1:])
     return head[:1], head + await source.readexactly(length - 4)
@@ -38,14 +38,14 @@ class _Pooler:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def open(self) -> int:
-        """The port on which it listens from now on."""
+        """Connect the sessions and listen. Returns the port."""
         for _ in range(self._count):
             await self._connect()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """See off everybody."""
+        """Close every connection."""
         self._server.close()
         for target in tuple(self._open):
             target.close()
@@ -66,13 +66,13 @@ class _Pooler:
     async def _serve(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         self._open.add(target)
         with suppress(asyncio.IncompleteReadError, ConnectionError):
-            await self._welcome(source, target)
+            await self._start_up(source, target)
             while await self._transaction(source, target):
                 pass
         self._open.discard(target)
         target.close()
 
-    async def _welcome(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def _start_up(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         code = 0
         while code != _STARTUP:
             length, code = struct.unpack("!ii", await source.readexactly(8))
@@ -83,7 +83,7 @@ class _Pooler:
         target.write(b"R" + struct.pack("!ii", 8, 0) + self._parameters + key + b"Z" + struct.pack("!ic", 5, b"I"))
 
     async def _transaction(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> bool:
-        """Pass one transaction on, and tell whether there may be another."""
+        """Forward one transaction. Returns False when the client has ended the connection."""
         kind, text = await _message(source)
         if kind == b"X":
             return False
@@ -106,7 +106,7 @@ class _Pooler:
         return True
 
     async def _answer(self, session: _Session, target: asyncio.StreamWriter) -> bytes:
-        """The state of the session's transaction after what was asked."""
+        """Forward the answer. Returns the state of the session's transaction after it."""
         kind = b""
         while kind != b"Z":
             kind, text = await _message(session.source)
@@ -117,10 +117,10 @@ class _Pooler:
 
 @contextmanager
 def pooled(url: str, *, sessions: int) -> Iterator[str]:
-    """URL of the same database behind a pooler with so many sessions, which ends with the block.
+    """URL of the same database through a pooler with ``sessions`` sessions, which is closed at the end of the block.
 
     Args:
-        url: of a server that listens on a Unix socket, and trusts its users.
+        url: of a server that listens on a Unix socket and uses trust authentication.
     """
     near = sa.make_url(url)
     words = ("user", near.username or "postgres", "database", near.database or "postgres")

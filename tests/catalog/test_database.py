@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryTurns
+from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryCommitLocks
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE, alembic_config
 from cm_delta_dagster.catalog.sql.schema import METADATA
@@ -38,7 +38,7 @@ def execute(url: str, statement: str) -> None:
         connection.execute(sa.text(statement))
 
 
-def test_the_migrations_make_the_tables_that_the_code_uses(catalog_url: str) -> None:
+def test_the_migrations_create_the_tables_that_the_code_uses(catalog_url: str) -> None:
     with SqlCatalog(catalog_url) as catalog:
         catalog.list_tables()
     engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
@@ -51,7 +51,7 @@ def test_the_newest_revision_is_the_one_that_the_code_expects() -> None:
     assert ScriptDirectory.from_config(alembic_config()).get_heads() == [HEAD]
 
 
-def test_a_database_of_the_first_release_is_migrated_and_keeps_its_tables(catalog_url: str) -> None:
+def test_a_database_of_the_first_release_is_migrated_with_its_tables(catalog_url: str) -> None:
     with SqlCatalog(catalog_url, warehouse="memory://w") as catalog:
         catalog.create_staging_table(NAME)
     config = alembic_config()
@@ -77,10 +77,8 @@ def test_a_database_of_a_newer_release_is_refused_unchanged(catalog_url: str) ->
         assert catalog.list_tables() == ()
 
 
-def test_a_catalog_sent_to_another_process_opens_the_same_database_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """STREAM-5: wherever that process runs, and without making a catalog of its own."""
+def test_a_pickled_catalog_opens_the_same_database_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """STREAM-5: in any working directory, and without creating a catalog."""
     monkeypatch.chdir(tmp_path)
     here = SqlCatalog("sqlite:///catalog.db", warehouse="/w")
     sent = pickle.dumps(here)
@@ -99,12 +97,12 @@ def test_a_catalog_sent_to_another_process_opens_the_same_database_there(
     assert Database(secret).url_text == secret
 
 
-def test_making_a_client_touches_no_database(tmp_path: Path) -> None:
+def test_the_constructor_does_not_touch_the_database(tmp_path: Path) -> None:
     SqlCatalog(f"sqlite:///{tmp_path}/x/catalog.db").close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_its_driver_a_shared_catalog_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_postgresql_driver_is_named_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
         with SqlCatalog(f"{scheme}://user:hidden@127.0.0.1:1/x") as catalog:
@@ -139,7 +137,7 @@ def test_an_unreachable_database_is_named_without_its_password(url: str) -> None
 @pytest.mark.parametrize(
     "url", ["", "hunter2@nonsense", "mysql://host/db", "sqlite://", "sqlite:///:memory:", "oracle://x"]
 )
-def test_a_url_without_meaning_is_refused_at_once(url: str) -> None:
+def test_a_malformed_url_is_refused_by_the_constructor(url: str) -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         SqlCatalog(url)
     assert "hunter2" not in str(raised.value)
@@ -163,21 +161,21 @@ def test_a_local_directory_becomes_a_location(sqlite_url: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("warehouse", ["file:/data/w", "file:///data/w/", "file://localhost/data/w", "/data/w//"])
-def test_local_locations_have_three_slashes_in_front_and_none_at_the_end(warehouse: str, sqlite_url: str) -> None:
-    """CM-R1: clients of Unity Catalog compare locations as texts."""
+def test_local_locations_start_with_three_slashes_and_end_with_none(warehouse: str, sqlite_url: str) -> None:
+    """CM-R1: clients of Unity Catalog compare locations as strings."""
     with SqlCatalog(sqlite_url, warehouse=warehouse) as catalog:
         location = catalog.create_staging_table(NAME).location
     assert location.startswith("file:///data/w/main/sales/orders-") and not location.endswith("/")
 
 
-def test_a_file_that_is_no_database_is_a_catalog_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_raises_a_catalog_error(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"not a database" * 100)
     with SqlCatalog(f"sqlite:///{tmp_path}/catalog.db") as catalog, pytest.raises(CatalogError):
         catalog.list_tables()
     assert (tmp_path / "catalog.db").read_bytes().startswith(b"not a database")
 
 
-def test_a_long_lock_of_another_process_is_waited_for(sqlite_url: str) -> None:
+def test_a_write_waits_for_the_lock_of_another_process(sqlite_url: str) -> None:
     """CM-C15"""
     with SqlCatalog(sqlite_url, warehouse="memory://w") as catalog:
         catalog.list_tables()
@@ -203,18 +201,18 @@ def test_a_connection_that_died_while_idle_is_replaced(postgres_url: str, postgr
 
 
 @pytest.mark.postgres
-def test_the_server_takes_a_turn_back_from_a_client_that_fell_silent(postgres_url: str) -> None:
-    """OCC-15: a machine that is off the net keeps its connections for hours, as far as the server knows."""
+def test_the_server_releases_the_commit_lock_of_an_idle_client(postgres_url: str) -> None:
+    """OCC-15: the server keeps the connections of a machine without network for hours."""
     engine = sa.create_engine(postgres_url)
-    turns = AdvisoryTurns(engine)
-    holder = turns.commit_lock("a table", seconds=1, silent_seconds=0.2)
-    with holder as silent, turns.commit_lock("a table", seconds=30) as waiting:
-        assert silent and waiting
+    locks = AdvisoryCommitLocks(engine)
+    holder = locks.commit_lock("a table", seconds=1, holder_timeout_seconds=0.2)
+    with holder as timed_out, locks.commit_lock("a table", seconds=30) as waiting:
+        assert timed_out and waiting
     engine.dispose()
 
 
 @pytest.mark.postgres
-def test_a_server_that_is_full_for_a_moment_is_waited_for(postgres_url: str, postgres_server: str) -> None:
+def test_a_server_without_a_free_connection_is_retried(postgres_url: str, postgres_server: str) -> None:
     """CM-C15"""
     database = sa.make_url(postgres_url).database
     role = f"r{database}"
@@ -234,10 +232,10 @@ def test_a_server_that_is_full_for_a_moment_is_waited_for(postgres_url: str, pos
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("limited", ["ROLE", "DATABASE"])
-def test_turns_take_no_connection_where_connections_are_few(
+def test_commit_locks_use_no_connection_if_few_connections_are_left(
     postgres_url: str, postgres_server: str, limited: str
 ) -> None:
-    """OCC-15: a turn is a comfort, and a connection for it could be the one that a commit needs."""
+    """OCC-15: a commit may need the connection that the optional lock would use."""
     database = sa.make_url(postgres_url).database
     role = f"r{database}"
     execute(postgres_server, f"CREATE ROLE {role} LOGIN")
@@ -247,18 +245,18 @@ def test_turns_take_no_connection_where_connections_are_few(
         with SqlCatalog(url, warehouse="memory://w") as catalog:
             catalog.list_tables()
             execute(postgres_server, f"ALTER {limited} {role if limited == 'ROLE' else database} CONNECTION LIMIT 3")
-            with catalog.commit_lock("a table", seconds=5) as ones_turn:
-                assert not ones_turn
+            with catalog.commit_lock("a table", seconds=5) as acquired:
+                assert not acquired
             count = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
-            # The server takes a moment to see a connection off.
+            # The server closes a connection with a delay.
             until(lambda: catalog._database.read(lambda connection: connection.scalar(sa.text(count))) <= 1)
             execute(postgres_server, f"ALTER {limited} {role if limited == 'ROLE' else database} CONNECTION LIMIT 4")
-            with catalog.commit_lock("a table", seconds=5) as ones_turn:
-                assert not ones_turn, "nobody asks again at once"
+            with catalog.commit_lock("a table", seconds=5) as acquired:
+                assert not acquired, "no retry for some seconds"
         with SqlCatalog(url, warehouse="memory://w") as catalog:
             catalog.list_tables()
-            with catalog.commit_lock("a table", seconds=5) as ones_turn:
-                assert ones_turn
+            with catalog.commit_lock("a table", seconds=5) as acquired:
+                assert acquired
     finally:
         execute(postgres_server, f"ALTER DATABASE {database} OWNER TO CURRENT_USER")
         execute(postgres_url, f"REASSIGN OWNED BY {role} TO CURRENT_USER")
@@ -266,7 +264,7 @@ def test_turns_take_no_connection_where_connections_are_few(
 
 
 @pytest.mark.postgres
-def test_a_user_without_rights_is_told_so(postgres_url: str) -> None:
+def test_a_user_without_permissions_gets_a_permission_error(postgres_url: str) -> None:
     with SqlCatalog(postgres_url, warehouse="memory://w") as catalog:
         catalog.list_tables()
     role = f"r{sa.make_url(postgres_url).database}"
@@ -284,7 +282,7 @@ def test_a_user_without_rights_is_told_so(postgres_url: str) -> None:
 
 
 @pytest.mark.postgres
-def test_a_server_with_asynchronous_commits_is_made_to_commit_durably(postgres_url: str) -> None:
+def test_commits_are_durable_on_a_server_with_asynchronous_commits(postgres_url: str) -> None:
     """CM-C1"""
     execute(postgres_url, f"ALTER DATABASE {sa.make_url(postgres_url).database} SET synchronous_commit = off")
     database = Database(postgres_url)
@@ -307,7 +305,7 @@ def test_sqlite_writes_are_durable(sqlite_url: str) -> None:
     assert settings == ["wal", 2]
 
 
-def test_an_unclosed_catalog_ends_quietly_with_its_process(sqlite_url: str) -> None:
+def test_an_unclosed_catalog_does_not_disturb_the_exit_of_its_process(sqlite_url: str) -> None:
     code = (
         f"from cm_delta_dagster.catalog.sql import SqlCatalog\nc = SqlCatalog({sqlite_url!r})\nprint(c.list_tables())"
     )

@@ -1,4 +1,4 @@
-"""Locks on files: what the contract of turns does not show, threads and children."""
+"""File locks: threads and child processes, which the contract of the commit lock does not cover."""
 
 import multiprocessing
 import os
@@ -24,11 +24,11 @@ def _hold(path: Path, sender: Any) -> None:
 
 
 def waiting_threads() -> int:
-    return sum(thread.name == "cm-delta-turn" for thread in threading.enumerate())
+    return sum(thread.name == "cm-delta-file-lock" for thread in threading.enumerate())
 
 
-def test_waits_in_vain_do_not_pile_up_threads(tmp_path: Path) -> None:
-    """OCC-15: whoever holds the lock may stand still for hours, and others go on without it."""
+def test_timed_out_waits_do_not_accumulate_threads(tmp_path: Path) -> None:
+    """OCC-15: the holder of the lock may be suspended for hours while other writers continue without it."""
     path = tmp_path / "locks" / "1.lock"
     receiver, sender = _SPAWN.Pipe(duplex=False)
     holder = _SPAWN.Process(target=_hold, args=(path, sender))
@@ -46,7 +46,7 @@ def test_waits_in_vain_do_not_pile_up_threads(tmp_path: Path) -> None:
         assert held
 
 
-def test_who_comes_while_a_wait_in_vain_goes_on_is_the_one_who_gets_the_lock(tmp_path: Path) -> None:
+def test_a_new_caller_reuses_the_thread_of_a_timed_out_wait(tmp_path: Path) -> None:
     """OCC-15"""
     path = tmp_path / "1.lock"
     with file_lock(path, seconds=0) as first:
@@ -70,8 +70,8 @@ class _InterruptError(BaseException):
     pass
 
 
-def test_an_interrupt_while_it_is_waited_for_leaves_nothing_behind(tmp_path: Path) -> None:
-    """OCC-15: a user's, or that of a run that is cancelled."""
+def test_an_interrupted_wait_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """OCC-15: by the user, or by a cancelled run."""
     path = tmp_path / "1.lock"
 
     def interrupt(*_: object) -> None:
@@ -83,7 +83,7 @@ def test_an_interrupt_while_it_is_waited_for_leaves_nothing_behind(tmp_path: Pat
             assert held
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(_InterruptError), file_lock(path, seconds=30):
-                raise AssertionError("nobody gave it back")
+                raise AssertionError("the lock was not released")
     finally:
         signal.signal(signal.SIGALRM, before)
     until(lambda: waiting_threads() == 0)
@@ -99,7 +99,7 @@ def _killed_with_a_child(path: Path, sender: Any) -> None:
         signal.pause()
 
 
-def test_a_forked_child_does_not_hold_on_to_the_lock_of_a_killed_parent(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path: Path) -> None:
     """OCC-15, CM-C15"""
     path = tmp_path / "1.lock"
     receiver, sender = _SPAWN.Pipe(duplex=False)
@@ -111,7 +111,7 @@ def test_a_forked_child_does_not_hold_on_to_the_lock_of_a_killed_parent(tmp_path
     parent.kill()
     parent.join()
     try:
-        os.kill(child, 0)  # It is still there.
+        os.kill(child, 0)  # The child still runs.
         with file_lock(path, seconds=30) as mine:
             assert mine
     finally:
@@ -123,8 +123,8 @@ def _in_child(path: Path, sender: Any) -> None:
         sender.send((early, other))
 
 
-def test_a_child_that_is_forked_within_the_block_begins_anew(tmp_path: Path) -> None:
-    """OCC-15: neither has it the lock, nor does it wait with the threads of its parent."""
+def test_a_child_forked_within_the_block_has_neither_lock_nor_threads(tmp_path: Path) -> None:
+    """OCC-15: the lock and the waiting threads belong to its parent."""
     path = tmp_path / "1.lock"
     receiver, sender = _FORK.Pipe(duplex=False)
     with file_lock(path, seconds=0) as held:
@@ -141,8 +141,8 @@ def test_a_child_that_is_forked_within_the_block_begins_anew(tmp_path: Path) -> 
             assert not again
 
 
-def test_without_a_directory_to_write_to_there_is_no_lock_and_no_error(tmp_path: Path) -> None:
-    """OCC-15: a lock is advice."""
+def test_an_unwritable_directory_means_no_lock_and_no_error(tmp_path: Path) -> None:
+    """OCC-15: the lock is advisory."""
     (tmp_path / "file").write_text("")
     with file_lock(tmp_path / "file" / "1.lock", seconds=1) as held:
         assert not held

@@ -1,4 +1,4 @@
-"""Sessions of PostgreSQL, and connection poolers that stand before them."""
+"""Sessions of PostgreSQL, directly and through a connection pooler."""
 
 import time
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def pooler(postgres_url: str) -> Iterator[str]:
 
 
 def test_many_writers_share_a_few_sessions_of_a_pooler(pooler: str, tmp_path: Path) -> None:
-    """CM-C1, CM-C15: a statement that one session has prepared is unknown to the next, or is another one there."""
+    """CM-C1, CM-C15: a statement that one session has prepared is unknown or another one in the next session."""
 
     def client() -> DeltaClient:
         return DeltaClient(SqlCatalog(pooler, warehouse=f"file://{tmp_path}/w"), stores=Stores())
@@ -54,20 +54,18 @@ def test_many_writers_share_a_few_sessions_of_a_pooler(pooler: str, tmp_path: Pa
         assert (snapshot.version, snapshot.num_files) == (WRITERS * COMMITS, WRITERS * COMMITS)
 
 
-def test_nobody_waits_for_a_turn_behind_a_pooler(pooler: str) -> None:
-    """OCC-15: those who wait would take the sessions of which the holder needs one."""
+def test_no_commit_lock_is_acquired_through_a_pooler(pooler: str) -> None:
+    """OCC-15: waiting writers would use the sessions of which the holder needs one."""
     with SqlCatalog(pooler, warehouse="memory://w") as catalog:
         catalog.list_tables()
         began = time.monotonic()
-        with catalog.commit_lock("a table", seconds=60) as ones_turn:
-            assert not ones_turn
+        with catalog.commit_lock("a table", seconds=60) as acquired:
+            assert not acquired
         assert time.monotonic() - began < 30
 
 
-def test_a_pooler_before_a_server_that_may_lose_what_it_acknowledged_is_refused(
-    postgres_url: str, postgres_server: str
-) -> None:
-    """CM-C1: what one session is told of durability means nothing for the next."""
+def test_a_pooler_to_a_server_with_asynchronous_commits_is_refused(postgres_url: str, postgres_server: str) -> None:
+    """CM-C1: a setting of one session does not apply to the next one."""
     name = sa.make_url(postgres_url).database
     engine = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with engine.connect() as connection:

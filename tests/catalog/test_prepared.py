@@ -1,4 +1,4 @@
-"""Statements that go to the driver past SQLAlchemy: the same answers, and SQLAlchemy's errors."""
+"""Prepared statements return the same rows as SQLAlchemy and raise its errors."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def engine_of(url: str) -> sa.Engine:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def engine(request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
-    """With a table of two columns; each statement stands for itself."""
+    """With a table of two columns; each statement commits by itself."""
     engine = engine_of(request.getfixturevalue(f"{request.param}_url").replace("/made/on/demand", ""))
     alone = engine.execution_options(isolation_level="AUTOCOMMIT")
     with alone.connect() as connection:
@@ -39,8 +39,8 @@ def engine(request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
     engine.dispose()
 
 
-def test_rows_have_their_columns_as_attributes_and_values_of_their_own(engine: sa.Engine) -> None:
-    """CM-C1: what is written and read is what SQLAlchemy would write and read."""
+def test_rows_equal_those_of_sqlalchemy(engine: sa.Engine) -> None:
+    """CM-C1: written and read values equal those of SQLAlchemy."""
     with engine.connect() as connection:
         for number in (1, 2, 3):
             _WRITE.run(connection, {"new_id": number, "new_data": bytes([number, 0, 255])})
@@ -54,7 +54,7 @@ def test_rows_have_their_columns_as_attributes_and_values_of_their_own(engine: s
         assert _NEXT.rows(connection, {}) == []
 
 
-def test_an_error_is_one_of_sqlalchemy_and_leaves_nothing_behind(engine: sa.Engine) -> None:
+def test_an_error_of_the_driver_is_raised_as_one_of_sqlalchemy(engine: sa.Engine) -> None:
     """CM-C15."""
     with engine.connect() as connection:
         _WRITE.run(connection, {"new_id": 1, "new_data": b""})
@@ -66,8 +66,8 @@ def test_an_error_is_one_of_sqlalchemy_and_leaves_nothing_behind(engine: sa.Engi
 
 
 @pytest.mark.postgres
-def test_within_a_transaction_of_postgresql_the_first_error_is_the_one_that_is_told(postgres_url: str) -> None:
-    """CM-C15: after it the server takes no other statement, so that asking again would hide it."""
+def test_the_first_error_in_a_postgresql_transaction_is_raised(postgres_url: str) -> None:
+    """CM-C15: the server refuses further statements, so that a second execution would hide the error."""
     engine = engine_of(postgres_url)
     with engine.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE t (id BIGINT PRIMARY KEY, data BYTEA)")
@@ -78,8 +78,8 @@ def test_within_a_transaction_of_postgresql_the_first_error_is_the_one_that_is_t
 
 
 @pytest.mark.postgres
-def test_a_lost_connection_is_told_apart_from_other_errors(postgres_url: str, postgres_server: str) -> None:
-    """CM-C15: whoever asked may then ask again on another connection."""
+def test_a_lost_connection_is_marked_as_invalidated(postgres_url: str, postgres_server: str) -> None:
+    """CM-C15: the caller may then retry on another connection."""
     engine = engine_of(postgres_url).execution_options(isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         own = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
@@ -91,8 +91,8 @@ def test_a_lost_connection_is_told_apart_from_other_errors(postgres_url: str, po
     engine.dispose()
 
 
-def test_an_error_in_the_midst_of_the_rows_is_one_of_sqlalchemy_and_nothing_is_done_twice(tmp_path: Path) -> None:
-    """CM-C15: what cannot be decoded shows only when the rows are fetched."""
+def test_an_error_while_rows_are_fetched_does_not_run_the_statement_again(tmp_path: Path) -> None:
+    """CM-C15: decoding errors occur only when the rows are fetched."""
     bad = sa.literal_column("CAST(x'ff' AS TEXT)").label("bad")
     engine = engine_of(f"sqlite:///{tmp_path}/catalog.db")
     with engine.connect() as connection:
@@ -107,8 +107,8 @@ def test_an_error_in_the_midst_of_the_rows_is_one_of_sqlalchemy_and_nothing_is_d
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def test_a_feed_without_its_counter_takes_no_commit(kind: str, request: pytest.FixtureRequest) -> None:
-    """CM-C1, CM-C12: nothing is acknowledged that the feed does not show."""
+def test_a_feed_without_its_counter_refuses_commits(kind: str, request: pytest.FixtureRequest) -> None:
+    """CM-C1, CM-C12: every acknowledged commit is in the feed."""
     with SqlCatalog(request.getfixturevalue(f"{kind}_url"), warehouse="memory://warehouse") as catalog:
         table = create(catalog).table_id
         catalog._database.write(lambda connection: connection.execute(sa.delete(FEED_COUNTER)))
@@ -117,8 +117,8 @@ def test_a_feed_without_its_counter_takes_no_commit(kind: str, request: pytest.F
         assert catalog.get_ratified_commits(table).latest_version == 0
 
 
-def test_a_statement_does_not_outlive_the_transaction_that_it_belongs_to(tmp_path: Path) -> None:
-    """CM-C1: SQLite takes a whole transaction back for some errors; what follows must not be committed alone."""
+def test_a_statement_does_not_run_outside_of_its_rolled_back_transaction(tmp_path: Path) -> None:
+    """CM-C1: SQLite rolls the whole transaction back for some errors; later statements must not be committed alone."""
     engine = engine_of(f"sqlite:///{tmp_path}/catalog.db")
     with engine.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE t (id BIGINT, data BLOB)")

@@ -28,7 +28,7 @@ def catalog(postgres_url: str) -> Iterator[SqlCatalog]:
 
 @contextmanager
 def statements_of(catalog: SqlCatalog) -> Iterator[list[str]]:
-    """What the catalog sends to its database within the block."""
+    """The statements that the catalog sends to its database within the block."""
     sent: list[str] = []
 
     class Noting(psycopg.Cursor[Any]):
@@ -39,19 +39,19 @@ def statements_of(catalog: SqlCatalog) -> Iterator[list[str]]:
     def note(connection: Any, *_: object) -> None:
         connection.cursor_factory = Noting
 
-    def note_no_more(connection: Any, *_: object) -> None:
+    def stop_noting(connection: Any, *_: object) -> None:
         connection.cursor_factory = psycopg.Cursor
 
     engine = catalog._database._ready()[0]
     sa.event.listen(engine, "checkout", note)
-    sa.event.listen(engine, "checkin", note_no_more)
+    sa.event.listen(engine, "checkin", stop_noting)
     yield sent
     sa.event.remove(engine, "checkout", note)
-    sa.event.remove(engine, "checkin", note_no_more)
+    sa.event.remove(engine, "checkin", stop_noting)
 
 
 def test_a_plain_commit_is_one_statement(catalog: SqlCatalog) -> None:
-    """CM-C1: one statement commits wholly or not at all."""
+    """CM-C1: one statement is atomic."""
     table = create(catalog).table_id
     with statements_of(catalog) as sent:
         assert catalog.commit(table, inline(1)) == Ratified(version=1, latest_version=1, published_version=0)
@@ -65,8 +65,8 @@ def test_a_plain_commit_is_one_statement(catalog: SqlCatalog) -> None:
     assert [entry.position for entry in catalog.feed(after=0, limit=10)] == [1, 2, 3]
 
 
-def test_the_same_statement_again_has_no_effect(catalog: SqlCatalog) -> None:
-    """CM-C3, CM-W4: the answer to the first one may have been lost."""
+def test_a_second_run_of_the_statement_has_no_effect(catalog: SqlCatalog) -> None:
+    """CM-C3, CM-W4: it runs again after an unknown outcome."""
     table, one = create(catalog).table_id, proposal(1)
 
     def send() -> Ratified | None:
@@ -81,8 +81,8 @@ def test_the_same_statement_again_has_no_effect(catalog: SqlCatalog) -> None:
     assert isinstance(again, Ratified) and again.repeated
 
 
-def test_what_is_no_plain_next_version_takes_the_long_way(catalog: SqlCatalog) -> None:
-    """CM-C2, CM-C13: refusals have their reason, and definitions are kept in step."""
+def test_a_commit_with_a_definition_runs_in_a_transaction(catalog: SqlCatalog) -> None:
+    """CM-C2, CM-C13: so do refusals, which raise their reason."""
     table = create(catalog).table_id
     with statements_of(catalog) as sent:
         catalog.commit(table, replace(proposal(1), protocol=Protocol(min_reader_version=3, min_writer_version=7)))
@@ -91,33 +91,33 @@ def test_what_is_no_plain_next_version_takes_the_long_way(catalog: SqlCatalog) -
     assert catalog.latest_feed_position() == 2
 
 
-def test_contents_that_nobody_needs_are_forgotten_the_short_way_too(catalog: SqlCatalog) -> None:
+def test_single_statement_commits_delete_unneeded_content(catalog: SqlCatalog) -> None:
     """CM-C8."""
     table = create(catalog).table_id
     for version in range(1, 120):
         catalog.commit(table, replace(inline(version), published_version=version - 1))
-    kept = catalog.get_ratified_commits(table, content_from_version=0)
-    held = [commit.version for commit in (*kept.cached_commits, *kept.commits)]
-    assert held == list(range(held[0], 120))
-    assert 64 <= len(held) <= 80
+    served = catalog.get_ratified_commits(table, content_from_version=0)
+    versions = [commit.version for commit in (*served.cached_commits, *served.commits)]
+    assert versions == list(range(versions[0], 120))
+    assert 64 <= len(versions) <= 80
     contents = sa.text("SELECT count(*) FROM cm_delta_commits WHERE content IS NOT NULL")
-    assert catalog._database.read(lambda connection: connection.execute(contents).scalar_one()) == len(held)
+    assert catalog._database.read(lambda connection: connection.execute(contents).scalar_one()) == len(versions)
 
 
 def any_proposal(draw: random.Random, latest: int, timestamp: int) -> CommitProposal:
-    """Mostly of the next version, of any size, with any word of what is published; now and then a wrong one."""
+    """A random proposal, mostly of the next version; sometimes an invalid one."""
     version = max(1, latest + draw.choice([1] * 12 + [-1, 0, 2]))
     later = timestamp + draw.choice([1, 2, 3] * 6 + [0, -1])
-    kept = inline(version, timestamp=later, size=20_000 if draw.random() < 0.01 else 0)
-    one = kept if draw.random() < 0.97 else proposal(version, timestamp=later)
-    mark = draw.choice([None, None, -3, 0, version - 3, version - 1, version - 1, version])
+    with_content = inline(version, timestamp=later, size=20_000 if draw.random() < 0.01 else 0)
+    one = with_content if draw.random() < 0.97 else proposal(version, timestamp=later)
+    reported = draw.choice([None, None, -3, 0, version - 3, version - 1, version - 1, version])
     changes = draw.random() < 0.7
-    one = replace(one, published_version=mark, summary=replace(one.summary, data_change=changes))
+    one = replace(one, published_version=reported, summary=replace(one.summary, data_change=changes))
     return replace(one, protocol=Protocol(min_reader_version=3, min_writer_version=7)) if draw.random() < 0.02 else one
 
 
 def rows_of(catalog: SqlCatalog) -> list[dict[str, Any]]:
-    """What is remembered of commits, the newest last, and of the table, but for names that no two catalogs share."""
+    """The rows of commits, the table and the counter, without the columns that differ between two catalogs."""
     own = {"table_id", "location", "reserved_ms", "created_ms", "ratified_ms"}
 
     def read(connection: sa.Connection) -> list[dict[str, Any]]:
@@ -136,10 +136,8 @@ def answer_of(catalog: SqlCatalog, table: str, one: CommitProposal) -> object:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_short_way_and_the_long_one_give_the_same_answers_and_rows(
-    catalog: SqlCatalog, sqlite_url: str, seed: int
-) -> None:
-    """CM-C1 to CM-C14: SQLite, which always takes the long way, is what PostgreSQL is compared with."""
+def test_both_ways_of_a_commit_give_the_same_answers_and_rows(catalog: SqlCatalog, sqlite_url: str, seed: int) -> None:
+    """CM-C1 to CM-C14: PostgreSQL is compared with SQLite, which always uses a transaction."""
     draw, answers = random.Random(seed), set[object]()
     with SqlCatalog(sqlite_url, warehouse="memory://warehouse") as other:
         first = create(catalog).table_id

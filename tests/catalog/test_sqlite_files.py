@@ -1,4 +1,4 @@
-"""SQLite catalogs on read-only file systems, without rights, and on full disks: real mounts, as far as the user may mount."""
+"""SQLite catalogs on read-only file systems, without permissions, and on full disks. Uses mounts if the user may mount."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ IDENTIFIER = TableIdentifier.parse(NAME)
 def mounted(directory: Path, *arguments: str) -> Iterator[None]:
     mount = ["mount", *arguments, str(directory)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting needs rights that this user lacks")
+        pytest.skip("this user may not mount")
     try:
         yield
     finally:
@@ -42,7 +42,7 @@ def mounted(directory: Path, *arguments: str) -> Iterator[None]:
 
 @contextmanager
 def read_only(directory: Path) -> Iterator[None]:
-    """A view of the directory through which nothing can be written, in its place."""
+    """Mount the directory read-only within the block."""
     with mounted(directory, "--bind", str(directory)):
         subprocess.run(["mount", "-o", "remount,bind,ro", str(directory)], capture_output=True, check=True)
         yield
@@ -95,8 +95,8 @@ def test_a_catalog_on_a_read_only_file_system_is_read_and_not_written(directory:
     assert [path.name for path in directory.iterdir()] == ["catalog.db"]
 
 
-def test_a_catalog_without_rights_to_its_directory_is_read_and_not_written(tmp_path: Path) -> None:
-    """By the permission bits, which do not bind root: a process of another user looks."""
+def test_a_catalog_without_write_permission_is_read_and_not_written(tmp_path: Path) -> None:
+    """By permission bits, in a process of another user, because root ignores them."""
     place = Path(tempfile.mkdtemp(prefix="cm-delta-rights"))
     try:
         make_table(place, place / "w")
@@ -121,8 +121,8 @@ def test_a_catalog_without_rights_to_its_directory_is_read_and_not_written(tmp_p
         shutil.rmtree(place)
 
 
-def test_a_reader_without_write_access_sees_what_a_writer_has_committed(directory: Path, tmp_path: Path) -> None:
-    """The writer's files beside the database are used, not passed over; later, without them, the database is whole."""
+def test_a_reader_without_write_access_reads_new_commits(directory: Path, tmp_path: Path) -> None:
+    """It uses the writer's -wal and -shm files; after they are deleted the database file is complete."""
     view = tmp_path / "view"
     view.mkdir()
     make_table(directory, tmp_path / "w")
@@ -138,8 +138,8 @@ def test_a_reader_without_write_access_sees_what_a_writer_has_committed(director
             assert len(reader.catalog.list_tables()) == 3
 
 
-def test_commits_that_cannot_be_seen_without_write_access_are_not_left_out(directory: Path, tmp_path: Path) -> None:
-    """A copy with its -wal and without its -shm: the database file alone would be an older state."""
+def test_a_read_that_would_miss_commits_raises_an_error(directory: Path, tmp_path: Path) -> None:
+    """A copy with -wal and without -shm: the database file alone has an older state."""
     make_table(directory, tmp_path / "w")
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -154,23 +154,23 @@ def test_commits_that_cannot_be_seen_without_write_access_are_not_left_out(direc
         assert len(client.catalog.list_tables()) == 2
 
 
-def test_an_answer_during_which_the_database_changed_is_not_given(directory: Path, tmp_path: Path) -> None:
-    """Declared immutable, SQLite looks at the file without locks: what it says then may be of two states."""
+def test_a_read_during_a_change_of_the_database_is_repeated(directory: Path, tmp_path: Path) -> None:
+    """SQLite reads an immutable database without locks: the result may mix two states."""
     make_table(directory, tmp_path / "w")
-    path, asked = str(directory / "catalog.db"), []
+    path, calls = str(directory / "catalog.db"), []
 
     def count(connection: sa.Connection) -> int:
-        asked.append(1)
-        if len(asked) == 1:
+        calls.append(1)
+        if len(calls) == 1:
             with client_of(directory, tmp_path / "w") as writer:
                 create_table(writer, identifier="main.test.second", schema=SCHEMA)
         return int(connection.execute(sa.text("SELECT count(*) FROM cm_delta_tables")).scalar_one())
 
     assert sqlite_files.read_unchanged(path, count, shown_url="c") == 2
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
-def test_a_missing_catalog_on_a_read_only_file_system_is_named(directory: Path, tmp_path: Path) -> None:
+def test_a_missing_catalog_on_a_read_only_file_system_raises_an_error(directory: Path, tmp_path: Path) -> None:
     refusal = pytest.raises(PermissionDeniedError, match="cannot be written: it is read-only")
     with read_only(directory), client_of(directory, tmp_path / "w") as client, refusal:
         client.catalog.list_tables()
@@ -205,28 +205,28 @@ def table_stays(disk: Path, warehouse: Path, act: Callable[[DeltaClient], object
         with full(disk):
             for _ in range(2):
                 with pytest.raises(
-                    CatalogUnavailableError, match=r"catalog\.db could not do that: the disk .* is full"
-                ) as told:
+                    CatalogUnavailableError, match=r"catalog\.db refused the operation: the disk .* is full"
+                ) as raised:
                     act(client)
-                assert str(disk) in str(told.value) and "Nothing was changed" in str(told.value)
+                assert str(disk) in str(raised.value) and "Nothing was changed" in str(raised.value)
                 assert client.catalog.list_tables() == (IDENTIFIER,)
                 assert client.table(NAME).snapshot().version == 0
         assert client.catalog.list_tables() == (IDENTIFIER,)
         act(client)
 
 
-@pytest.mark.parametrize("is_open", [True, False], ids=["open", "opened anew"])
-def test_a_table_dropped_on_a_full_disk_is_still_there(disk: Path, tmp_path: Path, is_open: bool) -> None:
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "opened again"])
+def test_a_drop_on_a_full_disk_changes_nothing(disk: Path, tmp_path: Path, is_open: bool) -> None:
     table_stays(disk, tmp_path / "w", lambda client: drop_table(client, identifier=NAME), is_open=is_open)
 
 
-@pytest.mark.parametrize("is_open", [True, False], ids=["open", "opened anew"])
-def test_a_rule_set_on_a_full_disk_is_not_there(disk: Path, tmp_path: Path, is_open: bool) -> None:
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "opened again"])
+def test_a_rule_set_on_a_full_disk_changes_nothing(disk: Path, tmp_path: Path, is_open: bool) -> None:
     rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_CLEANUP, allowed=True)
     table_stays(disk, tmp_path / "w", lambda client: client.catalog.set_maintenance_rule(rule), is_open=is_open)
 
 
-def test_threads_read_a_catalog_on_a_read_only_file_system_at_once(directory: Path, tmp_path: Path) -> None:
+def test_threads_read_a_read_only_catalog_concurrently(directory: Path, tmp_path: Path) -> None:
     make_table(directory, tmp_path / "w")
     found: list[int] = []
     with read_only(directory), client_of(directory, tmp_path / "w") as client:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import FeedEntry
+from cm_delta_dagster.catalog.commit_feed import FeedEntry
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient

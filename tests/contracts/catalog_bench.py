@@ -1,6 +1,6 @@
-"""What the rules for catalogs work with.
+"""Builders for the catalog contracts.
 
-A rule gets a :class:`Bench`: a way to open any number of clients of one empty catalog, and the clock that they share.
+A rule takes a :class:`Bench`, which opens clients of one empty catalog, and the clock that they share.
 """
 
 import json
@@ -15,17 +15,25 @@ from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import (
     CommitProposal,
     CommitSummary,
+    InitialCommit,
 )
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 NAME = TableIdentifier("main", "sales", "orders")
 OTHER = TableIdentifier("main", "sales", "renamed")
 SPAWN = multiprocessing.get_context("spawn")
+PROTOCOL = Protocol(
+    min_reader_version=3,
+    min_writer_version=7,
+    reader_features=("catalogManaged",),
+    writer_features=("catalogManaged", "inCommitTimestamp"),
+)
 
 
 @dataclass
 class Clock:
-    """Epoch milliseconds that stand still until moved."""
+    """Epoch milliseconds; a test sets them."""
 
     now: int = 1_700_000_000_000
 
@@ -35,7 +43,7 @@ class Clock:
 
 @dataclass
 class Bench:
-    """``connect(clock)`` opens another client of the same catalog; it can be sent to other processes."""
+    """``connect(clock)`` opens a client of the catalog; it can be pickled."""
 
     connect: Callable[[Callable[[], int]], Catalog]
     clock: Clock = field(default_factory=Clock)
@@ -74,7 +82,7 @@ def proposal(version: int, *, data_change: bool = True, timestamp: int | None = 
 
 
 def inline(version: int, *, timestamp: int | None = None, size: int = 0) -> CommitProposal:
-    """A proposal that carries its commit, ``size`` bytes longer than need be."""
+    """An inline proposal, with ``size`` bytes of padding in its content."""
     one = proposal(version, timestamp=timestamp)
     info = {"txnId": one.summary.txn_id, "inCommitTimestamp": one.summary.in_commit_timestamp}
     content = json.dumps({"commitInfo": info}).encode() + b" " * size + b"\n"
@@ -82,7 +90,7 @@ def inline(version: int, *, timestamp: int | None = None, size: int = 0) -> Comm
 
 
 def created(version: int, *, operation: str = "WRITE") -> CommitProposal:
-    """What is told of a commit that the creation of its published file has made."""
+    """The record of a commit that was made put-if-absent."""
     one = proposal(version)
     name = f"{version:020d}.json"
     return replace(
@@ -96,3 +104,25 @@ def created(version: int, *, operation: str = "WRITE") -> CommitProposal:
 def create(catalog: Catalog, identifier: TableIdentifier = NAME) -> TableEntry:
     staging = catalog.create_staging_table(identifier)
     return catalog.register_table(staging.table_id, identifier, summary=summary(1000))
+
+
+def metadata(*columns: str, **properties: str) -> Metadata:
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in columns]
+    return Metadata(id="5d1a", schema_string=json.dumps({"type": "struct", "fields": fields}), configuration=properties)
+
+
+def defined(catalog: Catalog, *, content: bytes | None = None) -> TableEntry:
+    staging = catalog.create_staging_table(NAME)
+    initial = InitialCommit(
+        file_size=200 if content is None else len(content),
+        file_modification_time=77,
+        metadata=metadata("id"),
+        protocol=PROTOCOL,
+        content=content,
+    )
+    return catalog.register_table(staging.table_id, NAME, summary=summary(1000), initial=initial)
+
+
+def copied(version: int, *, size: int = 0) -> CommitProposal:
+    """A staged proposal with a copy of its content."""
+    return replace(inline(version, size=size), mode=CommitMode.STAGED)

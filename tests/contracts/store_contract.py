@@ -1,4 +1,4 @@
-"""What every store must do; run for each implementation by ``tests/storage/test_store_contract.py``."""
+"""Contract of ``Store``. ``tests/storage/test_store_contract.py`` runs it for each implementation."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from cm_delta_dagster.storage.store import Store
 Rule = Callable[[Store, str], None]
 
 
-def an_object_is_read_back_whole_and_in_ranges(store: Store, root: str) -> None:
+def an_object_is_read_whole_and_in_ranges(store: Store, root: str) -> None:
     store.write(f"{root}/deep/er/x", b"0123456789")
     assert store.read(f"{root}/deep/er/x") == b"0123456789"
     assert store.read_range(f"{root}/deep/er/x", offset=2, length=3) == b"234"
@@ -21,7 +21,7 @@ def an_object_is_read_back_whole_and_in_ranges(store: Store, root: str) -> None:
     assert store.read_range(f"{root}/deep/er/x", offset=10, length=1) == b""
 
 
-def write_replaces_and_stat_tells_the_new_size(store: Store, root: str) -> None:
+def write_replaces_an_object_and_stat_returns_its_new_size(store: Store, root: str) -> None:
     store.write(f"{root}/x", b"long old content")
     store.write(f"{root}/x", b"new")
     status = store.stat(f"{root}/x")
@@ -29,7 +29,7 @@ def write_replaces_and_stat_tells_the_new_size(store: Store, root: str) -> None:
     assert status.modification_time > 1_500_000_000_000
 
 
-def write_if_absent_never_changes_what_is_there(store: Store, root: str) -> None:
+def write_if_absent_does_not_change_an_existing_object(store: Store, root: str) -> None:
     """LOG-5"""
     store.write_if_absent(f"{root}/log/0.json", b"first")
     store.write_if_absent(f"{root}/log/staged/1.json", b"staged", may_show_unfinished=True)
@@ -40,13 +40,13 @@ def write_if_absent_never_changes_what_is_there(store: Store, root: str) -> None
         assert store.read(f"{root}/log/{name}") == there
 
 
-def exactly_one_of_many_writers_creates_the_object(store: Store, root: str) -> None:
+def exactly_one_of_concurrent_writers_creates_the_object(store: Store, root: str) -> None:
     """LOG-5"""
 
-    together = threading.Barrier(12)
+    barrier = threading.Barrier(12)
 
     def attempt(number: int) -> int | None:
-        together.wait(60)
+        barrier.wait(60)
         try:
             store.write_if_absent(f"{root}/race", str(number).encode() * 1000)
         except ObjectAlreadyExistsError:
@@ -61,7 +61,7 @@ def exactly_one_of_many_writers_creates_the_object(store: Store, root: str) -> N
         store.delete(f"{root}/race")
 
 
-def a_listing_is_sorted_starts_where_asked_and_leaves_directories_out(store: Store, root: str) -> None:
+def a_listing_is_sorted_and_begins_with_the_start_name(store: Store, root: str) -> None:
     """LOG-18"""
     names = [f"{version:020d}.json" for version in (10, 9, 11, 100)]
     for name in names:
@@ -82,12 +82,12 @@ def a_recursive_listing_is_sorted_by_location(store: Store, root: str) -> None:
     assert [found.location for found in store.list_recursive(f"{root}/tree")] == expected
 
 
-def a_missing_directory_lists_as_empty(store: Store, root: str) -> None:
+def the_listing_of_a_missing_directory_is_empty(store: Store, root: str) -> None:
     assert store.list_from(f"{root}/nowhere") == []
     assert list(store.list_recursive(f"{root}/nowhere")) == []
 
 
-def a_listing_sees_what_was_just_written_and_deleted(store: Store, root: str) -> None:
+def a_listing_reflects_earlier_writes_and_deletions(store: Store, root: str) -> None:
     for number in range(5):
         store.write_if_absent(f"{root}/fresh/{number}", b"x")
         assert len(store.list_from(f"{root}/fresh")) == number + 1
@@ -95,7 +95,7 @@ def a_listing_sees_what_was_just_written_and_deleted(store: Store, root: str) ->
     assert [found.name for found in store.list_from(f"{root}/fresh")] == ["1", "2", "3", "4"]
 
 
-def missing_objects_are_errors_except_for_delete(store: Store, root: str) -> None:
+def missing_objects_raise_errors_except_in_delete(store: Store, root: str) -> None:
     store.write(f"{root}/directory/x", b"x")
     for location in (f"{root}/missing", f"{root}/directory"):
         with pytest.raises(ObjectNotFoundError, match=location):
@@ -108,7 +108,7 @@ def missing_objects_are_errors_except_for_delete(store: Store, root: str) -> Non
     store.delete(f"{root}/no/such/directory/missing")
 
 
-def names_with_odd_characters_are_taken_as_they_are(store: Store, root: str) -> None:
+def names_with_special_characters_are_not_changed(store: Store, root: str) -> None:
     names = sorted(["a b", "a%20b", "a%b", "ü", "x=1,y", "a#b", "a+b", "[a]"])
     for name in names:
         store.write_if_absent(f"{root}/odd/{name}", name.encode())
@@ -116,14 +116,14 @@ def names_with_odd_characters_are_taken_as_they_are(store: Store, root: str) -> 
     assert [store.read(f"{root}/odd/{name}").decode() for name in names] == names
 
 
-def an_empty_object_is_an_object(store: Store, root: str) -> None:
+def an_empty_object_exists(store: Store, root: str) -> None:
     store.write_if_absent(f"{root}/empty", b"")
     assert store.read(f"{root}/empty") == b"" and store.stat(f"{root}/empty").size == 0
     with pytest.raises(StorageError):
         store.write_if_absent(f"{root}/empty", b"x")
 
 
-def what_was_discarded_is_gone_and_its_neighbours_stay(store: Store, root: str) -> None:
+def discard_deletes_only_objects_below_the_directory(store: Store, root: str) -> None:
     for name in ("gone/a/x", "gone/.hidden/y", "gone-not/x", "z"):
         store.write(f"{root}/{name}", b"x")
     store.remove_empty_directories(f"{root}/gone")
@@ -133,7 +133,7 @@ def what_was_discarded_is_gone_and_its_neighbours_stay(store: Store, root: str) 
     assert [found.location for found in store.list_recursive(root)] == [f"{root}/gone-not/x", f"{root}/z"]
 
 
-def what_is_written_within_a_directory_finds_it(store: Store, root: str) -> None:
+def writes_within_an_existing_directory_succeed(store: Store, root: str) -> None:
     store.write(f"{root}/table/log/0.json", b"x")
     within = f"{root}/table/log"
     store.write_if_absent(f"{within}/1.json", b"x", within=within)
@@ -143,17 +143,17 @@ def what_is_written_within_a_directory_finds_it(store: Store, root: str) -> None
 
 
 STORE_CONTRACT: tuple[Rule, ...] = (
-    what_is_written_within_a_directory_finds_it,
-    an_object_is_read_back_whole_and_in_ranges,
-    write_replaces_and_stat_tells_the_new_size,
-    write_if_absent_never_changes_what_is_there,
-    exactly_one_of_many_writers_creates_the_object,
-    a_listing_is_sorted_starts_where_asked_and_leaves_directories_out,
+    writes_within_an_existing_directory_succeed,
+    an_object_is_read_whole_and_in_ranges,
+    write_replaces_an_object_and_stat_returns_its_new_size,
+    write_if_absent_does_not_change_an_existing_object,
+    exactly_one_of_concurrent_writers_creates_the_object,
+    a_listing_is_sorted_and_begins_with_the_start_name,
     a_recursive_listing_is_sorted_by_location,
-    a_missing_directory_lists_as_empty,
-    a_listing_sees_what_was_just_written_and_deleted,
-    missing_objects_are_errors_except_for_delete,
-    names_with_odd_characters_are_taken_as_they_are,
-    an_empty_object_is_an_object,
-    what_was_discarded_is_gone_and_its_neighbours_stay,
+    the_listing_of_a_missing_directory_is_empty,
+    a_listing_reflects_earlier_writes_and_deletions,
+    missing_objects_raise_errors_except_in_delete,
+    names_with_special_characters_are_not_changed,
+    an_empty_object_exists,
+    discard_deletes_only_objects_below_the_directory,
 )

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
-from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_CLAIMS
+from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
 from cm_delta_dagster.client.snapshots.history import iterate_history
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -211,7 +211,7 @@ def _end_claims(server: Server, outcome: Outcome) -> None:
     engine = sa.create_engine(server.url, poolclass=sa.pool.NullPool)
     try:
         with engine.begin() as connection:
-            outcome.counts["claims of the dead"] += connection.execute(sa.delete(MAINTENANCE_CLAIMS)).rowcount
+            outcome.counts["claims of the dead"] += connection.execute(sa.delete(MAINTENANCE_LEASES)).rowcount
     except sa.exc.DBAPIError:  # The server is down, or the file busy: the next one's, then.
         outcome.counts["claims that stay"] += 1
 

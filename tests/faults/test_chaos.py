@@ -35,7 +35,7 @@ def test_processes_killed_at_random_lose_nothing(catalog: str, tmp_path: Path) -
     judged(outcome, counts)
     if catalog == "sqlite":
         assert outcome.counts["of them byte by byte"] > 0
-        assert list((tmp_path / "catalog.db-turns").iterdir()), "nobody took turns"
+        assert list((tmp_path / "catalog.db-locks").iterdir()), "no writer used the commit lock"
 
 
 @pytest.mark.slow

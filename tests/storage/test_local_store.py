@@ -1,4 +1,4 @@
-"""What only a local file system can show: durability, leftovers, limits."""
+"""Local files: temporary files, limits, missing directories."""
 
 import multiprocessing
 import os
@@ -17,7 +17,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.storage.local_store import LocalStore, local_path
 
 
-def _race(location: str, number: int, barrier: object, answers: object) -> None:
+def _create_concurrently(location: str, number: int, barrier: object, answers: object) -> None:
     barrier.wait()
     try:
         LocalStore().write_if_absent(location, str(number).encode() * 5000)
@@ -36,12 +36,14 @@ def _write_with_a_file_size_limit(location: str, may_show_unfinished: bool, answ
         answers.put(str(error))
 
 
-def test_exactly_one_of_many_processes_creates_the_object(tmp_path: Path) -> None:
+def test_exactly_one_of_concurrent_processes_creates_the_object(tmp_path: Path) -> None:
     """LOG-5"""
     spawn = multiprocessing.get_context("spawn")
     barrier, answers = spawn.Barrier(4), spawn.Queue()
     location = f"file://{tmp_path}/log/0.json"
-    processes = [spawn.Process(target=_race, args=(location, number, barrier, answers)) for number in range(4)]
+    processes = [
+        spawn.Process(target=_create_concurrently, args=(location, number, barrier, answers)) for number in range(4)
+    ]
     for process in processes:
         process.start()
     winners = [number for number in (answers.get(timeout=60) for _ in processes) if number is not None]
@@ -53,7 +55,7 @@ def test_exactly_one_of_many_processes_creates_the_object(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("may_show_unfinished", [False, True])
-def test_a_write_that_runs_out_of_space_leaves_nothing_behind(tmp_path: Path, may_show_unfinished: bool) -> None:
+def test_a_write_without_space_leaves_no_file(tmp_path: Path, may_show_unfinished: bool) -> None:
     """LOG-5"""
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.Queue()
@@ -67,19 +69,19 @@ def test_a_write_that_runs_out_of_space_leaves_nothing_behind(tmp_path: Path, ma
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_is_an_error_that_says_so() -> None:
+def test_the_error_of_a_full_disk_says_so() -> None:
     with pytest.raises(StorageError, match=r"disk is full|permission|Could not write"):
         LocalStore().write("file:///dev/full/x", b"x")
 
 
-def test_a_file_system_without_exclusive_naming_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_file_system_without_exclusive_naming_is_refused(tmp_path: Path) -> None:
     """LOG-5"""
     with pytest.raises(StoreNotSupportedError, match="neither hard links nor an exclusive rename"):
         LocalStore(primitives=()).write_if_absent(f"file://{tmp_path}/x", b"x")
     assert os.listdir(tmp_path) == []
 
 
-def test_unfinished_files_of_a_killed_writer_are_not_listed(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_writer_are_not_listed(tmp_path: Path) -> None:
     """LOG-5"""
     (tmp_path / ".0123.cm-delta-tmp").write_bytes(b"half")
     assert LocalStore().list_from(f"file://{tmp_path}") == []
@@ -107,9 +109,9 @@ def test_other_locations_are_refused(location: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["staged", "created", "written"])
-def test_nothing_is_made_where_the_directory_is_not_there(tmp_path: Path, how: str) -> None:
+def test_nothing_is_written_if_the_directory_does_not_exist(tmp_path: Path, how: str) -> None:
     store, within = LocalStore(), f"file://{tmp_path}/table/log"
-    with pytest.raises(DirectoryNotFoundError, match="is not there"):
+    with pytest.raises(DirectoryNotFoundError, match="does not exist"):
         match how:
             case "staged":
                 store.write_if_absent(f"{within}/staged/1", b"x", may_show_unfinished=True, within=within)

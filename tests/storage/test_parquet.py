@@ -1,4 +1,4 @@
-"""Parquet bytes of the log: what goes in comes out, and damaged bytes are a corrupt log."""
+"""Parquet bytes of the log: round trips, and errors for damaged bytes."""
 
 import io
 from datetime import UTC, date, datetime
@@ -27,32 +27,32 @@ _TABLE = pa.table(
 
 
 @pytest.mark.parametrize("compression", ["zstd", "snappy"])
-def test_a_table_survives_both_ways(compression: str) -> None:
+def test_a_table_is_encoded_and_decoded_unchanged(compression: str) -> None:
     """CKPT-7, UP-TP-1."""
     data = encode_parquet(_TABLE, compression=compression)
     assert decode_parquet(data).equals(_TABLE)
     assert pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(0).compression == compression.upper()
 
 
-def test_only_the_asked_columns_are_read_and_unknown_ones_are_ignored() -> None:
+def test_only_requested_columns_are_read_and_unknown_ones_are_ignored() -> None:
     """CKPT-2."""
     table = decode_parquet(encode_parquet(_TABLE), columns=["add.path", "absent"])
     assert table.to_pylist() == [{"add": {"path": "a"}}, {"add": None}]
 
 
-def test_the_leaf_columns_are_known_from_the_footer() -> None:
+def test_the_leaf_columns_are_read_from_the_footer() -> None:
     """CKPT-12."""
     assert {"add.path", "add.empty"} <= set(leaf_columns(encode_parquet(_TABLE)))
 
 
-def test_an_empty_map_is_not_taken_for_an_absent_one() -> None:
+def test_an_empty_map_is_not_read_as_null() -> None:
     """CKPT-12, FILE-1."""
     table = pa.table({"m": pa.array([[]], pa.map_(pa.string(), pa.string()))})
     data = encode_parquet(table)
     assert decode_parquet(data, columns=leaf_columns(data)).equals(table)
 
 
-def test_int96_timestamps_far_from_today_are_read() -> None:
+def test_int96_timestamps_outside_of_the_nanosecond_range_are_read() -> None:
     """CKPT-11."""
     sink = io.BytesIO()
     pq.write_table(_TABLE.select(["local"]), sink, use_deprecated_int96_timestamps=True)
@@ -60,7 +60,7 @@ def test_int96_timestamps_far_from_today_are_read() -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: b"PAR1" + data[200:]])
-def test_damaged_bytes_are_a_corrupt_log(damage) -> None:
+def test_damaged_bytes_raise_a_corrupt_log_error(damage) -> None:
     """CKPT-17."""
     data = damage(encode_parquet(_TABLE))
     with pytest.raises(CorruptLogError):
@@ -70,8 +70,8 @@ def test_damaged_bytes_are_a_corrupt_log(damage) -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 2000])
-def test_a_footer_of_any_length_tells_the_rows(columns: int) -> None:
-    """STATS-1: a data file without statistics; the larger footer is longer than what is read at first."""
+def test_rows_are_counted_from_a_footer_of_any_length(columns: int) -> None:
+    """STATS-1: a data file without statistics; the larger footer is longer than the first read."""
     store = MemoryStore()
     table = pa.table({f"a column with a long name {number}": [1, 2, 3] for number in range(columns)})
     store.write("memory://t/f.parquet", encode_parquet(table))
@@ -79,7 +79,7 @@ def test_a_footer_of_any_length_tells_the_rows(columns: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 3, 20, -1])
-def test_a_data_file_that_is_cut_short_is_named(cut: int) -> None:
+def test_the_error_of_a_truncated_data_file_has_its_location(cut: int) -> None:
     store = MemoryStore()
     store.write("memory://t/f.parquet", encode_parquet(pa.table({"a": [1]}))[:cut])
     with pytest.raises(InvalidDataError, match=r"memory://t/f\.parquet"):

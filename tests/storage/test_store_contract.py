@@ -1,4 +1,4 @@
-"""Every shipped store keeps the rules of the store contract."""
+"""Every store of the package fulfils the contract of ``Store``."""
 
 import pytest
 
@@ -8,12 +8,12 @@ from tests.contracts.store_contract import STORE_CONTRACT, Rule
 
 
 @pytest.mark.parametrize("rule", STORE_CONTRACT, ids=lambda rule: rule.__name__)
-def test_store_keeps_the_contract(rule: Rule, store_and_root: tuple[Store, str]) -> None:
+def test_the_store_fulfils_its_contract(rule: Rule, store_and_root: tuple[Store, str]) -> None:
     """LOG-5, LOG-18"""
     rule(*store_and_root)
 
 
 @pytest.mark.parametrize("rule", STORE_CONTRACT, ids=lambda rule: rule.__name__)
-def test_the_store_in_memory_keeps_the_contract(rule: Rule) -> None:
+def test_the_memory_store_fulfils_its_contract(rule: Rule) -> None:
     """LOG-5, LOG-18"""
     rule(MemoryStore(), "memory://root")

@@ -1,4 +1,4 @@
-"""Which store serves which location."""
+"""The registry of stores."""
 
 import pickle
 
@@ -10,7 +10,7 @@ from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 
 
-def test_the_scheme_decides_and_stores_are_kept() -> None:
+def test_each_scheme_has_one_store() -> None:
     stores = Stores()
     assert isinstance(stores.store_for("file:///x"), LocalStore)
     assert isinstance(stores.store_for("/x"), LocalStore)
@@ -22,19 +22,19 @@ def test_two_registries_do_not_share_memory() -> None:
     assert Stores().store_for("memory://x") is not Stores().store_for("memory://x")
 
 
-def test_a_given_store_takes_the_place_of_the_built_in_one() -> None:
+def test_a_given_store_replaces_the_built_in_one() -> None:
     mine = MemoryStore()
     assert Stores({"file": mine, "own": mine}).store_for("own://x") is mine
 
 
 @pytest.mark.parametrize("location", ["ftp://host/x", "relative/path", "", "x", "git+s3://y"])
-def test_a_location_that_nobody_serves_is_refused(location: str) -> None:
+def test_a_location_without_a_store_is_refused(location: str) -> None:
     with pytest.raises(StoreNotSupportedError):
         Stores().store_for(location)
 
 
-def test_a_store_is_sent_to_another_process_with_its_options() -> None:
-    """STREAM-5: which opens a file system of its own; memory cannot be sent."""
+def test_a_store_is_pickled_with_its_options() -> None:
+    """STREAM-5: the other process creates its own file system; a memory store cannot be pickled."""
     pytest.importorskip("s3fs")
     store = Stores(storage_options={"s3": {"key": "k", "secret": "s"}}).store_for("s3://bucket/x")
     there = pickle.loads(pickle.dumps(store))

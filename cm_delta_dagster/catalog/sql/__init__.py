@@ -1,4 +1,4 @@
-"""The catalog over SQLAlchemy Core: SQLite embedded, PostgreSQL shared."""
+"""The catalog over SQLAlchemy Core: SQLite for one machine, PostgreSQL for several."""
 
 from cm_delta_dagster.catalog.sql.catalog import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import IfMissing

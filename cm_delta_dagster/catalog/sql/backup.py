@@ -1,4 +1,4 @@
-"""A consistent copy of a SQLite catalog while it is in use; for PostgreSQL, the command that makes one."""
+"""Online backup of a SQLite catalog; for PostgreSQL, the command that makes one."""
 
 import os
 import shlex
@@ -20,11 +20,11 @@ def back_up_sqlite(database: str, target: Path, *, shown_url: str) -> int:
 
     Raises:
         InvalidArgumentError: ``target`` exists, or its directory does not.
-        CatalogError: there is no database, the copy could not be made, or it failed its integrity check. Then there is no
-            ``target``.
+        CatalogError: there is no database, the copy failed, or the integrity check of the copy failed. ``target`` is not
+            created then.
     """
     if os.path.lexists(target):
-        raise InvalidArgumentError(f"{target} exists already and was left as it is; give a new name for the backup.")
+        raise InvalidArgumentError(f"{target} exists already and was not changed; give a new name for the backup.")
     if not target.parent.is_dir():
         raise InvalidArgumentError(f"The directory {target.parent} of the backup does not exist; create it first.")
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
@@ -32,14 +32,14 @@ def back_up_sqlite(database: str, target: Path, *, shown_url: str) -> int:
         _copy(database, temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        os.link(temporary, target)  # Fails if somebody has made the file meanwhile.
+        os.link(temporary, target)  # Fails if another process created the file concurrently.
         _sync_directory(target.parent)
     except FileExistsError as error:
-        raise InvalidArgumentError(f"{target} exists already and was left as it is; give another name.") from error
+        raise InvalidArgumentError(f"{target} exists already and was not changed; give another name.") from error
     except (sqlite3.Error, OSError) as error:
         raise CatalogError(
-            f"The catalog {shown_url} was not copied to {target}: {error}. Check the path, its rights and the free space; there is "
-            "no backup."
+            f"The catalog {shown_url} was not copied to {target}: {error}. No backup was made. Check the path, its permissions "
+            "and the free space."
         ) from error
     finally:
         with suppress(OSError):
@@ -51,7 +51,7 @@ def _copy(database: str, target: Path) -> None:
     source_uri = f"{Path(database).absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(source_uri, uri=True, timeout=30)) as live, closing(sqlite3.connect(target)) as copy:
         live.backup(copy)
-        # One file that is whole by itself, whatever happens to files beside it.
+        # The copy must be complete without a -wal file beside it.
         copy.execute("PRAGMA journal_mode=DELETE")
         (verdict,) = copy.execute("PRAGMA integrity_check").fetchone()
         if verdict != "ok":
@@ -67,9 +67,9 @@ def _sync_directory(directory: Path) -> None:
 
 
 def dump_command(url: sa.URL, target: Path) -> str:
-    """The command line that copies a PostgreSQL catalog, without its password, and where libpq takes that from."""
+    """The command line that copies a PostgreSQL catalog, without the password, and how to pass the password."""
     has_password = url.password is not None or "password" in url.query
-    # A URL without a password has to be built anew: set() keeps what it is given None for.
+    # set(password=None) would keep the password: a new URL is built.
     shown = sa.URL.create(
         "postgresql",
         username=url.username,

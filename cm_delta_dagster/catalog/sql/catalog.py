@@ -1,8 +1,7 @@
-"""``SqlCatalog``: the catalog seam over one SQL database.
+"""``SqlCatalog``: the catalog in one SQL database.
 
-Headings "Catalog-managed tables", "Maintenance operations". This module puts each operation into its
-transaction; what the operation does is in ``tables``, ``lifecycle``, ``commits``, ``at_once``, ``definitions``,
-``policies``, ``maintenance``, ``pins`` and ``feed``.
+This module opens the connection or transaction of each operation. The operations themselves are in the other modules of this
+package.
 """
 
 import logging
@@ -12,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cm_delta_dagster.catalog.catalog import FeedEntry, FeedPage
+from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
 from cm_delta_dagster.catalog.maintenance import (
     LeaseGranted,
@@ -32,8 +31,9 @@ from cm_delta_dagster.catalog.ratification import (
     RatifiedCommits,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.recovery import AdoptedTable, CatalogIdentity, CommitHistory
+from cm_delta_dagster.catalog.recovery import AdoptedTable, CommitHistory
 from cm_delta_dagster.catalog.sql import (
+    commit_rows,
     commits,
     committed_files,
     feed,
@@ -47,7 +47,7 @@ from cm_delta_dagster.catalog.sql import (
     tables,
 )
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
-from cm_delta_dagster.catalog.tables import InactiveTable, StagingTable, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import CatalogIdentity, InactiveTable, StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
@@ -57,19 +57,19 @@ _log = logging.getLogger(__name__)
 class SqlCatalog:
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
-    Cheap to make: the database is opened, and created or migrated, on first use. Thread-safe. Each ratification is one
-    SQL transaction. Close it, or use it as a context manager.
+    The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close
+    the catalog, or use it as a context manager.
 
     Args:
         url: ``sqlite:////absolute/path.db`` or ``postgresql://user:password@host/database``.
         warehouse: location under which new tables are placed, e.g. ``s3://bucket/warehouse`` or a local directory; None
-            for a client that creates none.
-        if_missing: whether a catalog is made where there is none; REFUSE makes the first use a CatalogError.
-        now_ms: clock, epoch milliseconds; by default the server's, and for SQLite the machine's.
-        max_clock_difference_ms: commits whose in-commit timestamp lies further ahead of that clock are refused.
+            for a client that creates no tables.
+        if_missing: whether a missing catalog is created; with REFUSE the first use raises CatalogError.
+        now_ms: clock, epoch milliseconds; by default the server's, for SQLite the machine's.
+        max_clock_difference_ms: commits whose in-commit timestamp is further ahead of that clock are refused.
 
     Raises:
-        InvalidArgumentError: the URL or the warehouse has no meaning here.
+        InvalidArgumentError: the URL or the warehouse is malformed.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class SqlCatalog:
         self._max_clock_difference_ms = max_clock_difference_ms
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens the same database for itself, and makes none."""
-        make = partial(
+        """Another process opens the same database with its own connections, and does not create it."""
+        create = partial(
             SqlCatalog,
             self._database.url_text,
             warehouse=self._warehouse,
             if_missing=IfMissing.REFUSE,
             max_clock_difference_ms=self._max_clock_difference_ms,
         )
-        return make, ()
+        return create, ()
 
     def __repr__(self) -> str:
         return f"SqlCatalog({self._database.shown_url!r})"
@@ -107,7 +107,7 @@ class SqlCatalog:
         self.close()
 
     def now_ms(self) -> int:
-        """The injected clock, else the server's; of SQLite the machine's. Raises CatalogUnavailableError."""
+        """The clock given to the constructor, else the server's; for SQLite the machine's. Raises CatalogUnavailableError."""
         return self._now_ms()
 
     def create_staging_table(self, identifier: TableIdentifier) -> StagingTable:
@@ -117,7 +117,7 @@ class SqlCatalog:
         if warehouse is None:
             raise InvalidArgumentError(
                 f"{identifier} was not created: this catalog client has no warehouse. "
-                "Make it with SqlCatalog(url, warehouse=...)."
+                "Create it with SqlCatalog(url, warehouse=...)."
             )
         now_ms = self._now_ms()
         return self._database.write(
@@ -149,11 +149,11 @@ class SqlCatalog:
         return self._database.read(lambda connection: tables.load_table(connection, identifier))
 
     def load_table_by_id(self, table_id: str) -> TableEntry:
-        """The same for an id, in one statement. Raises TableNotFoundError."""
+        """Load a table by id, in one statement. Raises TableNotFoundError."""
         return self._database.read(lambda connection: tables.load_table_by_id(connection, table_id))
 
     def set_definition(self, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol) -> bool:
-        """What the log says, unless there is a later version by now. Raises TableNotFoundError."""
+        """Store the definition at ``version``, unless there is a later version. Raises TableNotFoundError."""
         return self._database.write(
             lambda connection: tables.set_definition(
                 connection, table_id, version=version, metadata=metadata, protocol=protocol
@@ -161,28 +161,28 @@ class SqlCatalog:
         )
 
     def drop_table(self, identifier: TableIdentifier, *, table_id: str | None = None) -> None:
-        """Free the name; log and data stay. Raises TableNotFoundError."""
+        """Remove the name; log and data stay. Raises TableNotFoundError."""
         now_ms = self._now_ms()
         self._database.write(
             lambda connection: tables.drop_table(connection, identifier, table_id=table_id, now_ms=now_ms)
         )
 
     def inactive_tables(self, scope: str = "") -> tuple[InactiveTable, ...]:
-        """Reserved, dropped and half-purged tables. Raises InvalidArgumentError."""
+        """Reserved, dropped and purging tables. Raises InvalidArgumentError for a malformed scope."""
         parts = names.scope_parts(scope) if scope else ()
         return self._database.read(lambda connection: lifecycle.inactive_tables(connection, parts))
 
     def undrop_table(self, table_id: str) -> TableEntry:
-        """Give the name back. Raises TableNotFoundError, TableAlreadyExistsError."""
+        """Restore a dropped table. Raises TableNotFoundError, TableAlreadyExistsError."""
         return self._database.write(lambda connection: lifecycle.undrop_table(connection, table_id))
 
     def rename_table(self, table_id: str, identifier: TableIdentifier) -> TableEntry:
-        """Another name. Raises TableNotFoundError, TableAlreadyExistsError, InvalidArgumentError."""
+        """Rename a table. Raises TableNotFoundError, TableAlreadyExistsError, InvalidArgumentError."""
         names.check_identifier(identifier)
         return self._database.write(lambda connection: lifecycle.rename_table(connection, table_id, identifier))
 
     def begin_purge(self, table_id: str, *, min_age_ms: int) -> InactiveTable:
-        """Out of reach for good. Raises TableNotFoundError, PurgeRefusedError, InvalidArgumentError."""
+        """Begin the purge of a table. Raises TableNotFoundError, PurgeRefusedError, InvalidArgumentError."""
         now_ms = self._now_ms()
         return self._database.write(
             lambda connection: lifecycle.begin_purge(
@@ -191,19 +191,19 @@ class SqlCatalog:
         )
 
     def finish_purge(self, table_id: str) -> None:
-        """The files are gone. Raises PurgeRefusedError."""
+        """Finish the purge of a table. Raises PurgeRefusedError."""
         self._database.write(lambda connection: lifecycle.finish_purge(connection, table_id))
 
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
-        """Names under ``scope``, sorted. Raises InvalidArgumentError."""
+        """Names under ``scope``, sorted. Raises InvalidArgumentError for a malformed scope."""
         parts = names.scope_parts(scope) if scope else ()
         return self._database.read(lambda connection: tables.list_tables(connection, parts))
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
-        """Ratify. Raises CommitRejectedError, TableNotFoundError; CatalogUnavailableError if the outcome is unknown."""
+        """Ratify. Raises CommitRejectedError, TableNotFoundError, CatalogUnavailableError (unknown commit outcome)."""
         names.check_proposal(proposal)
         now_ms, ahead_ms = self._now_ms(), self._max_clock_difference_ms
-        if self._database.commits_at_once:
+        if self._database.has_single_statement_commit:
             ratified = self._database.read(
                 lambda connection: single_statement_commit.commit(
                     connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=ahead_ms
@@ -216,11 +216,11 @@ class SqlCatalog:
         )
 
     def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
-        """A place in the row of the table's writers. Raises nothing."""
+        """The advisory commit lock of the table. Raises nothing."""
         return self._database.commit_lock(table_id, seconds=seconds)
 
     def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
-        """Take note. Raises CommitRejectedError, TableNotFoundError."""
+        """Record a commit whose published file exists. Raises CommitRejectedError, TableNotFoundError."""
         names.check_published(proposal)
         now_ms = self._now_ms()
         outcome = self._database.write(
@@ -228,7 +228,7 @@ class SqlCatalog:
         )
         ahead_ms = proposal.summary.in_commit_timestamp - now_ms
         if isinstance(outcome, Ratified) and not outcome.repeated and ahead_ms > self._max_clock_difference_ms:
-            # The file is the commit: to refuse it now would only make the table unreadable.
+            # The file is already the commit: a refusal would make the table unreadable.
             _log.warning(
                 "Version %d of table %s was made by creating its file, with an in-commit timestamp %.0f seconds ahead of the "
                 "catalog's clock. All later commits get later timestamps. Set the clock of the machine that wrote it.",
@@ -244,12 +244,12 @@ class SqlCatalog:
         self._database.write(lambda connection: policies.set_rule(connection, rule))
 
     def remove_commit_policy(self, scope: str) -> None:
-        """Back to the wider scope or the default. Raises InvalidArgumentError for a malformed scope."""
+        """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
         names.scope_parts(scope)
         self._database.write(lambda connection: policies.remove_rule(connection, scope))
 
     def change_commit_policy(self, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
-        """Set, or say what has to come first. Raises TableNotFoundError, InvalidArgumentError."""
+        """Set the policy, or return what must be done first. Raises TableNotFoundError, InvalidArgumentError."""
         return self._database.write(lambda connection: policies.change(connection, table_id, policy))
 
     def commit_policies(self) -> tuple[CommitPolicyRule, ...]:
@@ -266,7 +266,7 @@ class SqlCatalog:
     ) -> RatifiedCommits:
         """Unpublished ratified commits in the inclusive range, and the head, in one statement. Raises TableNotFoundError."""
         return self._database.read(
-            lambda connection: commits.get_ratified_commits(
+            lambda connection: commit_rows.get_ratified_commits(
                 connection, table_id, start=start, end=end, content_from_version=content_from_version
             )
         )
@@ -284,18 +284,18 @@ class SqlCatalog:
         )
 
     def set_published_version(self, table_id: str, version: int) -> None:
-        """Raises InvalidArgumentError above the latest version, TableNotFoundError."""
-        # Twice is as good as once, and what is forgotten a moment later harms nobody: PostgreSQL needs no transaction for it.
-        run = self._database.read if self._database.commits_at_once else self._database.write
+        """Raise the published version. Raises InvalidArgumentError above the latest version, TableNotFoundError."""
+        # Both statements may run twice, and content may be deleted later: PostgreSQL needs no transaction.
+        run = self._database.read if self._database.has_single_statement_commit else self._database.write
         run(lambda connection: commits.set_published_version(connection, table_id, version))
 
     def set_maintenance_rule(self, rule: MaintenanceRule) -> None:
-        """Create or replace. Raises InvalidArgumentError for a malformed scope."""
+        """Create or replace the rule. Raises InvalidArgumentError for a malformed scope."""
         names.scope_parts(rule.scope)
         self._database.write(lambda connection: maintenance.set_rule(connection, rule))
 
     def remove_maintenance_rule(self, scope: str, kind: MaintenanceKind) -> None:
-        """Back to the wider scope or the default. Raises InvalidArgumentError for a malformed scope."""
+        """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
         names.scope_parts(scope)
         self._database.write(lambda connection: maintenance.remove_rule(connection, scope, kind))
 
@@ -306,7 +306,7 @@ class SqlCatalog:
     def maintenance_decision(
         self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
     ) -> MaintenanceDecision:
-        """The rule of the longest scope, else the default. Does not ask whether the table exists."""
+        """The rule of the narrowest scope, else the default. The table need not exist."""
         return self._database.read(
             lambda connection: maintenance.decision(connection, identifier, kind, table_id=table_id)
         )
@@ -314,34 +314,34 @@ class SqlCatalog:
     def acquire_maintenance_lease(
         self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int
     ) -> LeaseGranted | LeaseHeldByAnother:
-        """Take or renew. Raises TableNotFoundError, InvalidArgumentError."""
+        """Acquire or renew the lease. Raises TableNotFoundError, InvalidArgumentError."""
         now_ms = self._now_ms()
         return self._database.write(
-            lambda connection: maintenance.claim(
+            lambda connection: maintenance.acquire_lease(
                 connection, table_id, kind, owner=owner, duration_ms=duration_ms, now_ms=now_ms
             )
         )
 
     def release_maintenance_lease(self, table_id: str, *, owner: str) -> None:
-        """Give back one's own claim."""
-        self._database.write(lambda connection: maintenance.release(connection, table_id, owner=owner))
+        """Release the lease of ``owner``."""
+        self._database.write(lambda connection: maintenance.release_lease(connection, table_id, owner=owner))
 
     def pin_version(self, table_id: str, version: int, *, owner: str) -> int:
-        """The first pin stays. Raises TableNotFoundError, InvalidArgumentError."""
+        """Pin a version unless there is a pin. Raises TableNotFoundError, InvalidArgumentError."""
         now_ms = self._now_ms()
         return self._database.write(
             lambda connection: pins.pin(connection, table_id, version, owner=owner, now_ms=now_ms)
         )
 
     def raise_pinned_version(self, table_id: str, version: int, *, owner: str) -> int:
-        """The highest pin stays. Raises TableNotFoundError, InvalidArgumentError."""
+        """Raise the pin. Raises TableNotFoundError, InvalidArgumentError."""
         now_ms = self._now_ms()
         return self._database.write(
             lambda connection: pins.raise_pin(connection, table_id, version, owner=owner, now_ms=now_ms)
         )
 
     def pinned_version(self, table_id: str, *, owner: str) -> int | None:
-        """What the owner has fixed, in one statement."""
+        """The version that the owner has pinned, in one statement."""
         return self._database.read(lambda connection: pins.pinned(connection, table_id, owner=owner))
 
     def feed(
@@ -354,14 +354,14 @@ class SqlCatalog:
         )
 
     def feed_page(self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None) -> FeedPage:
-        """Commits after a position with the feed's identity and end, in one statement."""
+        """Commits after a position with the catalog's id and the latest position, in one statement."""
         wanted = None if identifiers is None else tuple(identifiers)
         return self._database.read(
             lambda connection: feed.feed_page(connection, after=after, limit=limit, identifiers=wanted)
         )
 
     def latest_feed_position(self) -> int:
-        """Position of the newest commit, 0 when there is none."""
+        """Position of the newest commit, 0 without one."""
         return self._database.read(feed.latest_position)
 
     def back_up(self, target: Path) -> int:
@@ -372,12 +372,12 @@ class SqlCatalog:
 
         Raises:
             InvalidArgumentError: the file exists, or its directory does not.
-            CatalogError: the copy could not be made, or this is a PostgreSQL catalog; the message gives its command.
+            CatalogError: the copy failed, or this is a PostgreSQL catalog; the message then gives the command.
         """
         return self._database.back_up(target)
 
     def identity(self) -> CatalogIdentity:
-        """From the database, in one statement."""
+        """Id and warehouse of the catalog, in one statement."""
         return CatalogIdentity(catalog_id=self._database.read(recovery.catalog_id), warehouse=self._warehouse)
 
     def take_in_commits(
@@ -394,7 +394,7 @@ class SqlCatalog:
         )
 
     def adopt_table(self, table: AdoptedTable) -> TableEntry | None:
-        """Make an entry. Raises TableAlreadyExistsError, RecoveryError, InvalidArgumentError, CommitRejectedError."""
+        """Create the entry. Raises TableAlreadyExistsError, RecoveryError, InvalidArgumentError, CommitRejectedError."""
         names.check_identifier(table.identifier)
         for proposal in table.history.proposals:
             names.check_recovered(proposal)
@@ -402,11 +402,11 @@ class SqlCatalog:
         return self._database.write(lambda connection: recovery.adopt_table(connection, table, now_ms=now_ms))
 
     def relocate_table(self, table_id: str, *, location: str, moved_from: str) -> None:
-        """Another location. Raises RecoveryError, TableNotFoundError."""
+        """Set the location of a table. Raises RecoveryError, TableNotFoundError."""
         self._database.write(
             lambda connection: recovery.relocate_table(connection, table_id, location=location, moved_from=moved_from)
         )
 
     def close(self) -> None:
-        """Release connections."""
+        """Close the connections."""
         self._database.close()

@@ -1,12 +1,9 @@
-"""Every commit that was accepted, published or not: what the log on storage is compared with.
-
-Functions over an open connection.
-"""
+"""Queries of the catalog's records of commits, published or not. Functions over an open connection."""
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.catalog.sql.commits import COMMIT_COLUMNS, ratified_commit, unknown_table
+from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commit, unknown_table
 from cm_delta_dagster.catalog.sql.schema import COMMITS, IS_ACTIVE, TABLES
 
 _ACCEPTED = (

@@ -1,7 +1,6 @@
-"""Metadata and protocol of each table, in step with its log (CM-C13), and the etag that changes with them.
+"""Metadata and protocol of each table, equal to those of its log, and the etag that changes with them.
 
-Functions over an open connection; the transaction around them is the caller's, who holds the lock of the
-table's row where something is written. What a table property means is not known here.
+Functions over an open connection. The caller opens the transaction and, for a write, holds the lock of the table's row.
 """
 
 import logging
@@ -50,24 +49,24 @@ def record(
     in_commit_timestamp: int,
     changed_by_commit: bool,
 ) -> None:
-    """Keep what holds from ``version`` on; None leaves what is there. The etag changes with it.
+    """Store metadata and protocol as of ``version``; None keeps the stored one. A change changes the etag.
 
     Args:
-        changed_by_commit: whether a commit after version 0 sets this, which then differs from what was not known before;
-            otherwise that is what has held all the time.
+        changed_by_commit: True if a commit after version 0 sets them. Then the etag changes even if nothing was stored before;
+            otherwise a first report describes what the table had all along.
     """
     if metadata is None and protocol is None:
         return
-    told = {"metadata": _line(metadata), "protocol": _line(protocol)}
+    reported = {"metadata": _line(metadata), "protocol": _line(protocol)}
     known = connection.execute(_KNOWN, {"of_table": table_id}).one_or_none()
     since = {"version": version, "in_commit_timestamp": in_commit_timestamp}
     if known is None:
-        connection.execute(_INSERT, {"table_id": table_id, **told, **since})
+        connection.execute(_INSERT, {"table_id": table_id, **reported, **since})
         if changed_by_commit:
             change_etag(connection, table_id)
         return
     before = {"metadata": known.metadata, "protocol": known.protocol}
-    after = {name: before[name] if line is None else line for name, line in told.items()}
+    after = {name: before[name] if line is None else line for name, line in reported.items()}
     if after == before:
         return
     parameters = {"to_metadata": after["metadata"], "to_protocol": after["protocol"]}
@@ -79,17 +78,17 @@ def record(
 
 
 def change_etag(connection: sa.Connection, table_id: str) -> None:
-    """Another etag, under the lock of the table's row."""
+    """Change the etag, under the lock of the table's row."""
     connection.execute(_NEXT_ETAG, {"of_table": table_id})
 
 
 def etag(row: Any) -> str:
-    """The etag of a row of ``TABLES``; no two tables have the same."""
+    """The etag of a row of ``TABLES``, unique over all tables."""
     return f"{row.table_id}/{row.etag}"
 
 
 def definition(row: Any) -> TableDefinition | None:
-    """The value of ``COLUMNS``; None unless both actions are known and can be read. Clients take them from the log then."""
+    """The value of ``COLUMNS``; None if an action is missing or unreadable. Clients then read both from the log."""
     if row.metadata is None or row.protocol is None:
         return None
     lines = f"{row.protocol}\n{row.metadata}\n".encode()
@@ -99,8 +98,8 @@ def definition(row: Any) -> TableDefinition | None:
         actions = None
     if actions is None or actions.metadata is None or actions.protocol is None:
         _log.warning(
-            "The catalog's copy of metadata and protocol of table %s is damaged; they are read from the log. "
-            "`cm-delta doctor NAME --repair` writes it anew.",
+            "The catalog's copy of metadata and protocol of table %s is damaged; clients read them from the log. "
+            "Run `cm-delta doctor NAME --repair` to write it again.",
             row.table_id,
         )
         return None

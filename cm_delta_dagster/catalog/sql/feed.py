@@ -1,7 +1,4 @@
-"""The commit feed of the whole catalog, for sensors.
-
-Functions over an open connection, one statement each.
-"""
+"""The commit feed of the whole catalog. Functions over an open connection, one statement each."""
 
 import json
 from collections.abc import Iterable
@@ -9,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import FeedEntry, FeedPage
+from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.ratification import CommitSummary
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IDENTITY, TABLES
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -32,7 +29,7 @@ _LATEST = sa.select(FEED_COUNTER.c.position).where(FEED_COUNTER.c.counter_id == 
 def feed(
     connection: sa.Connection, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None
 ) -> tuple[FeedEntry, ...]:
-    """Entries in order of position; tables dropped since keep their entries."""
+    """Entries in order of position; the entries of dropped tables stay."""
     parameters: dict[str, Any] = {"after": after, "at_most": limit}
     statement = _FEED
     if identifiers is not None:
@@ -47,7 +44,7 @@ def feed(
 def feed_page(
     connection: sa.Connection, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None
 ) -> FeedPage:
-    """The same entries together with the identity and the end of the feed, which are there without entries too."""
+    """The same entries with the id of the catalog and the latest position, which are returned without entries too."""
     parameters: dict[str, Any] = {"after": after, "at_most": limit}
     entries: sa.Select[Any] | None = _FEED
     if identifiers is not None:
@@ -75,7 +72,7 @@ def _page(entries: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def latest_position(connection: sa.Connection) -> int:
-    """The counter, which moves with each commit."""
+    """The position of the newest commit."""
     return int(connection.execute(_LATEST).scalar_one())
 
 

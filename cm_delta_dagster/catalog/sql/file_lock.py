@@ -1,9 +1,9 @@
-"""A lock on a file that is waited for no longer than one wants to.
+"""A file lock with a timeout.
 
-It ends with its process, and is not held on by a forked child. The system knows how to try for such a lock and how to wait for
-it for ever; trying again and again costs the processor, of all those who wait, what the one who has the lock needs. So a thread
-waits. Where nobody wants the lock any more when it comes, the thread gives it back, and whoever wants it before that takes the
-thread over, so that there are no more of them than were ever needed at once.
+The lock is released when its process ends, and a forked child does not inherit it. ``flock`` either returns immediately or waits
+without a limit, and polling would use the processor that the holder needs. Therefore a thread waits for the lock. If the caller
+gives up, the thread keeps waiting and releases the lock when it gets it; a later caller for the same file reuses such a thread,
+so that there are never more threads than there were concurrent callers.
 """
 
 import logging
@@ -17,27 +17,27 @@ from pathlib import Path
 try:
     import fcntl
 except ImportError:
-    fcntl = None  # type: ignore[assignment]  # Not on Windows: no lock is had there.
+    fcntl = None  # type: ignore[assignment]  # On Windows no lock is acquired.
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def file_lock(path: Path, *, seconds: float) -> Iterator[bool]:
-    """Hold the lock within the block, if it can be had within ``seconds``; tells whether it is held.
+    """Hold the lock within the block, if acquired within ``seconds``. The value is whether it is held.
 
     Args:
-        path: of the file, which is made, with its directory, if it is not there.
+        path: the lock file, which is created with its directory if it does not exist.
     """
-    claim = _Claim(path)
+    request = _Request(path)
     try:
-        yield claim.is_granted_within(seconds)
+        yield request.acquire(seconds)
     finally:
-        claim.give_up()
+        request.release()
 
 
 class _LockFile:
-    """An open file with a lock, or to get one."""
+    """An open lock file."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ class _LockFile:
         _OPEN.add(self)
 
     def lock(self, *, wait: bool) -> bool:
-        """Whether it is locked now."""
+        """Lock the file. Returns whether it is locked."""
         if self.descriptor is None:
             return False
         try:
@@ -56,45 +56,47 @@ class _LockFile:
         return True
 
     def release(self) -> None:
-        """Unlocked and closed; in a forked child it was closed before."""
+        """Unlock and close the file. In a forked child it is already closed."""
         _OPEN.discard(self)
         descriptor, self.descriptor = self.descriptor, None
         if descriptor is None:
             return
-        with suppress(OSError):  # Closing is not enough: a child that was just forked has the file open too.
+        with suppress(
+            OSError
+        ):  # A child that was just forked also has the file open, so that closing does not unlock it.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
 class _Waiter:
-    """A thread that waits for the lock of one file. All of its state is guarded by ``_CHANGED``."""
+    """A thread that waits for the lock of one file. ``_CHANGED`` guards its state."""
 
     def __init__(self, file: _LockFile) -> None:
         self.file = file
-        self.is_wanted = True
-        self.is_over = False
+        self.has_caller = True
+        self.is_done = False
         self.has_lock = False
-        self.thread = threading.Thread(target=self._wait, name="cm-delta-turn", daemon=True)
+        self.thread = threading.Thread(target=self._wait, name="cm-delta-file-lock", daemon=True)
 
     def _wait(self) -> None:
         try:
             has_lock = self.file.lock(wait=True)
         except OSError as error:
-            _log.debug("No lock of %s: %s", self.file.path, error)
+            _log.debug("The lock file %s was not locked: %s", self.file.path, error)
             has_lock = False
         with _CHANGED:
-            self.is_over, self.has_lock = True, has_lock and self.is_wanted
-            if not self.is_wanted:
-                _LEFT[self.file.path].remove(self)
+            self.is_done, self.has_lock = True, has_lock and self.has_caller
+            if not self.has_caller:
+                _WITHOUT_CALLER[self.file.path].remove(self)
             if not self.has_lock:
                 self.file.release()
             _CHANGED.notify_all()
 
 
-class _Claim:
-    """What one block has of the lock: nothing, the lock, or a thread that waits for it.
+class _Request:
+    """The request of one block: nothing, the lock, or a thread that waits for it.
 
-    It is noted before anything can go wrong, since an interrupt of the user's may come at any time.
+    Each step stores what must be released before it can be interrupted, because a signal may arrive at any time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -102,34 +104,34 @@ class _Claim:
         self._file: _LockFile | None = None
         self._waiter: _Waiter | None = None
 
-    def is_granted_within(self, seconds: float) -> bool:
-        """Wait so long at most; after that nothing is waited for any more."""
+    def acquire(self, seconds: float) -> bool:
+        """Wait at most ``seconds``. Returns whether the lock is held; otherwise the request is released."""
         until = time.monotonic() + seconds
         try:
-            granted = fcntl is not None and (self._is_granted_at_once() or self._is_granted_before(until))
-        except (OSError, RuntimeError) as error:  # Or there are no more threads to be had.
-            _log.debug("No lock of %s: %s", self._path, error)
+            granted = fcntl is not None and (self._try_lock() or self._wait_until(until))
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread could be started.
+            _log.debug("The lock file %s was not locked: %s", self._path, error)
             granted = False
         if not granted:
-            self.give_up()
+            self.release()
         return granted
 
-    def give_up(self) -> None:
-        """Have nothing of it any more."""
+    def release(self) -> None:
+        """Release the lock, or leave the waiting thread."""
         file, self._file = self._file, None
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             with _CHANGED:
-                if waiter.thread.is_alive() and not waiter.is_over:
-                    waiter.is_wanted = False
-                    _LEFT.setdefault(self._path, []).append(waiter)
+                if waiter.thread.is_alive() and not waiter.is_done:
+                    waiter.has_caller = False
+                    _WITHOUT_CALLER.setdefault(self._path, []).append(waiter)
                     return
                 file = waiter.file
         if file is not None:
             file.release()
 
-    def _is_granted_at_once(self) -> bool:
-        self._waiter = _taken_over(self._path)
+    def _try_lock(self) -> bool:
+        self._waiter = _reused_waiter(self._path)
         if self._waiter is not None:
             return False
         self._file = _LockFile(self._path)
@@ -139,32 +141,32 @@ class _Claim:
         self._waiter.thread.start()
         return False
 
-    def _is_granted_before(self, until: float) -> bool:
+    def _wait_until(self, until: float) -> bool:
         assert self._waiter is not None
         with _CHANGED:
-            while not self._waiter.is_over:
-                left = until - time.monotonic()
-                if left <= 0:
+            while not self._waiter.is_done:
+                remaining = until - time.monotonic()
+                if remaining <= 0:
                     return False
-                _CHANGED.wait(left)
+                _CHANGED.wait(remaining)
             return self._waiter.has_lock
 
 
-def _taken_over(path: Path) -> _Waiter | None:
+def _reused_waiter(path: Path) -> _Waiter | None:
     with _CHANGED:
-        left = _LEFT.get(path)
-        if not left:
+        waiters = _WITHOUT_CALLER.get(path)
+        if not waiters:
             return None
-        waiter = left.pop()
-        waiter.is_wanted = True
+        waiter = waiters.pop()
+        waiter.has_caller = True
         return waiter
 
 
-def _begin_anew() -> None:
-    """In a forked child: the threads are the parent's, and so are the locks."""
+def _reset_after_fork() -> None:
+    """In a forked child: the threads and the locks belong to the parent."""
     global _CHANGED
     _CHANGED = threading.Condition()
-    _LEFT.clear()
+    _WITHOUT_CALLER.clear()
     for file in tuple(_OPEN):
         descriptor, file.descriptor = file.descriptor, None
         if descriptor is not None:
@@ -173,8 +175,8 @@ def _begin_anew() -> None:
 
 
 _CHANGED = threading.Condition()
-_LEFT: dict[Path, list[_Waiter]] = {}
+_WITHOUT_CALLER: dict[Path, list[_Waiter]] = {}
 _OPEN: set[_LockFile] = set()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,20 +1,20 @@
-"""The life of a table after its drop: undrop, rename, and the way to its physical deletion (CM-D5 to CM-D8).
+"""Rename, undrop and purge of tables.
 
-Functions over an open connection; the transaction around them is the caller's. Files are never
-touched: the row's state says who may touch them. A row goes from DROPPED or STAGING to PURGING under its lock, before
-the first file goes, and there is no way back.
+Protocol heading "Creating and Dropping Catalog-managed Tables". Functions over an open connection; the caller opens the
+transaction. They do not delete files. A row changes from DROPPED or STAGING to PURGING, under its lock, before the first file is
+deleted, and never back.
 """
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql import definitions, maintenance, tables
-from cm_delta_dagster.catalog.sql.commits import unknown_table
+from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
     DEFINITIONS,
     DROPPED,
-    MAINTENANCE_CLAIMS,
+    MAINTENANCE_LEASES,
     PURGED,
     PURGING,
     STAGING,
@@ -42,21 +42,21 @@ _HAS_COMMITS = sa.select(COMMITS.c.version).where(COMMITS.c.table_id == sa.bindp
 
 
 def inactive_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[InactiveTable, ...]:
-    """Staging, dropped and half-purged tables whose names begin with ``parts``, oldest first."""
+    """Staging, dropped and purging tables whose names begin with ``parts``, oldest first."""
     conditions = [column == part for column, part in zip(_NAME, parts, strict=False)]
     found = [_inactive(row) for row in connection.execute(_INACTIVE.where(*conditions))]
     return tuple(sorted(found, key=lambda table: (table.since_ms, table.identifier, table.table_id)))
 
 
 def undrop_table(connection: sa.Connection, table_id: str) -> TableEntry:
-    """DROPPED to ACTIVE; the unique index over active names decides between rivals."""
+    """DROPPED to ACTIVE. The unique index over active names admits one of several concurrent calls."""
     row = _locked(connection, table_id)
     identifier = tables.identifier_of(row)
     if row.state == ACTIVE:
         return tables.load_table(connection, identifier)
     if row.state != DROPPED:
         raise TableNotFoundError(
-            f"{identifier} (table id {table_id}) cannot be brought back: it is {_said(row.state)}. Create it anew."
+            f"{identifier} (table id {table_id}) cannot be restored: it is {_state_text(row.state)}. Create a new table."
         )
     try:
         connection.execute(_UNDROP, {"of_table": table_id})
@@ -66,7 +66,7 @@ def undrop_table(connection: sa.Connection, table_id: str) -> TableEntry:
 
 
 def rename_table(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> TableEntry:
-    """Another name for an active table, which stays denied what it was denied under the old one."""
+    """Give an active table another name. Maintenance that was denied under the old name stays denied."""
     row = _locked(connection, table_id)
     if row.state != ACTIVE:
         raise unknown_table(table_id)
@@ -84,7 +84,7 @@ def rename_table(connection: sa.Connection, table_id: str, identifier: TableIden
 def begin_purge(
     connection: sa.Connection, table_id: str, *, warehouse: str | None, min_age_ms: int, now_ms: int
 ) -> InactiveTable:
-    """To PURGING, if the table has no name, is old enough and its files lie where only they can be meant."""
+    """To PURGING, if the table has no name, is old enough, and its location is its own and inside the managed root."""
     if min_age_ms < 0:
         raise InvalidArgumentError(f"min_age_ms is {min_age_ms}; give the milliseconds to wait, at least 0.")
     row = _locked(connection, table_id)
@@ -98,8 +98,8 @@ def begin_purge(
     if table.state is not InactiveState.PURGING:
         if table.since_ms > now_ms - min_age_ms:
             raise PurgeRefusedError(
-                f"{what} was not purged: it has been {_said(row.state)} for {now_ms - table.since_ms} ms only, and "
-                f"{min_age_ms} ms were asked for. Wait, or ask for less."
+                f"{what} was not purged: it has been {_state_text(row.state)} for only {now_ms - table.since_ms} ms of the "
+                f"requested {min_age_ms} ms. Wait, or request a shorter age."
             )
         connection.execute(_SET_STATE, {"of_table": table_id, "to_state": PURGING})
     return InactiveTable(
@@ -114,15 +114,16 @@ def begin_purge(
 
 
 def finish_purge(connection: sa.Connection, table_id: str) -> None:
-    """PURGING to PURGED, which keeps the commits for the feed; a table that never had any leaves no row."""
+    """PURGING to PURGED, which keeps the commits for the feed. The row of a table without commits is deleted."""
     row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
     if row is None or row.state == PURGED:
         return
     if row.state != PURGING:
         raise PurgeRefusedError(
-            f"The purge of table {table_id} cannot end: it is {_said(row.state)} and was never begun. Nothing was changed."
+            f"The purge of table {table_id} was not finished: it was never begun; the table is {_state_text(row.state)}. "
+            "Nothing was changed. Begin the purge first."
         )
-    for dependent in (MAINTENANCE_CLAIMS, VERSION_PINS, DEFINITIONS):
+    for dependent in (MAINTENANCE_LEASES, VERSION_PINS, DEFINITIONS):
         connection.execute(sa.delete(dependent).where(dependent.c.table_id == table_id))
     if connection.execute(_HAS_COMMITS, {"of_table": table_id}).first() is None:
         connection.execute(sa.delete(TABLES).where(TABLES.c.table_id == table_id))
@@ -140,12 +141,12 @@ def _locked(connection: sa.Connection, table_id: str) -> sa.Row[tuple[object, ..
 def _check_location(
     connection: sa.Connection, location: str, *, table_id: str, what: str, warehouse: str | None
 ) -> None:
-    """Whatever lies at or below ``location`` must be this table's alone."""
+    """Refuse a location outside of the managed root, or at or below which another table has files."""
     inside = warehouse is not None and location.startswith(f"{warehouse}/")
     if not inside or ".." in location.split("/") or location.endswith("/") or "%" in location:
         raise PurgeRefusedError(
             f"{what} was not purged: {location} is not inside the managed root "
-            f"{warehouse or '(this catalog client has none)'}. Connect with the warehouse that it was made in."
+            f"{warehouse or '(this catalog client has none)'}. Connect with the warehouse in which it was created."
         )
     others = sa.select(TABLES.c.table_id, TABLES.c.location).where(
         TABLES.c.table_id != table_id,
@@ -175,5 +176,5 @@ def _inactive(row: sa.Row[tuple[object, ...]]) -> InactiveTable:
     )
 
 
-def _said(state: str) -> str:
+def _state_text(state: str) -> str:
     return {STAGING: "reserved", ACTIVE: "in use", DROPPED: "dropped", PURGING: "being purged"}.get(state, "purged")

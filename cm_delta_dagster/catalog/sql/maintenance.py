@@ -1,7 +1,7 @@
-"""Maintenance policy and claims (CM-M4, CM-M5, CM-M7).
+"""Maintenance rules and leases.
 
-Functions over an open connection. A claim keeps two maintenance runs apart; it does not lock out
-writers.
+Protocol heading "Maintenance Operations on Catalog-managed Tables". Functions over an open connection. A lease excludes other
+maintenance runs from a table, not writers.
 """
 
 import sqlalchemy as sa
@@ -13,8 +13,8 @@ from cm_delta_dagster.catalog.maintenance import (
     MaintenanceKind,
     MaintenanceRule,
 )
-from cm_delta_dagster.catalog.sql.commits import unknown_table
-from cm_delta_dagster.catalog.sql.schema import IS_ACTIVE, MAINTENANCE_CLAIMS, MAINTENANCE_RULES, TABLES
+from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
+from cm_delta_dagster.catalog.sql.schema import IS_ACTIVE, MAINTENANCE_LEASES, MAINTENANCE_RULES, TABLES
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -32,7 +32,7 @@ _NAME_NOW = sa.select(TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.tabl
 
 
 def set_rule(connection: sa.Connection, rule: MaintenanceRule) -> None:
-    """Replace what stands for that scope and kind."""
+    """Insert or replace the rule of that scope and kind."""
     values = {"allowed": rule.allowed, "reason": rule.reason}
     same = sa.and_(MAINTENANCE_RULES.c.scope == rule.scope, MAINTENANCE_RULES.c.kind == rule.kind.value)
     if connection.execute(sa.update(MAINTENANCE_RULES).where(same).values(values)).rowcount:
@@ -41,7 +41,7 @@ def set_rule(connection: sa.Connection, rule: MaintenanceRule) -> None:
     try:
         with connection.begin_nested():
             connection.execute(sa.insert(MAINTENANCE_RULES).values(row))
-    except sa.exc.IntegrityError:  # Another client made the rule in between; the later caller's word stands.
+    except sa.exc.IntegrityError:  # Another client inserted the rule concurrently; the later call replaces it.
         connection.execute(sa.update(MAINTENANCE_RULES).where(same).values(values))
 
 
@@ -53,7 +53,7 @@ def remove_rule(connection: sa.Connection, scope: str, kind: MaintenanceKind) ->
 
 
 def carry_denials(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
-    """Deny under the new name what a rule for the table's old name denies: a rename permits nothing."""
+    """Copy the rules that deny maintenance under the old name to the new name: a rename must not permit anything."""
     denials = _RULES.where(MAINTENANCE_RULES.c.scope == str(before), MAINTENANCE_RULES.c.allowed.is_(False))
     for row in connection.execute(denials).all():
         reason = f"denied as {before} before its rename{f': {row.reason}' if row.reason else ''}"
@@ -74,7 +74,7 @@ def rules(connection: sa.Connection) -> tuple[MaintenanceRule, ...]:
 def decision(
     connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
 ) -> MaintenanceDecision:
-    """The rule of the longest scope decides; without one, the protocol's default."""
+    """The rule of the narrowest scope applies; without a rule, the default of the protocol."""
     if table_id is not None:
         row = connection.execute(_NAME_NOW, {"of_table": table_id}).one_or_none()
         if row is not None:
@@ -87,39 +87,39 @@ def decision(
         reason = rule.reason or f"{'allowed' if rule.allowed else 'denied'} by the rule for {rule.scope}"
         return MaintenanceDecision(kind=kind, allowed=rule.allowed, reason=reason, decided_by=rule.scope)
     reason = (
-        "needs no permission, and no rule denies it"
+        "requires no permission, and no rule denies it"
         if kind.allowed_by_default
-        else "needs a rule that allows it, and there is none for the table, its schema or its catalog"
+        else "requires a rule that allows it, and there is none for the table, its schema or its catalog"
     )
     return MaintenanceDecision(kind=kind, allowed=kind.allowed_by_default, reason=reason, decided_by="default")
 
 
-def claim(
+def acquire_lease(
     connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int, now_ms: int
 ) -> LeaseGranted | LeaseHeldByAnother:
-    """Take, renew or be refused, under the lock of the table's row."""
+    """Acquire or renew the lease unless another owner holds it, under the lock of the table's row."""
     if duration_ms <= 0 or not owner:
         raise InvalidArgumentError(
-            f"A maintenance claim needs an owner and a positive duration; given were {owner!r} and {duration_ms} ms."
+            f"A maintenance lease requires an owner and a positive duration; given were {owner!r} and {duration_ms} ms."
         )
     if connection.execute(_LOCKED_TABLE, {"of_table": table_id}).first() is None:
         raise unknown_table(table_id)
-    same = MAINTENANCE_CLAIMS.c.table_id == table_id
-    held = connection.execute(sa.select(MAINTENANCE_CLAIMS).where(same)).one_or_none()
+    same = MAINTENANCE_LEASES.c.table_id == table_id
+    held = connection.execute(sa.select(MAINTENANCE_LEASES).where(same)).one_or_none()
     if held is not None and held.owner != owner and held.expires_ms > now_ms:
         return LeaseHeldByAnother(owner=held.owner, kind=MaintenanceKind(held.kind), expires_ms=held.expires_ms)
     values = {"kind": kind.value, "owner": owner, "expires_ms": now_ms + duration_ms}
     if held is None:
-        connection.execute(sa.insert(MAINTENANCE_CLAIMS).values(table_id=table_id, **values))
+        connection.execute(sa.insert(MAINTENANCE_LEASES).values(table_id=table_id, **values))
     else:
-        connection.execute(sa.update(MAINTENANCE_CLAIMS).where(same).values(values))
+        connection.execute(sa.update(MAINTENANCE_LEASES).where(same).values(values))
     return LeaseGranted(expires_ms=now_ms + duration_ms)
 
 
-def release(connection: sa.Connection, table_id: str, *, owner: str) -> None:
-    """Only the owner's own claim goes; somebody else's later one stays."""
+def release_lease(connection: sa.Connection, table_id: str, *, owner: str) -> None:
+    """Delete the lease if ``owner`` holds it."""
     connection.execute(
-        sa.delete(MAINTENANCE_CLAIMS).where(
-            MAINTENANCE_CLAIMS.c.table_id == table_id, MAINTENANCE_CLAIMS.c.owner == owner
+        sa.delete(MAINTENANCE_LEASES).where(
+            MAINTENANCE_LEASES.c.table_id == table_id, MAINTENANCE_LEASES.c.owner == owner
         )
     )

@@ -1,7 +1,4 @@
-"""Brings a catalog database to this release's schema, once, whoever comes first.
-
-The revisions are in ``migrations``; this module decides whether to run them.
-"""
+"""Creates or migrates the schema of a catalog database. The revisions are in ``migrations``."""
 
 from pathlib import Path
 
@@ -14,14 +11,14 @@ from cm_delta_dagster.errors import CatalogVersionError
 
 VERSION_TABLE = "cm_delta_alembic_version"
 HEAD = "0005"
-"""Newest revision of this release; a constant so that an up-to-date database costs one query."""
+"""Newest revision of this release; a constant, so that the check of an up-to-date database is one query."""
 
 _ADVISORY_LOCK = 4_862_170_233_771
 _READ_VERSION = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")
 
 
 def is_current(connection: sa.Connection) -> bool:
-    """Whether the database has exactly this release's schema. False also for a database without one."""
+    """Whether the database has exactly this release's schema. False for a database without a schema."""
     try:
         return connection.execute(_READ_VERSION).scalars().all() == [HEAD]
     except (sa.exc.OperationalError, sa.exc.ProgrammingError):
@@ -29,12 +26,12 @@ def is_current(connection: sa.Connection) -> bool:
 
 
 def has_catalog(connection: sa.Connection) -> bool:
-    """Whether the database holds a catalog, of whichever release."""
+    """Whether the database holds a catalog of any release."""
     return sa.inspect(connection).has_table(VERSION_TABLE)
 
 
 def upgrade(connection: sa.Connection, *, url: str) -> None:
-    """Create or migrate, inside the caller's write transaction; others wait and then find the work done.
+    """Create or migrate the schema inside the caller's write transaction. Concurrent callers wait and then do nothing.
 
     Args:
         url: the catalog's URL without password, for messages.
@@ -51,15 +48,15 @@ def upgrade(connection: sa.Connection, *, url: str) -> None:
         if unknown:
             raise CatalogVersionError(
                 f"The catalog {url} has schema revision {', '.join(unknown)}, which this release does not know (its "
-                f"own is {HEAD}): a newer release of cm-delta-dagster made it. Upgrade the package here; nothing was "
-                "changed."
+                f"own is {HEAD}): a newer release of cm-delta-dagster migrated it. Nothing was changed. Upgrade the package "
+                "here."
             )
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 
 
 def alembic_config() -> Config:
-    """Alembic's configuration, without a file."""
+    """Alembic's configuration in memory."""
     config = Config()
     # Alembic reads the option with ConfigParser's interpolation.
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))

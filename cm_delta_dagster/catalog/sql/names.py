@@ -1,6 +1,6 @@
-"""What may be a name, a scope, a warehouse or a staged file; pure checks before anything reaches the database.
+"""Checks of names, scopes, warehouses and proposals before they reach the database.
 
-Headings "Catalog-managed tables" (CM-C14, CM-D1).
+Protocol heading "Catalog-managed tables".
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from cm_delta_dagster.protocol.log import log_files
 
 _MAX_NAME_LENGTH = 120
 _LARGEST = 2**63 - 2
-"""With one more a database can still count."""
+"""Leaves room for one more increment in a signed 64-bit column."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
 
@@ -39,7 +39,7 @@ def scope_parts(scope: str) -> tuple[str, ...]:
 
 
 def _check_part(part: str, *, of: str) -> None:
-    # Letters of any script, but only in their composed form: two spellings of one visible name would be two tables.
+    # Letters of any script, in composed form (NFC) only: two encodings of one visible name would be two tables.
     plain = all(character in "_-" or character.isalnum() for character in part)
     if not (part and plain and len(part) <= _MAX_NAME_LENGTH and unicodedata.is_normalized("NFC", part)):
         raise InvalidArgumentError(
@@ -52,7 +52,7 @@ def checked_warehouse(warehouse: str) -> str:
     location = warehouse
     if warehouse and "://" not in warehouse and not warehouse.startswith("file:/"):
         location = f"file://{os.path.abspath(warehouse)}"
-    # Unity Catalog and its clients write local locations with three slashes, and compare them as texts.
+    # Unity Catalog and its clients write local locations with three slashes, and compare them as strings.
     location = re.sub(r"^file:(?://(?:localhost)?)?/(?!/)", "file:///", location).rstrip("/")
     if "%" in location or ".." in location.split("/") or not location or location.endswith(":"):
         raise InvalidArgumentError(
@@ -63,7 +63,7 @@ def checked_warehouse(warehouse: str) -> str:
 
 
 def check_proposal(proposal: CommitProposal) -> None:
-    """What can be seen of a staged or inline proposal without the table (CM-C14). Raises CommitRejectedError."""
+    """Check a staged or inline proposal, as far as possible without the table. Raises CommitRejectedError."""
     match = _STAGED_FILE.fullmatch(proposal.file_name)
     if match is None or int(match[1]) != proposal.version:
         raise CommitRejectedError(
@@ -80,7 +80,7 @@ def check_proposal(proposal: CommitProposal) -> None:
 
 
 def check_published(proposal: CommitProposal) -> None:
-    """What can be seen of a commit that was made by creating its published file. Raises CommitRejectedError."""
+    """Check a commit that the creation of its published file made. Raises CommitRejectedError."""
     right = log_files.commit_file_name(proposal.version)
     if proposal.mode is not CommitMode.PUT_IF_ABSENT or proposal.file_name != right:
         raise CommitRejectedError(
@@ -93,13 +93,13 @@ def check_published(proposal: CommitProposal) -> None:
 
 
 def check_recovered(proposal: CommitProposal) -> None:
-    """What can be seen of a commit that is taken from storage. Raises CommitRejectedError."""
+    """Check a commit that recovery found on storage. Raises CommitRejectedError."""
     match = _STAGED_FILE.fullmatch(proposal.file_name)
     staged = match is not None and int(match[1]) == proposal.version
     if not staged and proposal.file_name != log_files.commit_file_name(proposal.version):
         raise CommitRejectedError(
-            f"Version {proposal.version} cannot be recorded with the file name {proposal.file_name!r}: it is the name neither of "
-            "its published nor of a staged file."
+            f"Version {proposal.version} cannot be recorded with the file name {proposal.file_name!r}: it is neither the name of "
+            "its published file nor that of a staged file."
         )
     _check_storable(proposal)
     if proposal.content is not None:
@@ -110,10 +110,16 @@ def _check_storable(proposal: CommitProposal) -> None:
     summary = proposal.summary
     if not summary.txn_id:
         raise CommitRejectedError(
-            f"Version {proposal.version} was proposed without a txnId; every commit needs a new one."
+            f"Version {proposal.version} was proposed without a txnId; every commit must have a unique one."
         )
-    mark = -1 if proposal.published_version is None else proposal.published_version
-    numbers = (proposal.version, mark, proposal.file_size, proposal.file_modification_time, summary.in_commit_timestamp)
+    published = -1 if proposal.published_version is None else proposal.published_version
+    numbers = (
+        proposal.version,
+        published,
+        proposal.file_size,
+        proposal.file_modification_time,
+        summary.in_commit_timestamp,
+    )
     wrong = next((number for number in numbers if abs(number) > _LARGEST), None)
     texts = summary.txn_id + summary.operation
     if wrong is not None or "\0" in texts or texts.encode(errors="replace").decode() != texts:
@@ -136,26 +142,27 @@ def _check_content(proposal: CommitProposal) -> None:
     if content is None or len(content) != proposal.file_size:
         wrong = f"{'no' if content is None else len(content)} bytes of content and the size {proposal.file_size}"
     elif proposal.sha256 is not None and hashlib.sha256(content).hexdigest() != proposal.sha256:
-        wrong = "content that has another SHA-256 than is told beside it"
+        wrong = "content that does not have the SHA-256 of the proposal"
     elif info is None:
-        wrong = "content whose first line is no commitInfo"
+        wrong = "content whose first line is not a commitInfo"
     elif (info.txn_id, info.in_commit_timestamp) != (summary.txn_id, summary.in_commit_timestamp):
         wrong = (
             f"the txnId {summary.txn_id} and the in-commit timestamp {summary.in_commit_timestamp}, and its content says "
             f"{info.txn_id} and {info.in_commit_timestamp}"
         )
-    elif not _tells_definition(proposal, content):
-        wrong = "content whose protocol or metadata is not what is told beside it"
+    elif not _matches_definition(proposal, content):
+        wrong = "content whose protocol or metadata is not that of the proposal"
     else:
         return
     raise CommitRejectedError(
-        f"Version {proposal.version} was proposed {proposal.mode.value} with {wrong}. Nothing was ratified; propose the commit "
-        "as it is."
+        f"Version {proposal.version} was proposed {proposal.mode.value} with {wrong}. Nothing was ratified. Propose the commit "
+        "with its own values."
     )
 
 
-def _tells_definition(proposal: CommitProposal, content: bytes) -> bool:
-    """Whether what the commit sets is what the proposal says of it; text within statistics has its quotes escaped."""
+def _matches_definition(proposal: CommitProposal, content: bytes) -> bool:
+    """Whether metadata and protocol in ``content`` equal those of the proposal."""
+    # A string value inside the commit has its quotes escaped, so that it does not match.
     if b'"metaData"' not in content and b'"protocol"' not in content:
         return True
     try:
@@ -163,4 +170,4 @@ def _tells_definition(proposal: CommitProposal, content: bytes) -> bool:
     except CorruptLogError:
         return False
     sets = ((actions.metadata, proposal.metadata), (actions.protocol, proposal.protocol))
-    return all(own is None or (told is not None and encode_action(own) == encode_action(told)) for own, told in sets)
+    return all(own is None or (given is not None and encode_action(own) == encode_action(given)) for own, given in sets)

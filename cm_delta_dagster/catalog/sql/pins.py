@@ -1,14 +1,13 @@
-"""Pinned versions: which version of a table a run reads, the same in all of its processes.
+"""Pinned versions: the version of a table that all processes of a run read.
 
-Functions over an open connection; the transaction around them is the caller's. The primary key
-decides between processes that pin at the same moment.
+Functions over an open connection; the caller opens the transaction. Of concurrent inserts the primary key admits one.
 """
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.catalog import PIN_LIFETIME_MS
-from cm_delta_dagster.catalog.sql.commits import unknown_table
+from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.schema import VERSION_PINS
+from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _SAME = sa.and_(VERSION_PINS.c.owner == sa.bindparam("of_owner"), VERSION_PINS.c.table_id == sa.bindparam("of_table"))
@@ -18,25 +17,25 @@ _RAISE = (
     .where(_SAME, VERSION_PINS.c.version < sa.bindparam("to_version"))
     .values(version=sa.bindparam("to_version"), pinned_ms=sa.bindparam("now_ms"))
 )
-_FORGET = sa.delete(VERSION_PINS).where(VERSION_PINS.c.pinned_ms < sa.bindparam("before_ms"))
+_DELETE_EXPIRED = sa.delete(VERSION_PINS).where(VERSION_PINS.c.pinned_ms < sa.bindparam("before_ms"))
 
 
 def pin(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> int:
-    """Insert unless there is a pin; the version that holds."""
+    """Insert unless there is a pin. Returns the pinned version."""
     _insert(connection, table_id, version, owner=owner, now_ms=now_ms)
-    return _held(connection, table_id, owner)
+    return _pinned_or_unknown(connection, table_id, owner)
 
 
 def raise_pin(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> int:
-    """Insert, or move forward what is there; the version that holds."""
+    """Insert, or raise the existing pin. Returns the pinned version."""
     if not _insert(connection, table_id, version, owner=owner, now_ms=now_ms):
         parameters = {"of_owner": owner, "of_table": table_id, "to_version": version, "now_ms": now_ms}
         connection.execute(_RAISE, parameters)
-    return _held(connection, table_id, owner)
+    return _pinned_or_unknown(connection, table_id, owner)
 
 
 def pinned(connection: sa.Connection, table_id: str, *, owner: str) -> int | None:
-    """The version that holds, None without a pin."""
+    """The pinned version, None without a pin."""
     found = connection.execute(_PINNED, {"of_owner": owner, "of_table": table_id}).scalar_one_or_none()
     return None if found is None else int(found)
 
@@ -44,21 +43,21 @@ def pinned(connection: sa.Connection, table_id: str, *, owner: str) -> int | Non
 def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> bool:
     if version < 0 or not owner:
         raise InvalidArgumentError(
-            f"A pin needs an owner and a version of the table; given were {owner!r} and {version}."
+            f"A pin requires an owner and a version of at least 0; given were {owner!r} and {version}."
         )
     if pinned(connection, table_id, owner=owner) is not None:
         return False
-    connection.execute(_FORGET, {"before_ms": now_ms - PIN_LIFETIME_MS})
+    connection.execute(_DELETE_EXPIRED, {"before_ms": now_ms - PIN_LIFETIME_MS})
     row = {"owner": owner, "table_id": table_id, "version": version, "pinned_ms": now_ms}
     try:
         with connection.begin_nested():
             connection.execute(sa.insert(VERSION_PINS).values(row))
-    except sa.exc.IntegrityError:  # Another process pinned in between, or there is no such table.
+    except sa.exc.IntegrityError:  # Another process pinned concurrently, or there is no such table.
         return False
     return True
 
 
-def _held(connection: sa.Connection, table_id: str, owner: str) -> int:
+def _pinned_or_unknown(connection: sa.Connection, table_id: str, owner: str) -> int:
     found = pinned(connection, table_id, owner=owner)
     if found is None:
         raise unknown_table(table_id)

@@ -1,7 +1,7 @@
-"""Commit policies: which one holds for a table, and how it changes safely.
+"""Commit policies: which one applies to a table, and how it changes.
 
-Functions over an open connection; the transaction around them is the caller's. Commits made by creating
-their published file do not pass the catalog, so that a table goes into and out of that way by steps that the catalog checks.
+Functions over an open connection; the caller opens the transaction. Commits made by creating their published file do not go
+through the catalog, so that a table changes to and from that policy in steps that the catalog checks.
 """
 
 import sqlalchemy as sa
@@ -27,7 +27,7 @@ def _of_scope(scope: sa.ColumnElement[str]) -> sa.ScalarSelect[str]:
     return rule.correlate(TABLES).scalar_subquery()
 
 
-# A wider scope's put-if-absent was copied to the tables that it is for when they were registered.
+# A wider scope's put-if-absent applies only to tables that were registered under it; registration copied it to them.
 EFFECTIVE_POLICY = sa.func.coalesce(
     TABLES.c.commit_policy,
     sa.func.nullif(_of_scope(_SCHEMA_SCOPE), str(_PUT_IF_ABSENT)),
@@ -62,11 +62,11 @@ def adopt(connection: sa.Connection, table_id: str) -> None:
 
 
 def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
-    """Replace what stands for that scope."""
+    """Insert or replace the rule of that scope."""
     if rule.policy == _SWITCHING or rule.scope.count(".") > 1:
         raise InvalidArgumentError(
             f"The commit policy {rule.policy} was not set for {rule.scope!r}: a rule is for a catalog or a schema; a table's "
-            "own policy is changed with the table's id, and switching is a state and no choice."
+            "own policy is changed with the table's id, and only the catalog sets switching."
         )
     of_scope = COMMIT_POLICIES.c.scope == rule.scope
     values = {"policy": str(rule.policy)}
@@ -75,7 +75,7 @@ def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
     try:
         with connection.begin_nested():
             connection.execute(sa.insert(COMMIT_POLICIES).values(scope=rule.scope, **values))
-    except sa.exc.IntegrityError:  # Another client made the rule in between; the later caller's word stands.
+    except sa.exc.IntegrityError:  # Another client inserted the rule concurrently; the later call replaces it.
         connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values))
 
 
@@ -100,8 +100,8 @@ def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
 def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
     """Set the table's own policy, or begin the switch to it, under the lock of the table's row.
 
-    Nobody can propose while the row is locked, so that "everything is published" stays true until the policy is written. Out of
-    put-if-absent the barrier does the same: a writer who has asked before the switch can only try versions up to it.
+    The lock excludes proposals, so that every commit is still published when put-if-absent is written. In the other direction
+    the barrier commit ensures it: a writer that read the policy before the switch can only try versions up to the barrier.
     """
     if policy == _SWITCHING:
         raise InvalidArgumentError("Switching is a state that the catalog sets; choose another commit policy.")
@@ -110,12 +110,12 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
         raise TableNotFoundError(
             f"No registered table has the id {table_id}: its commit policy was not changed. Load the table by its name again."
         )
-    now = None if row.commit_policy is None else CommitPolicy.parse(row.commit_policy)
+    current = None if row.commit_policy is None else CommitPolicy.parse(row.commit_policy)
     if policy == _PUT_IF_ABSENT:
         if row.published_version == row.latest_version:
             return _write(connection, table_id, policy, None, PolicyChange.DONE)
         return _write(connection, table_id, _SWITCHING, row.barrier_after, PolicyChange.PUBLISH_FIRST)
-    if now == _PUT_IF_ABSENT:
+    if current == _PUT_IF_ABSENT:
         return _write(connection, table_id, _SWITCHING, row.latest_version, PolicyChange.BARRIER_FIRST)
     if row.barrier_after is not None:
         parameters = {"of_table": table_id, "after": row.barrier_after}

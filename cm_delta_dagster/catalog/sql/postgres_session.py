@@ -1,7 +1,7 @@
-"""What a connection just made to PostgreSQL has to be told, and what stands between.
+"""Settings and checks of a new PostgreSQL connection.
 
-A connection pooler gives each transaction to whichever session of the server is free, so that what one of them was told or has
-prepared means nothing for the next. It shows by the number that it gives to the connection, which is not that of the session.
+A connection pooler runs each transaction in any free session of the server, so that settings and prepared statements do not
+last. It is detected by the backend process id that it reports, which differs from that of the session.
 """
 
 import time
@@ -11,20 +11,20 @@ from cm_delta_dagster.errors import CatalogError
 
 _IS_POOLED = "cm_delta_is_pooled"
 _NOT_DURABLE = frozenset({"off", "local"})
-_ASKED = (
+_SESSION_QUERY = (
     "SELECT pg_backend_pid(), current_setting('synchronous_commit'), current_database(), "
     "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
 )
 
 
 def _seconds_since_boot() -> float:
-    """A clock that nobody sets and that goes on while the machine sleeps, where the system has one."""
+    """A monotonic clock that includes the time the machine is suspended, where the system has one."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 
 
 class ServerClock:
-    """The server's clock, read with each new connection and counted on from there. Thread-safe."""
+    """The server's clock: read with each new connection, extrapolated in between. Thread-safe."""
 
     def __init__(self) -> None:
         self._read: tuple[float, float] | None = None
@@ -37,7 +37,7 @@ class ServerClock:
         return int(server_ms + (_seconds_since_boot() - at_seconds) * 1000)
 
     def prepare(self, connection: Any, record: Any) -> None:
-        """A listener for SQLAlchemy's ``connect``: :func:`prepare`, and the server's time from the same answer."""
+        """A listener for SQLAlchemy's ``connect``: runs :func:`prepare` and stores the server's time."""
         before = _seconds_since_boot()
         server_ms = prepare(connection, record)
         after = _seconds_since_boot()
@@ -45,26 +45,26 @@ class ServerClock:
 
 
 def prepare(connection: Any, record: Any) -> int:
-    """See to it that what the server has acknowledged on this new connection is never lost.
+    """Ensure that a commit which the server acknowledges on this new connection is durable.
 
     Returns:
         The server's time, epoch milliseconds.
 
     Raises:
-        CatalogError: the server acknowledges too early, and behind a pooler it cannot be told not to.
+        CatalogError: the server acknowledges before a commit is durable, and behind a pooler a session cannot change it.
     """
     before, connection.autocommit = connection.autocommit, True
     try:
-        session, synchronous_commit, database, server_ms = connection.execute(_ASKED).fetchone()
+        session, synchronous_commit, database, server_ms = connection.execute(_SESSION_QUERY).fetchone()
         record.info[_IS_POOLED] = session != connection.info.backend_pid
         if is_pooled(record):
-            # The next session knows no statement that this one has prepared, or knows another by its name.
+            # The next session does not have the statements that this one has prepared, or has others of the same name.
             connection.prepare_threshold = None
         if synchronous_commit in _NOT_DURABLE:
             if is_pooled(record):
                 raise CatalogError(
                     f"PostgreSQL has synchronous_commit = {synchronous_commit} for {database}: in a crash it may lose commits "
-                    "that it has acknowledged, and through the connection pooler before it that cannot be changed. Nothing was "
+                    "that it has acknowledged, and a session cannot change it through a connection pooler. Nothing was "
                     f"read or written. Run ALTER DATABASE {database} SET synchronous_commit = on, have the pooler reconnect, "
                     "or connect to the server itself."
                 )
@@ -77,5 +77,5 @@ def prepare(connection: Any, record: Any) -> int:
 
 
 def is_pooled(record: Any) -> bool:
-    """Whether a pooler stands before the server that the connection of this record was made to."""
+    """Whether the connection of this record goes through a connection pooler."""
     return bool(record.info.get(_IS_POOLED))

@@ -1,8 +1,8 @@
-"""Statements of every commit, compiled once and handed to the driver.
+"""Statements on the commit path, compiled once and passed to the driver directly.
 
-SQLAlchemy writes them and says what went wrong with them; between the two it takes longer than the database does. A statement
-that the driver refuses had no effect, and is run once more by SQLAlchemy, which knows the error for what it is; one that stands
-for itself has to be without effect when its first answer was only lost.
+SQLAlchemy's execution takes longer than the database does. If the driver raises an error, the statement had no effect;
+SQLAlchemy runs it again and maps the error. A statement outside of a transaction must therefore have no effect when it runs
+a second time after an unknown outcome.
 """
 
 from collections import namedtuple
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """``order`` has the names of the parameters if the text has none, ``constants`` the values that never change."""
+    """``order`` has the names of positional parameters, ``constants`` the values that are part of the statement."""
 
     text: str
     order: Sequence[str] | None
@@ -23,10 +23,10 @@ class _Compiled:
 
 
 class Prepared:
-    """One statement, for any connection of any of the databases.
+    """One statement, for connections to any database.
 
     Args:
-        statement: without lists (``IN``); its parameters and results need no conversion: they are numbers, texts, bytes.
+        statement: without expanding parameters (``IN``). Parameters and results are numbers, strings and bytes only.
     """
 
     def __init__(self, statement: sa.Select[Any] | sa.Insert | sa.Update) -> None:
@@ -36,25 +36,25 @@ class Prepared:
         self._row: Any = namedtuple("Row", names)  # type: ignore[misc]  # Mypy wants literal names.
 
     def rows(self, connection: sa.Connection, parameters: Mapping[str, Any]) -> Sequence[Any]:
-        """What it selects or returns: the columns are attributes of the rows."""
+        """Run it and return the rows; the columns are attributes of a row."""
         cursor = self._run(connection, parameters)
         if isinstance(cursor, sa.CursorResult):
             return cursor.all()
         try:
             return [self._row._make(row) for row in cursor.fetchall()]
         except connection.dialect.loaded_dbapi.Error as error:
-            # It has had its effect, if it has one: it is not run again.
+            # The statement may have taken effect: do not run it again.
             raise sa.exc.OperationalError(str(self._statement), None, error) from error
 
     def run(self, connection: sa.Connection, parameters: Mapping[str, Any]) -> None:
-        """For a statement that answers nothing."""
+        """Run a statement that returns no rows."""
         self._run(connection, parameters)
 
     def _run(self, connection: sa.Connection, parameters: Mapping[str, Any]) -> Any:
         driver: Any = connection.connection.dbapi_connection
         is_sqlite = connection.dialect.name == "sqlite"
         if not is_sqlite and not driver.autocommit:
-            return connection.execute(self._statement, parameters)  # An error would be the end of the transaction.
+            return connection.execute(self._statement, parameters)  # An error would abort the transaction.
         in_transaction = is_sqlite and driver.in_transaction
         compiled = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
         values = {**compiled.constants, **parameters}
@@ -63,7 +63,7 @@ class Prepared:
             return driver.execute(compiled.text, values if order is None else [values[name] for name in order])
         except connection.dialect.loaded_dbapi.Error as error:
             if in_transaction and not driver.in_transaction:
-                # SQLite has taken back all of it: alone this statement must not be run.
+                # SQLite has rolled the transaction back: the statement must not run alone.
                 raise sa.exc.OperationalError(compiled.text, None, error) from error
             return connection.execute(self._statement, parameters)
 

@@ -1,6 +1,6 @@
-"""Records of commits and tables that come from storage: after the restore, the loss or the move of something.
+"""Recovery and relocation: records of commits and tables that storage has and the catalog does not.
 
-Functions over an open connection; the transaction around them is the caller's. Files are never touched.
+Functions over an open connection; the caller opens the transaction. They do not touch files.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory, HistoryStart
 from cm_delta_dagster.catalog.sql import commits, definitions, policies, tables
+from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
@@ -37,7 +38,7 @@ _SKIP_POSITIONS = (
     .values(position=FEED_COUNTER.c.position + sa.bindparam("by"))
     .returning(FEED_COUNTER.c.position)
 )
-_FORGET_CONTENT = (
+_DELETE_CONTENT = (
     sa.update(COMMITS)
     .where(_OF_TABLE, COMMITS.c.version <= sa.bindparam("up_to"), COMMITS.c.content.is_not(None))
     .values(content=None)
@@ -45,7 +46,7 @@ _FORGET_CONTENT = (
 
 
 def catalog_id(connection: sa.Connection) -> str:
-    """The identity in the database."""
+    """The id of the catalog."""
     return str(connection.execute(_CATALOG_ID).scalar_one())
 
 
@@ -61,7 +62,7 @@ def take_in_commits(
     """Under the lock of the table's row; see :meth:`RecoverableCatalog.take_in_commits`."""
     head = commits.locked_head(connection, table_id)
     if head is None:
-        raise commits.unknown_table(table_id)
+        raise unknown_table(table_id)
     known = connection.execute(_TXN_IDS_ABOVE, {"of_table": table_id, "above": after}).all()
     own = tuple(row.txn_id for row in known)
     wanted = tuple(proposal.summary.txn_id for proposal in history.proposals)
@@ -69,16 +70,18 @@ def take_in_commits(
         return False
     if own != tuple(replaces) or head.latest_version < after:
         raise RecoveryError(
-            f"The commits of table {table_id} were not taken in: the catalog's latest version is {head.latest_version} by now, "
-            f"with {len(own)} commits above version {after} where {len(replaces)} were expected. Somebody has committed since "
-            "the plan was made. Make another plan."
+            f"The commits of table {table_id} were not recorded: the catalog's latest version is {head.latest_version} now, "
+            f"with {len(own)} commits above version {after} where {len(replaces)} were expected. Another client has committed "
+            "since the plan was made. Make a new plan."
         )
     before = connection.execute(_DATA_VERSION, {"of_table": table_id, "at": after}).one_or_none()
     if before is None:
-        raise RecoveryError(f"The commits of table {table_id} were not taken in: the catalog has no version {after}.")
+        raise RecoveryError(
+            f"The commits of table {table_id} were not recorded: the catalog has no version {after}. Make a new plan."
+        )
     first, data_version = after + 1, before.data_version
     if history.start is HistoryStart.AFTER_CLEANUP:
-        # Any of the versions without a record may have changed data: the first one that has a record stands for them.
+        # Any version without a record may have changed data: the first recorded version counts as data-changing for them.
         first = data_version = max(first, history.proposals[0].version)
     _check_order(history.proposals, first=first, follows_ms=before.in_commit_timestamp)
     if own:
@@ -90,21 +93,22 @@ def take_in_commits(
 
 
 def _check_order(proposals: Sequence[CommitProposal], *, first: int, follows_ms: int) -> None:
-    """Versions without a gap, and strictly growing in-commit timestamps."""
-    time = follows_ms
+    """Refuse versions with a gap and in-commit timestamps that do not increase."""
+    previous_ms = follows_ms
     for version, proposal in enumerate(proposals, start=first):
-        if proposal.version != version or proposal.summary.in_commit_timestamp <= time:
+        if proposal.version != version or proposal.summary.in_commit_timestamp <= previous_ms:
             raise RecoveryError(
                 f"Version {proposal.version} with the in-commit timestamp {proposal.summary.in_commit_timestamp} cannot be "
-                f"recorded as version {version} after {time}: versions have no gap and timestamps grow. Nothing was changed."
+                f"recorded as version {version} after {previous_ms}: versions must have no gap and timestamps must "
+                "increase. Nothing was changed."
             )
-        time = proposal.summary.in_commit_timestamp
+        previous_ms = proposal.summary.in_commit_timestamp
 
 
 def _record(
     connection: sa.Connection, table_id: str, history: CommitHistory, *, data_version: int, now_ms: int
 ) -> None:
-    """Insert the commits, move the table's head and set its definition. The caller holds the table's row lock."""
+    """Insert the commits, advance the head of the table and set its definition. The caller holds the lock of its row."""
     proposals = history.proposals
     position = connection.execute(_SKIP_POSITIONS, {"by": FEED_GAP + len(proposals)}).scalar_one_or_none()
     if position is None:
@@ -113,7 +117,7 @@ def _record(
     for place, proposal in enumerate(proposals, start=position - len(proposals) + 1):
         if proposal.summary.data_change:
             data_version = proposal.version
-        values = commits.values_of(table_id, proposal, now_ms=now_ms)
+        values = values_of(table_id, proposal, now_ms=now_ms)
         rows.append({**values, "position": place, "data_version": data_version})
     connection.execute(sa.insert(COMMITS), rows)
     last = proposals[-1]
@@ -122,11 +126,11 @@ def _record(
         "latest_data_version": data_version,
         "latest_in_commit_timestamp": last.summary.in_commit_timestamp,
         "published_version": history.published_version,
-        # Published commits are served from storage: none of them keeps its content here.
+        # Clients read published commits from storage: the catalog keeps no content of them.
         "content_from": last.version + 1,
     }
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(**head))
-    connection.execute(_FORGET_CONTENT, {"of_table": table_id, "up_to": history.published_version})
+    connection.execute(_DELETE_CONTENT, {"of_table": table_id, "up_to": history.published_version})
     definition = history.definition
     definitions.record(
         connection,
@@ -140,14 +144,15 @@ def _record(
 
 
 def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) -> TableEntry | None:
-    """A row of ``TABLES`` with its commits; see :meth:`RecoverableCatalog.adopt_table`."""
+    """Insert the table with its commits; see :meth:`RecoverableCatalog.adopt_table`."""
     last = table.history.proposals[-1]
     row = connection.execute(tables.LOCKED, {"of_table": table.table_id}).one_or_none()
     if row is not None:
         if (row.location, row.latest_version) != (table.location, last.version) or row.state not in (ACTIVE, DROPPED):
             raise RecoveryError(
-                f"{table.identifier} was not adopted: the catalog knows table {table.table_id} already, {row.state} at "
-                f"{row.location} with version {row.latest_version}, and not at {table.location} with version {last.version}."
+                f"{table.identifier} was not adopted: the catalog has table {table.table_id} already, {row.state} at "
+                f"{row.location} with version {row.latest_version}, and not at {table.location} with version {last.version}. Make "
+                "a new plan."
             )
         return tables.load_table_by_id(connection, table.table_id) if row.state == ACTIVE else None
     _refuse_shared(connection, table.location, table_id=table.table_id)
@@ -184,23 +189,25 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
 
 
 def relocate_table(connection: sa.Connection, table_id: str, *, location: str, moved_from: str) -> None:
-    """Another location in the row; see :meth:`RecoverableCatalog.relocate_table`."""
+    """Set the location; see :meth:`RecoverableCatalog.relocate_table`."""
     row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
     if row is None or row.state == PURGED:
-        raise TableNotFoundError(f"The catalog has no table with the id {table_id}; it may have been purged.")
+        raise TableNotFoundError(
+            f"The catalog has no table with the id {table_id}; it may have been purged. Make a new plan."
+        )
     if row.location == location:
         return
     if row.location != moved_from:
         raise RecoveryError(
             f"{tables.identifier_of(row)} was not relocated from {moved_from} to {location}: the catalog has it at "
-            f"{row.location} by now. Make another plan."
+            f"{row.location} now. Make a new plan."
         )
     _refuse_shared(connection, location, table_id=table_id)
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(location=location))
 
 
 def _refuse_shared(connection: sa.Connection, location: str, *, table_id: str) -> None:
-    """Files of a table are its own: no other table lies at, above or below its location."""
+    """Refuse a location at, above or below that of another table."""
     below = sa.func.substr(TABLES.c.location, 1, len(location) + 1) == f"{location}/"
     above = sa.func.substr(sa.literal(location), 1, sa.func.length(TABLES.c.location) + 1) == TABLES.c.location.concat(
         "/"
@@ -212,6 +219,6 @@ def _refuse_shared(connection: sa.Connection, location: str, *, table_id: str) -
     other = connection.execute(others).first()
     if other is not None:
         raise RecoveryError(
-            f"Table {table_id} cannot lie at {location}: {tables.identifier_of(other)} (table id {other.table_id}, "
-            f"{other.state}) lies at {other.location}. Nothing was changed."
+            f"Table {table_id} cannot have the location {location}: {tables.identifier_of(other)} (table id {other.table_id}, "
+            f"{other.state}) is at {other.location}. Nothing was changed. Choose another location."
         )

@@ -1,7 +1,7 @@
-"""Tables of the catalog's database, as SQLAlchemy Core sees them.
+"""Tables of the catalog's database in SQLAlchemy Core.
 
-The migrations create them; a test compares the two. Every name starts with ``cm_delta_`` because the
-database may be shared with others (Dagster's own storage, for one).
+The migrations create them; a test compares the two. Every name starts with ``cm_delta_``, because other programs (e.g. Dagster)
+may share the database.
 """
 
 import sqlalchemy as sa
@@ -35,15 +35,15 @@ TABLES = sa.Table(
     sa.Column("content_from", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("etag", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
-"""One row for each reservation. ``latest_version`` and ``published_version`` are -1 while staging.
+"""One row for each reservation. ``latest_version`` and ``published_version`` are -1 in state STAGING.
 
-``commit_policy`` is the table's own, NULL where a wider scope decides. While it is switching away from put-if-absent,
-``barrier_after`` is the version after which the barrier has to come. Every published commit from ``content_from`` on has its
-content in ``COMMITS``, and none below has. ``etag`` counts the changes of name and definition.
+``commit_policy`` is the table's own, NULL if a wider scope applies. While the policy changes from put-if-absent, the barrier
+commit must follow version ``barrier_after``. Of the published commits exactly those from ``content_from`` on have their content
+in ``COMMITS``. ``etag`` counts the changes of name and definition.
 """
 
 IS_ACTIVE = TABLES.c.state == sa.literal_column(f"'{ACTIVE}'")
-"""Written out: were it a parameter, SQLite would plan each statement anew each time, since an index depends on it."""
+"""A literal: with a parameter SQLite would plan each statement again, because a partial index depends on the value."""
 
 DEFINITIONS = sa.Table(
     "cm_delta_definitions",
@@ -54,9 +54,9 @@ DEFINITIONS = sa.Table(
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("in_commit_timestamp", sa.BigInteger, nullable=False),
 )
-"""The newest metaData and protocol action of each table, as lines of a commit; NULL where the catalog was never told.
+"""The newest metaData and protocol action of each table, as lines of a commit; NULL if never reported to the catalog.
 
-Apart from ``TABLES``, whose row is written by every commit.
+A separate table, because every commit writes the row of ``TABLES``.
 """
 
 sa.Index(
@@ -92,7 +92,7 @@ COMMITS = sa.Table(
 )
 """Every ratified commit, kept for the feed. Those above the table's ``published_version`` are served to readers.
 
-``content`` is that of an inline commit until it is published, and that of small ones of any mode while they are among the
+``content`` is set for an inline commit until it is published, and for small commits of any mode while they are among the
 newest. ``sha256`` is the digest of the commit's bytes, NULL for commits that were ratified before revision 0005.
 """
 
@@ -110,7 +110,7 @@ COMMIT_POLICIES = sa.Table(
     sa.Column("scope", sa.Text, primary_key=True),
     sa.Column("policy", sa.Text, nullable=False),
 )
-"""Rules of catalogs and schemas; those of tables are with the tables, whose id outlives their name."""
+"""Rules of catalogs and schemas. Those of tables are in ``TABLES``, because they belong to the id and not to the name."""
 
 FEED_COUNTER = sa.Table(
     "cm_delta_feed_counter",
@@ -118,7 +118,7 @@ FEED_COUNTER = sa.Table(
     sa.Column("counter_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("position", sa.BigInteger, nullable=False),
 )
-"""One row (id 1). Its lock is held until the commit is visible, so that positions become visible in their order."""
+"""One row (id 1). A commit holds its lock until it is visible, so that positions become visible in order."""
 
 IDENTITY = sa.Table(
     "cm_delta_catalog",
@@ -126,7 +126,7 @@ IDENTITY = sa.Table(
     sa.Column("row_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("catalog_id", sa.Text, nullable=False),
 )
-"""One row (id 1): which catalog this is, so that a reader of the feed notices another one under the same URL."""
+"""One row (id 1): the id of the catalog, by which a feed reader detects that the URL leads to another catalog."""
 
 MAINTENANCE_RULES = sa.Table(
     "cm_delta_maintenance_rules",
@@ -137,7 +137,7 @@ MAINTENANCE_RULES = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
 )
 
-MAINTENANCE_CLAIMS = sa.Table(
+MAINTENANCE_LEASES = sa.Table(
     "cm_delta_maintenance_claims",
     METADATA,
     sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
@@ -154,4 +154,4 @@ VERSION_PINS = sa.Table(
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("pinned_ms", sa.BigInteger, nullable=False, index=True),
 )
-"""Which version an owner (a run) reads of a table. Deleted after a time; the owner says nothing when it ends."""
+"""The version that an owner (a run) reads of a table. Expires by time, because an owner does not report its end."""

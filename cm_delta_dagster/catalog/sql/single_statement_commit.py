@@ -1,15 +1,16 @@
-"""Ratification in a single statement, on databases that can: one way to the server and back, and locks that no network holds.
+"""Ratification in a single statement, on PostgreSQL: one round trip, and no row lock is held during a network round trip.
 
-It says yes or nothing. Whatever is not a plain next version of a table whose definition stays as it is, and
-every refusal, is left to :mod:`~cm_delta_dagster.catalog.sql.commits`, which tells what is the matter. Run a second time, when the
-first answer was lost, the statement finds its version taken and has no effect.
+It ratifies the next version of a table whose metadata and protocol do not change. Every other proposal, and every refusal, is
+left to :mod:`~cm_delta_dagster.catalog.sql.commits`. After an unknown outcome the statement can run again: its version is taken
+then, and it has no effect.
 """
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.ratification import MAX_CLOCK_DIFFERENCE_MS, CommitProposal, Ratified
-from cm_delta_dagster.catalog.sql import commits
+from cm_delta_dagster.catalog.sql import commit_content
+from cm_delta_dagster.catalog.sql.commit_rows import values_of
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IS_ACTIVE, TABLES
 
@@ -23,7 +24,7 @@ def _long(name: str) -> sa.BindParameter[int]:
     return sa.bindparam(name, type_=sa.BigInteger)
 
 
-# Only the table's own policy can lead past the catalog: a wider scope's put-if-absent was copied to its tables.
+# Only the table's own policy can be put-if-absent: registration copies that of a wider scope to the table.
 _ADVANCED = (
     sa.update(TABLES)
     .where(
@@ -36,7 +37,7 @@ _ADVANCED = (
             _long("new_timestamp") <= _long("max_timestamp"),
             TABLES.c.latest_in_commit_timestamp == _long("new_timestamp") - 1,
         ),
-        TABLES.c.latest_version >= _long("mark"),
+        TABLES.c.latest_version >= _long("reported"),
         sa.exists(sa.select(FEED_COUNTER.c.counter_id)),
         *(sa.func.coalesce(TABLES.c.commit_policy, "") != policy for policy in _NOT_THROUGH_CATALOG),
     )
@@ -46,16 +47,16 @@ _ADVANCED = (
         latest_data_version=sa.case(
             (sa.bindparam("changes_data", type_=sa.Boolean), _long("new_version")), else_=TABLES.c.latest_data_version
         ),
-        published_version=sa.func.greatest(TABLES.c.published_version, _long("mark")),
-        content_from=commits.next_content_from(
-            TABLES.c.content_from, _long("new_version"), sa.bindparam("is_kept", type_=sa.Boolean)
+        published_version=sa.func.greatest(TABLES.c.published_version, _long("reported")),
+        content_from=commit_content.content_from_after_sql(
+            TABLES.c.content_from, _long("new_version"), sa.bindparam("is_cached", type_=sa.Boolean)
         ),
     )
     .returning(
         TABLES.c.latest_data_version,
         TABLES.c.published_version,
         TABLES.c.content_from,
-        # Of the row as it was, or a little earlier: good enough to tell whether there is something to forget.
+        # Of an earlier state of the row, not always the last one: enough to decide whether there is content to delete.
         _BEFORE.c.published_version.label("published_before"),
         _BEFORE.c.content_from.label("content_from_before"),
     )
@@ -94,31 +95,34 @@ def commit(
     now_ms: int,
     max_ahead_ms: int = MAX_CLOCK_DIFFERENCE_MS,
 ) -> Ratified | None:
-    """Ratify the proposal if it is the plain next version; None, and nothing done, if it may not be or is anything else.
+    """Ratify the proposal if it is the next version and changes no definition.
 
-    Afterwards published contents that nobody needs are forgotten, in a statement of its own.
+    Afterwards content that is no longer needed is deleted, by a separate statement.
+
+    Returns:
+        None if the statement did not ratify the proposal; nothing was changed.
     """
     if proposal.metadata is not None or proposal.protocol is not None:
         return None
     summary = proposal.summary
-    mark = -1 if proposal.published_version is None else proposal.published_version
+    reported = -1 if proposal.published_version is None else proposal.published_version
     row = {
         "of_table": table_id,
         "new_version": proposal.version,
         "new_timestamp": summary.in_commit_timestamp,
         "max_timestamp": now_ms + max_ahead_ms,
         "changes_data": summary.data_change,
-        "mark": mark,
-        "is_kept": commits.is_kept(proposal),
+        "reported": reported,
+        "is_cached": commit_content.is_cached(proposal),
     }
-    values = commits.values_of(table_id, proposal, now_ms=now_ms)
+    values = values_of(table_id, proposal, now_ms=now_ms)
     found = _COMMIT.rows(
         connection, row | {f"of_{name}": value for name, value in values.items() if name not in _FROM_STATEMENT}
     )
     if not found:
         return None
     done = found[0]
-    commits.forget(
+    commit_content.delete_unneeded(
         connection,
         table_id,
         published=(done.published_before, done.published_version),

@@ -1,9 +1,9 @@
-"""The files of a SQLite catalog where this process cannot write them.
+"""Reads of a SQLite catalog without write access to its files.
 
-A database in WAL mode has two more files beside it, ``-wal`` and ``-shm``. While they are there, SQLite reads through them
-without write access. Where they are not, and cannot be made, SQLite opens the database only if it is declared immutable,
-which is true while nobody else writes. So a read of that kind compares the state of the files before and after: a writer
-leaves commits in ``-wal`` and changes the database file only from there.
+A database in WAL mode uses the files ``-wal`` and ``-shm`` beside it. If they exist, SQLite reads through them without write
+access. If they do not exist and cannot be created, SQLite opens the database only as immutable, which is correct while no
+process writes to it. Such a read therefore compares the state of the files before and after it: a writer first writes its
+commits to ``-wal``.
 """
 
 import os
@@ -29,13 +29,13 @@ _NO_FILES = (
     "SQLITE_IOERR_SHM",
 )
 _ATTEMPTS = 5
-_PAUSE_SECONDS = 0.05
+_BACKOFF_SECONDS = 0.05
 _LITTLE_SPACE = 64 * 1024
 """SQLite needs 32 KiB for ``-shm`` and a few pages for ``-wal``."""
 
 
 def lacks_files(code: str) -> bool:
-    """Whether SQLite failed because it could not make or use the files beside the database.
+    """Whether SQLite failed because it could not create or use the files beside the database.
 
     Args:
         code: ``sqlite_errorname`` of the error.
@@ -44,29 +44,29 @@ def lacks_files(code: str) -> bool:
 
 
 def obstacle(path: str, code: str) -> str | None:
-    """Why the database at ``path`` cannot be written, as far as the operating system tells; None if it does not."""
+    """Why the database at ``path`` cannot be written, by the operating system; None if no cause is found."""
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
         return f"the directory {directory} does not exist"
     if code.startswith("SQLITE_FULL") or (code.startswith("SQLITE_IOERR") and _free_bytes(directory) < _LITTLE_SPACE):
         return f"the disk that holds {directory} is full"
     if not os.access(directory, os.W_OK):
-        return f"the directory {directory} cannot be written: it is read-only, or this user has no right to write to it"
+        return f"the directory {directory} cannot be written: it is read-only, or this user lacks write permission"
     if os.path.exists(path) and not os.access(path, os.W_OK):
-        return f"the file {path} cannot be written: it is read-only, or this user has no right to write to it"
+        return f"the file {path} cannot be written: it is read-only, or this user lacks write permission"
     return None
 
 
 def read_unchanged(path: str, statements: Callable[[sa.Connection], T], *, shown_url: str) -> T:
-    """The answer of ``statements`` on the database as it is, without a file beside it; they may run several times.
+    """Run ``statements`` on the immutable database; they may run several times. Returns their result.
 
     Raises:
-        CatalogUnavailableError: other processes have commits in ``-wal``, which cannot be read this way.
-        sqlalchemy.exc.DBAPIError: as from any connection.
+        CatalogUnavailableError: ``-wal`` holds commits of other processes, which cannot be read this way.
+        sqlalchemy.exc.DBAPIError: a statement failed.
     """
     engine = sa.create_engine("sqlite+pysqlite://", creator=lambda: _immutable(path), poolclass=sa.pool.NullPool)
     for attempt in range(_ATTEMPTS):
-        time.sleep(_PAUSE_SECONDS * attempt)
+        time.sleep(_BACKOFF_SECONDS * attempt)
         before = _State.of(path)
         if before.has_commits_beside:
             continue
@@ -80,15 +80,15 @@ def read_unchanged(path: str, statements: Callable[[sa.Connection], T], *, shown
         if _State.of(path) == before:
             return answer
     raise CatalogUnavailableError(
-        f"The catalog {shown_url} cannot be read: {obstacle(path, '') or 'its -shm file cannot be made'}, and its newest "
+        f"The catalog {shown_url} cannot be read: {obstacle(path, '') or 'its -shm file cannot be created'}, and its newest "
         f"commits are in {path}-wal, which SQLite reads only with a -shm file beside it. Nothing was read. Open the catalog "
-        "once with write access, or close the programs that write to it, and read again."
+        "once with write access, or close the programs that write to it, and retry."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What changes with every commit. ``has_commits_beside``: the database file alone is not the whole database."""
+    """State of the files, which changes with every commit. ``has_commits_beside``: ``-wal`` or ``-journal`` is not empty."""
 
     has_commits_beside: bool
     database: tuple[int, int, int]

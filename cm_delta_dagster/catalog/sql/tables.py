@@ -1,7 +1,7 @@
-"""Names: reserving, registering, resolving and dropping tables (CM-D1 to CM-D8).
+"""Reservation, registration, resolution and drop of tables.
 
-Functions over an open connection; the transaction around them is the caller's. Files are never
-touched.
+Protocol heading "Creating and Dropping Catalog-managed Tables". Functions over an open connection; the caller opens the
+transaction. They do not touch files.
 """
 
 import uuid
@@ -13,13 +13,14 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.sql import commits, definitions, policies
+from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commits, unknown_table
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
     DEFINITIONS,
     DROPPED,
     IS_ACTIVE,
-    MAINTENANCE_CLAIMS,
+    MAINTENANCE_LEASES,
     STAGING,
     TABLES,
 )
@@ -39,7 +40,7 @@ _ENTRY = (
     sa.select(
         *(column for column in TABLES.c if column.name != "commit_policy"),
         policies.EFFECTIVE_POLICY,
-        *commits.COMMIT_COLUMNS[:-1],
+        *COMMIT_COLUMNS[:-1],
         sa.case((COMMITS.c.mode == CommitMode.INLINE.value, COMMITS.c.content)).label("content"),
         *definitions.COLUMNS,
     )
@@ -51,7 +52,7 @@ _ENTRY = (
             DEFINITIONS,
             sa.and_(
                 DEFINITIONS.c.table_id == TABLES.c.table_id,
-                # A long schema comes with the last row only.
+                # Only the last row carries the definition, which can be long.
                 sa.or_(COMMITS.c.version.is_(None), COMMITS.c.version == TABLES.c.latest_version),
             ),
         )
@@ -88,7 +89,7 @@ _IS_DROPPED = sa.select(TABLES.c.table_id).where(
 def create_staging_table(
     connection: sa.Connection, identifier: TableIdentifier, *, warehouse: str, now_ms: int
 ) -> StagingTable:
-    """A new row that no name resolves to."""
+    """Insert a row in state STAGING, to which no name resolves."""
     if connection.execute(_HOLDER, name_parameters(identifier)).first() is not None:
         raise name_taken(identifier)
     table_id = str(uuid.uuid4())
@@ -120,18 +121,18 @@ def register_table(
     initial: InitialCommit | None,
     now_ms: int,
 ) -> TableEntry:
-    """The name and version 0 in one transaction; the unique index over active names decides between rivals."""
+    """Name and version 0 in one transaction. The unique index over active names admits one of several concurrent calls."""
     row = connection.execute(LOCKED, {"of_table": table_id}).one_or_none()
     if row is None or row.state not in (STAGING, ACTIVE):
         raise TableNotFoundError(
             f"{identifier} was not registered: the table id {table_id} was never reserved here, or its table was "
-            "dropped, or its reservation was purged. Create the table anew."
+            "dropped, or its reservation was purged. Create the table again."
         )
     if row.state == ACTIVE:
         if identifier_of(row) != identifier:
             raise TableAlreadyExistsError(
-                f"The table id {table_id} is registered as {identifier_of(row)} already and cannot "
-                f"become {identifier} too."
+                f"The table id {table_id} is already registered as {identifier_of(row)} and cannot "
+                f"be registered as {identifier}. Rename the table instead."
             )
         return load_table(connection, identifier)
     try:
@@ -144,7 +145,7 @@ def register_table(
 
 
 def load_table(connection: sa.Connection, identifier: TableIdentifier) -> TableEntry:
-    """Name, head and served commits from one statement."""
+    """Entry with the served commits, in one statement."""
     rows = connection.execute(_LOAD, name_parameters(identifier)).all()
     if not rows:
         raise _no_such_name(identifier)
@@ -152,10 +153,10 @@ def load_table(connection: sa.Connection, identifier: TableIdentifier) -> TableE
 
 
 def load_table_by_id(connection: sa.Connection, table_id: str) -> TableEntry:
-    """The same, whatever the name is."""
+    """Same as :func:`load_table`, by id."""
     rows = connection.execute(_LOAD_BY_ID, {"of_table": table_id}).all()
     if not rows:
-        raise commits.unknown_table(table_id)
+        raise unknown_table(table_id)
     return _entry(rows)
 
 
@@ -165,7 +166,7 @@ def _entry(rows: Sequence[Any]) -> TableEntry:
         identifier=identifier_of(head),
         table_id=head.table_id,
         location=head.location,
-        ratified=commits.ratified_commits(head, rows),
+        ratified=ratified_commits(head, rows),
         created_ms=head.created_ms,
         etag=definitions.etag(head),
         definition=definitions.definition(head),
@@ -175,10 +176,10 @@ def _entry(rows: Sequence[Any]) -> TableEntry:
 def set_definition(
     connection: sa.Connection, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol
 ) -> bool:
-    """Under the lock of the table's row, so that no commit comes between the comparison of versions and the change."""
+    """Compare the version and store the definition under the lock of the table's row, which excludes commits."""
     head = commits.locked_head(connection, table_id)
     if head is None:
-        raise commits.unknown_table(table_id)
+        raise unknown_table(table_id)
     if head.latest_version != version:
         return False
     definitions.record(
@@ -196,7 +197,7 @@ def set_definition(
 def drop_table(
     connection: sa.Connection, identifier: TableIdentifier, *, table_id: str | None = None, now_ms: int
 ) -> None:
-    """Frees the name; the row, the commits and every file stay (CM-D6)."""
+    """Remove the name; the row, the commits and every file stay."""
     parameters = {"now_ms": now_ms, **name_parameters(identifier)}
     if table_id is None:
         dropped = connection.execute(_DROP, parameters).scalar_one_or_none()
@@ -206,11 +207,11 @@ def drop_table(
             return
     if dropped is None:
         raise _no_such_name(identifier)
-    connection.execute(sa.delete(MAINTENANCE_CLAIMS).where(MAINTENANCE_CLAIMS.c.table_id == dropped))
+    connection.execute(sa.delete(MAINTENANCE_LEASES).where(MAINTENANCE_LEASES.c.table_id == dropped))
 
 
 def list_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[TableIdentifier, ...]:
-    """Registered names that begin with ``parts``, sorted by code point whatever the database's collation."""
+    """Registered names that begin with ``parts``, sorted by code point, independent of the database's collation."""
     conditions = [column == part for column, part in zip(_NAME, parts, strict=False)]
     rows = connection.execute(sa.select(*_NAME).where(IS_ACTIVE, *conditions)).all()
     return tuple(sorted(identifier_of(row) for row in rows))
@@ -222,12 +223,12 @@ def identifier_of(row: Any) -> TableIdentifier:
 
 
 def name_parameters(identifier: TableIdentifier) -> dict[str, str]:
-    """A name as statements here take it."""
+    """The parameters of a name in the statements of this package."""
     return {"of_catalog": identifier.catalog, "of_schema": identifier.schema, "of_name": identifier.table}
 
 
 def name_taken(identifier: TableIdentifier) -> TableAlreadyExistsError:
-    """The error for a name that another table has."""
+    """The error if another table has the name."""
     return TableAlreadyExistsError(f"{identifier} exists already: choose another name, or drop that table first.")
 
 

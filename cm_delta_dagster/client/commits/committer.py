@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind
 from cm_delta_dagster.catalog.ratification import (
     CommitOutcome,
@@ -84,7 +84,7 @@ class TableCommitter:
         self,
         *,
         store: Store,
-        catalog: Catalog,
+        catalog: CommitCoordinator,
         settings: ClientSettings,
         post_commit: PostCommitHooks,
     ) -> None:

@@ -14,7 +14,7 @@ cleanup deletes.
 
 import logging
 
-from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import (
     CommitOutcome,
@@ -44,12 +44,12 @@ _log = logging.getLogger(__name__)
 
 
 def ratified_commits(
-    catalog: Catalog, store: Store, *, table_id: str, location: str, content_from_version: int | None = None
+    catalog: CommitCoordinator, store: Store, *, table_id: str, location: str, content_from_version: int | None = None
 ) -> RatifiedCommits:
     """The catalog's answer, after it was told of every commit that only storage knew.
 
     Args:
-        content_from_version: as of :meth:`Catalog.get_ratified_commits`.
+        content_from_version: as of :meth:`CommitCoordinator.get_ratified_commits`.
 
     Raises:
         CorruptLogError: a file above the catalog's latest version is no commit that could have been made.
@@ -101,7 +101,7 @@ def create_commit(store: Store, *, location: str, proposal: CommitProposal, data
 
 
 def record_commit(
-    catalog: Catalog, store: Store, *, table_id: str, location: str, proposal: CommitProposal, follows_ms: int
+    catalog: CommitCoordinator, store: Store, *, table_id: str, location: str, proposal: CommitProposal, follows_ms: int
 ) -> CommitOutcome:
     """Tell the catalog of a commit that was created. It stands whether the catalog can be told or not (CM-C5).
 

@@ -7,7 +7,7 @@ computed is not computed again. Whether they are in each other's way is decided 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.transaction import Transaction
@@ -41,7 +41,7 @@ class Race:
         self,
         transaction: Transaction,
         *,
-        catalog: Catalog,
+        catalog: CommitCoordinator,
         store: Store,
         threads: int,
         learned: Callable[[Sequence[CommitActions], int], None],

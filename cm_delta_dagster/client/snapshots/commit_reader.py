@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_sources import (
     digest_of,
@@ -33,9 +34,6 @@ from cm_delta_dagster.protocol.log.log_segment import (
     StagedCommit,
 )
 from cm_delta_dagster.storage.store import Store
-
-if typing.TYPE_CHECKING:
-    from cm_delta_dagster.catalog.catalog import Catalog
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class CommitRecords(typing.Protocol):
 class CatalogRecords:
     """Implements :class:`CommitRecords` for a table of ``catalog``."""
 
-    def __init__(self, catalog: "Catalog", table_id: str) -> None:
+    def __init__(self, catalog: CommitCoordinator, table_id: str) -> None:
         self._catalog = catalog
         self._table_id = table_id
 

@@ -258,7 +258,7 @@ def test_a_directory_that_goes_while_rows_are_written_is_not_made_anew(place: Pl
     choose_commit_policy(client, scope=NAME, policy=CommitPolicy(kind=mode))
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
     place.warehouse.rename(place.directory / "unmounted")
-    with pytest.raises(DirectoryNotFoundError, match="is not there"):
+    with pytest.raises(DirectoryNotFoundError, match="does not exist"):
         transaction.commit()
     assert not place.warehouse.exists() and table.catalog.get_ratified_commits(table.table_id).latest_version == 0
 

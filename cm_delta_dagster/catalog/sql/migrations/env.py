@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the revisions on the connection, and inside the transaction, that the caller opened."""
+"""Alembic's environment: runs the revisions on the connection and in the transaction of the caller."""
 
 from alembic import context
 
@@ -9,7 +9,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=METADATA,
     version_table=VERSION_TABLE,
-    transactional_ddl=True,  # True of SQLite too here: the caller's BEGIN is explicit.
+    transactional_ddl=True,  # Also for SQLite: the caller's BEGIN is explicit.
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -1,4 +1,4 @@
-"""Tables, commits, the feed's counter, maintenance rules and claims."""
+"""Tables, commits, the feed's counter, maintenance rules and leases."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create everything."""
+    """Create the tables."""
     _create_tables()
     _create_commits()
     counter = op.create_table(
@@ -84,6 +84,6 @@ def _create_commits() -> None:
 
 
 def downgrade() -> None:
-    """Remove everything; the tables' files stay."""
+    """Drop the tables; the files of Delta tables stay."""
     for name in ("maintenance_claims", "maintenance_rules", "feed_counter", "commits", "tables"):
         op.drop_table(f"cm_delta_{name}")

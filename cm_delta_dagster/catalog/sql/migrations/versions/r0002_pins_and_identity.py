@@ -1,4 +1,4 @@
-"""Versions that runs have pinned, and the identity of the catalog."""
+"""Pinned versions and the identity of the catalog."""
 
 import uuid
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create both."""
+    """Create both tables."""
     op.create_table(
         "cm_delta_version_pins",
         sa.Column("owner", sa.Text, primary_key=True),
@@ -29,6 +29,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forget the pins and the identity."""
+    """Drop both tables."""
     op.drop_table("cm_delta_catalog")
     op.drop_table("cm_delta_version_pins")

@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Every table goes on with staged commits."""
+    """Add the columns; existing tables keep staged commits."""
     op.add_column("cm_delta_tables", sa.Column("commit_policy", sa.Text))
     op.add_column("cm_delta_tables", sa.Column("barrier_after", sa.BigInteger))
     op.add_column("cm_delta_commits", sa.Column("content", sa.LargeBinary))
@@ -30,7 +30,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forget the policies; unpublished inline commits and put-if-absent tables have to be gone before."""
+    """Delete the policies. There must be no unpublished inline commit and no put-if-absent table."""
     op.drop_table("cm_delta_commit_policies")
     op.drop_index("cm_delta_commits_inline", "cm_delta_commits")
     op.drop_column("cm_delta_commits", "content")

@@ -1,4 +1,4 @@
-"""Metadata and protocol of each table, etags, and the content of small commits beyond their publication."""
+"""Metadata and protocol of each table, etags, and the content of small published commits."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Definitions of tables that are there come with their next change, or by ``doctor``; content with their next commit."""
+    """Existing tables get a definition with its next change, or by ``doctor``; content with their next commit."""
     op.add_column(
         "cm_delta_tables", sa.Column("content_from", sa.BigInteger, nullable=False, server_default=sa.text("0"))
     )
@@ -28,7 +28,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forget all of it; what is unpublished keeps its content."""
+    """Delete definitions and content; unpublished commits keep their content."""
     op.drop_table("cm_delta_definitions")
     op.execute(
         "UPDATE cm_delta_commits SET content = NULL WHERE mode <> 'inline' OR version <= (SELECT published_version "

@@ -10,10 +10,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Commits that are there have no digest; readers compare them with version checksums instead."""
+    """Existing commits get no digest; readers check them with version checksums instead."""
     op.add_column("cm_delta_commits", sa.Column("sha256", sa.Text))
 
 
 def downgrade() -> None:
-    """Forget the digests."""
+    """Delete the digests."""
     op.drop_column("cm_delta_commits", "sha256")

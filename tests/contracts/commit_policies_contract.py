@@ -1,11 +1,13 @@
-"""What every catalog must do about the ways in which commits are made."""
+"""Contract of ``CommitPolicies``.
+
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
 
 import uuid
-from dataclasses import replace
 
 import pytest
 
-from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyRule, PolicyChange
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
 from cm_delta_dagster.catalog.ratification import (
     CommitPolicyChanged,
     Ratified,
@@ -21,52 +23,6 @@ from tests.contracts.catalog_bench import NAME, Bench, Rule, create, created, in
 
 INLINE, PUT_IF_ABSENT = CommitPolicy.parse("inline"), CommitPolicy.parse("put_if_absent")
 STAGED, SWITCHING = CommitPolicy.parse("staged"), CommitPolicy.parse("switching")
-
-
-def an_inline_commit_is_served_unchanged_until_it_is_published(bench: Bench) -> None:
-    """CM-C4, CM-C7, CM-C8, CM-C9"""
-    with bench.client() as catalog, bench.client() as other:
-        table = create(catalog).table_id
-        made = (inline(1), proposal(2), inline(3, size=300_000))
-        for one in made:
-            assert isinstance(catalog.commit(table, one), Ratified)
-        served = other.get_ratified_commits(table)
-        assert [commit.content for commit in served.commits] == [made[0].content, None, made[2].content]
-        assert [commit.file_name for commit in served.commits] == [one.file_name for one in made]
-        assert other.load_table(NAME).ratified == served
-        assert catalog.commit(table, made[0]) == Ratified(
-            version=1, latest_version=3, published_version=0, repeated=True
-        )
-        catalog.set_published_version(table, 2)
-        assert other.get_ratified_commits(table).commits == served.commits[2:]
-        taken = other.commit(table, inline(1))
-        assert isinstance(taken, VersionTaken)
-        assert [commit.content for commit in taken.winners.commits] == [None, None, made[2].content]
-        catalog.set_published_version(table, 3)
-        assert len(catalog.feed(after=0, limit=10)) == 4
-
-
-def inline_content_that_contradicts_its_proposal_is_rejected(bench: Bench) -> None:
-    """CM-C14"""
-    with bench.client() as catalog:
-        table = create(catalog).table_id
-        good = inline(1)
-        wrong = (
-            replace(good, content=None),
-            replace(good, file_size=good.file_size + 1),
-            replace(good, content=b"{}\n", file_size=3),
-            replace(good, content=b"\xff\n", file_size=2),
-            replace(good, summary=replace(good.summary, txn_id=str(uuid.uuid4()))),
-            replace(good, summary=replace(good.summary, in_commit_timestamp=4000)),
-            replace(good, mode=CommitMode.STAGED, file_size=good.file_size - 1),
-            replace(good, mode=CommitMode.PUT_IF_ABSENT),
-            inline(1, timestamp=1000),
-        )
-        for one in wrong:
-            with pytest.raises(CommitRejectedError, match="Version 1 "):
-                catalog.commit(table, one)
-        assert catalog.get_ratified_commits(table).latest_version == 0
-        assert isinstance(catalog.commit(table, good), Ratified)
 
 
 def the_commit_policy_of_the_narrowest_scope_is_served(bench: Bench) -> None:
@@ -105,7 +61,7 @@ def the_commit_policy_of_the_narrowest_scope_is_served(bench: Bench) -> None:
             catalog.change_commit_policy(str(uuid.uuid4()), INLINE)
 
 
-def put_if_absent_of_a_wider_scope_is_for_tables_to_come(bench: Bench) -> None:
+def put_if_absent_of_a_scope_applies_to_new_tables_only(bench: Bench) -> None:
     with bench.client() as catalog:
         old = create(catalog).table_id
         catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=PUT_IF_ABSENT))
@@ -116,7 +72,7 @@ def put_if_absent_of_a_wider_scope_is_for_tables_to_come(bench: Bench) -> None:
         assert catalog.get_ratified_commits(new).commit_policy == PUT_IF_ABSENT
 
 
-def a_table_goes_into_put_if_absent_only_when_everything_is_published(bench: Bench) -> None:
+def a_change_to_put_if_absent_requires_publication(bench: Bench) -> None:
     """CM-C5, CM-C6"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
@@ -135,7 +91,7 @@ def a_table_goes_into_put_if_absent_only_when_everything_is_published(bench: Ben
         assert catalog.get_ratified_commits(table).latest_version == 1
 
 
-def a_switch_into_put_if_absent_can_be_taken_back(bench: Bench) -> None:
+def a_change_to_put_if_absent_can_be_cancelled(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.commit(table, proposal(1))
@@ -144,7 +100,7 @@ def a_switch_into_put_if_absent_can_be_taken_back(bench: Bench) -> None:
         assert isinstance(catalog.commit(table, inline(2)), Ratified)
 
 
-def a_table_leaves_put_if_absent_behind_a_barrier(bench: Bench) -> None:
+def a_change_from_put_if_absent_requires_a_barrier_commit(bench: Bench) -> None:
     """CM-C5, CM-C6"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
@@ -165,38 +121,7 @@ def a_table_leaves_put_if_absent_behind_a_barrier(bench: Bench) -> None:
         )
 
 
-def a_created_commit_is_recorded_once_and_published_at_once(bench: Bench) -> None:
-    """CM-C5, CM-C6, CM-C2, CM-C3"""
-    with bench.client() as catalog, bench.client() as other:
-        table = create(catalog).table_id
-        with pytest.raises(CommitRejectedError, match="made staged"):
-            catalog.record_published(table, created(1))
-        catalog.change_commit_policy(table, PUT_IF_ABSENT)
-        one = created(1)
-        assert catalog.record_published(table, one) == Ratified(version=1, latest_version=1, published_version=1)
-        repeated = other.record_published(table, one)
-        assert repeated == Ratified(version=1, latest_version=1, published_version=1, repeated=True)
-        served = other.get_ratified_commits(table)
-        assert (served.latest_version, served.published_version, served.commits) == (1, 1, ())
-        assert isinstance(other.record_published(table, created(1)), VersionTaken)
-        assert [entry.version for entry in other.feed(after=0, limit=9)] == [0, 1]
-        two = created(2)
-        wrong = (
-            created(3),
-            replace(two, file_name=f"{2:020d}.{uuid.uuid4()}.json"),
-            replace(two, mode=CommitMode.STAGED),
-            replace(two, summary=replace(two.summary, txn_id="")),
-            replace(two, summary=replace(two.summary, in_commit_timestamp=1001)),
-        )
-        for refused in wrong:
-            with pytest.raises(CommitRejectedError):
-                catalog.record_published(table, refused)
-        with pytest.raises(TableNotFoundError):
-            catalog.record_published(str(uuid.uuid4()), two)
-        assert catalog.get_ratified_commits(table).latest_version == 1
-
-
-def a_table_keeps_its_own_commit_policy_under_another_name(bench: Bench) -> None:
+def a_renamed_table_keeps_its_own_commit_policy(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.change_commit_policy(table, PUT_IF_ABSENT)
@@ -207,14 +132,11 @@ def a_table_keeps_its_own_commit_policy_under_another_name(bench: Bench) -> None
         assert catalog.get_ratified_commits(again).commit_policy == STAGED
 
 
-COMMIT_MODE_CONTRACT: tuple[Rule, ...] = (
-    an_inline_commit_is_served_unchanged_until_it_is_published,
-    inline_content_that_contradicts_its_proposal_is_rejected,
+COMMIT_POLICIES_CONTRACT: tuple[Rule, ...] = (
     the_commit_policy_of_the_narrowest_scope_is_served,
-    put_if_absent_of_a_wider_scope_is_for_tables_to_come,
-    a_table_goes_into_put_if_absent_only_when_everything_is_published,
-    a_switch_into_put_if_absent_can_be_taken_back,
-    a_table_leaves_put_if_absent_behind_a_barrier,
-    a_created_commit_is_recorded_once_and_published_at_once,
-    a_table_keeps_its_own_commit_policy_under_another_name,
+    put_if_absent_of_a_scope_applies_to_new_tables_only,
+    a_change_to_put_if_absent_requires_publication,
+    a_change_to_put_if_absent_can_be_cancelled,
+    a_change_from_put_if_absent_requires_a_barrier_commit,
+    a_renamed_table_keeps_its_own_commit_policy,
 )

@@ -1,4 +1,7 @@
-"""What every catalog must do about its feed of commits."""
+"""Contract of ``CommitFeed``.
+
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
 
 import time
 import uuid
@@ -48,7 +51,7 @@ def an_empty_catalog_has_an_empty_feed(bench: Bench) -> None:
         assert (catalog.latest_feed_position(), catalog.feed(after=0, limit=1), catalog.list_tables()) == (0, (), ())
 
 
-def a_reader_of_the_feed_never_misses_a_commit_made_meanwhile(bench: Bench) -> None:
+def a_feed_reader_misses_no_concurrent_commit(bench: Bench) -> None:
     """A position that shows up after a greater one was read would be lost to a sensor's cursor."""
     writers, commits_each = 6, 40
     with bench.client() as catalog, bench.client() as reader:
@@ -74,8 +77,28 @@ def a_reader_of_the_feed_never_misses_a_commit_made_meanwhile(bench: Bench) -> N
         assert seen == list(range(1, writers * (commits_each + 1) + 1))
 
 
-FEED_CONTRACT: tuple[Rule, ...] = (
+def a_feed_page_has_the_catalog_id_and_the_latest_position(bench: Bench) -> None:
+    with bench.client() as catalog, bench.client() as other:
+        empty = catalog.feed_page(after=0, limit=10)
+        assert (empty.latest_position, empty.entries) == (0, ())
+        table = create(catalog).table_id
+        create(catalog, TableIdentifier("main", "sales", "other"))
+        catalog.commit(table, proposal(1))
+        page = other.feed_page(after=1, limit=1)
+        assert page.catalog_id == empty.catalog_id and page.catalog_id
+        assert (page.latest_position, page.entries) == (3, tuple(catalog.feed(after=1, limit=1)))
+        mine = catalog.feed_page(after=0, limit=10, identifiers=[NAME])
+        assert [entry.position for entry in mine.entries] == [1, 3]
+        for nothing in (
+            catalog.feed_page(after=3, limit=10, identifiers=[NAME]),
+            catalog.feed_page(after=0, limit=10, identifiers=[]),
+        ):
+            assert (nothing.catalog_id, nothing.latest_position, nothing.entries) == (empty.catalog_id, 3, ())
+
+
+COMMIT_FEED_CONTRACT: tuple[Rule, ...] = (
     the_feed_shows_every_commit_in_order_with_its_summary,
     an_empty_catalog_has_an_empty_feed,
-    a_reader_of_the_feed_never_misses_a_commit_made_meanwhile,
+    a_feed_reader_misses_no_concurrent_commit,
+    a_feed_page_has_the_catalog_id_and_the_latest_position,
 )

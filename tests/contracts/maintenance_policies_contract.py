@@ -1,17 +1,15 @@
-"""What every catalog must do about maintenance: who may, and who is at it."""
+"""Contract of ``MaintenancePolicies``.
 
-from concurrent.futures import ThreadPoolExecutor
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
 
 import pytest
 
-from cm_delta_dagster.catalog.maintenance import LeaseGranted, LeaseHeldByAnother, MaintenanceKind, MaintenanceRule
-from cm_delta_dagster.catalog.ratification import (
-    Ratified,
-)
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
 )
-from tests.contracts.catalog_bench import NAME, Bench, Rule, create, proposal
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create
 
 
 def maintenance_is_denied_by_default_except_for_the_exempt_kinds(bench: Bench) -> None:
@@ -24,7 +22,7 @@ def maintenance_is_denied_by_default_except_for_the_exempt_kinds(bench: Bench) -
             assert decision.decided_by == "default" and decision.reason
 
 
-def the_narrowest_rule_decides_and_only_for_its_kind(bench: Bench) -> None:
+def the_rule_of_the_narrowest_scope_applies_to_its_kind(bench: Bench) -> None:
     """CM-M4, CM-M5, CM-M7"""
     cleanup = MaintenanceKind.DATA_CLEANUP
     with bench.client() as catalog, bench.client() as other:
@@ -67,54 +65,47 @@ def rules_are_replaced_and_listed_by_scope_and_kind(bench: Bench) -> None:
                 )
 
 
-def a_claim_keeps_others_out_until_it_expires_or_is_released(bench: Bench) -> None:
-    """CM-M5"""
-    optimize, vacuum = MaintenanceKind.DATA_REORGANIZATION, MaintenanceKind.DATA_CLEANUP
-    with bench.client() as catalog, bench.client() as other:
-        table = create(catalog).table_id
-        start = bench.clock.now
-        assert catalog.acquire_maintenance_lease(table, optimize, owner="a", duration_ms=100) == LeaseGranted(
-            expires_ms=start + 100
-        )
-        held = LeaseHeldByAnother(owner="a", kind=optimize, expires_ms=start + 100)
-        assert other.acquire_maintenance_lease(table, vacuum, owner="b", duration_ms=100) == held
-        bench.clock.now += 50
-        assert catalog.acquire_maintenance_lease(table, vacuum, owner="a", duration_ms=100) == LeaseGranted(
-            expires_ms=start + 150
-        )
-        other.release_maintenance_lease(table, owner="b")
-        bench.clock.now = start + 149
-        assert isinstance(other.acquire_maintenance_lease(table, vacuum, owner="b", duration_ms=1), LeaseHeldByAnother)
-        bench.clock.now = start + 150
-        assert isinstance(other.acquire_maintenance_lease(table, vacuum, owner="b", duration_ms=1000), LeaseGranted)
-        catalog.release_maintenance_lease(table, owner="a")
-        assert isinstance(
-            catalog.acquire_maintenance_lease(table, vacuum, owner="a", duration_ms=1), LeaseHeldByAnother
-        )
-        other.release_maintenance_lease(table, owner="b")
-        assert isinstance(catalog.acquire_maintenance_lease(table, vacuum, owner="a", duration_ms=1), LeaseGranted)
-        assert isinstance(catalog.commit(table, proposal(1)), Ratified)
-
-
-def one_of_many_rivals_gets_the_claim(bench: Bench) -> None:
-    """CM-M5"""
+def maintenance_rules_of_the_new_name_apply_after_a_rename(bench: Bench) -> None:
+    """CM-M5, CM-M7"""
+    kind = MaintenanceKind.DATA_CLEANUP
     with bench.client() as catalog:
-        table = create(catalog).table_id
+        table_id = create(catalog).table_id
+        catalog.set_maintenance_rule(MaintenanceRule(scope=str(NAME), kind=kind, allowed=True))
+        assert catalog.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        catalog.rename_table(table_id, OTHER)
+        assert not catalog.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        assert catalog.maintenance_decision(NAME, kind).allowed
 
-        def attempt(number: int) -> LeaseGranted | LeaseHeldByAnother:
-            return catalog.acquire_maintenance_lease(
-                table, MaintenanceKind.DATA_CLEANUP, owner=str(number), duration_ms=1000
+
+def denied_maintenance_stays_denied_after_a_rename(bench: Bench) -> None:
+    """CM-M4, CM-M7"""
+    kind, exempt, other = MaintenanceKind.DATA_CLEANUP, MaintenanceKind.CHECKPOINT, MaintenanceKind.DATA_REORGANIZATION
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        for scope, which, allowed in (
+            ("main", kind, True),
+            (str(NAME), kind, False),
+            (str(OTHER), kind, True),
+            (str(NAME), exempt, False),
+            (str(NAME), other, True),
+        ):
+            catalog.set_maintenance_rule(
+                MaintenanceRule(scope=scope, kind=which, allowed=allowed, reason="" if allowed else "for the auditors")
             )
+        catalog.rename_table(table_id, OTHER)
+        for which in (kind, exempt):
+            decision = catalog.maintenance_decision(NAME, which, table_id=table_id)
+            assert (decision.allowed, decision.decided_by) == (False, str(OTHER))
+            assert str(NAME) in decision.reason and "for the auditors" in decision.reason
+        assert not catalog.maintenance_decision(NAME, other, table_id=table_id).allowed
+        catalog.rename_table(table_id, OTHER)
+        assert len([rule for rule in catalog.maintenance_rules() if rule.scope == str(OTHER)]) == 2
 
-        with ThreadPoolExecutor(8) as threads:
-            answers = list(threads.map(attempt, range(8)))
-        assert sum(isinstance(answer, LeaseGranted) for answer in answers) == 1
 
-
-MAINTENANCE_CONTRACT: tuple[Rule, ...] = (
+MAINTENANCE_POLICIES_CONTRACT: tuple[Rule, ...] = (
     maintenance_is_denied_by_default_except_for_the_exempt_kinds,
-    the_narrowest_rule_decides_and_only_for_its_kind,
+    the_rule_of_the_narrowest_scope_applies_to_its_kind,
     rules_are_replaced_and_listed_by_scope_and_kind,
-    a_claim_keeps_others_out_until_it_expires_or_is_released,
-    one_of_many_rivals_gets_the_claim,
+    maintenance_rules_of_the_new_name_apply_after_a_rename,
+    denied_maintenance_stays_denied_after_a_rename,
 )

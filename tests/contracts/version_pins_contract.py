@@ -1,4 +1,4 @@
-"""What every catalog does for runs and sensors: pinned versions, and pages of the feed that say whose feed it is.
+"""Contract of ``VersionPins``.
 
 Run for each database by ``tests/catalog/test_catalog_contract.py``.
 """
@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import PIN_LIFETIME_MS
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
-from tests.contracts.catalog_bench import NAME, SPAWN, Bench, Rule, create, proposal
+from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
+from cm_delta_dagster.errors import (
+    InvalidArgumentError,
+    TableNotFoundError,
+)
+from tests.contracts.catalog_bench import SPAWN, Bench, Rule, create
 
 
 def the_first_pin_of_an_owner_stays(bench: Bench) -> None:
@@ -25,7 +28,7 @@ def the_first_pin_of_an_owner_stays(bench: Bench) -> None:
         assert first.pinned_version(table, owner="run 1") == 3
 
 
-def a_raised_pin_moves_forward_only(bench: Bench) -> None:
+def a_pin_is_raised_and_never_lowered(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         assert catalog.raise_pinned_version(table, 4, owner="run") == 4
@@ -35,7 +38,7 @@ def a_raised_pin_moves_forward_only(bench: Bench) -> None:
         assert catalog.pinned_version(table, owner="run") == 7
 
 
-def pins_of_one_owner_are_kept_for_each_table(bench: Bench) -> None:
+def an_owner_has_one_pin_for_each_table(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         other = create(catalog, TableIdentifier("main", "sales", "other")).table_id
@@ -44,7 +47,7 @@ def pins_of_one_owner_are_kept_for_each_table(bench: Bench) -> None:
         assert [catalog.pinned_version(each, owner="run") for each in (table, other)] == [1, 2]
 
 
-def pins_are_forgotten_after_their_lifetime(bench: Bench) -> None:
+def pins_expire_after_their_lifetime(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.pin_version(table, 1, owner="old")
@@ -59,7 +62,7 @@ def pins_are_forgotten_after_their_lifetime(bench: Bench) -> None:
         assert catalog.pinned_version(table, owner="renewed") == 2
 
 
-def a_pin_needs_a_table_an_owner_and_a_version(bench: Bench) -> None:
+def a_pin_requires_a_table_an_owner_and_a_version(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         for pin in (catalog.pin_version, catalog.raise_pinned_version):
@@ -73,62 +76,42 @@ def a_pin_needs_a_table_an_owner_and_a_version(bench: Bench) -> None:
 
 def _pin_all(bench: Bench, table: str, own: int, rounds: int, barrier: Any, answers: Any) -> None:
     with bench.client() as catalog:
-        held = []
+        pinned = []
         for number in range(rounds):
             barrier.wait(60)
-            held.append(catalog.pin_version(table, own, owner=f"run {number}"))
-    answers.put(held)
+            pinned.append(catalog.pin_version(table, own, owner=f"run {number}"))
+    answers.put(pinned)
 
 
-def one_of_many_processes_decides_each_pin(bench: Bench) -> None:
+def one_of_concurrent_processes_sets_each_pin(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
     barrier, answers = SPAWN.Barrier(3), SPAWN.Queue()
     processes = [SPAWN.Process(target=_pin_all, args=(bench, table, own, 20, barrier, answers)) for own in (1, 2, 3)]
     for process in processes:
         process.start()
-    held = [answers.get(timeout=120) for _ in processes]
+    pinned = [answers.get(timeout=120) for _ in processes]
     for process in processes:
         process.join()
-    assert held[0] == held[1] == held[2]
+    assert pinned[0] == pinned[1] == pinned[2]
     with bench.client() as catalog:
-        assert [catalog.pinned_version(table, owner=f"run {number}") for number in range(20)] == held[0]
+        assert [catalog.pinned_version(table, owner=f"run {number}") for number in range(20)] == pinned[0]
 
 
-def many_threads_raise_a_pin_to_the_highest(bench: Bench) -> None:
+def concurrent_raises_leave_the_highest_pin(bench: Bench) -> None:
     with bench.client() as catalog, ThreadPoolExecutor(max_workers=6) as pool:
         table = create(catalog).table_id
-        held = list(pool.map(lambda version: catalog.raise_pinned_version(table, version, owner="run"), range(40)))
-        assert all(answer >= version for version, answer in enumerate(held))
+        pinned = list(pool.map(lambda version: catalog.raise_pinned_version(table, version, owner="run"), range(40)))
+        assert all(answer >= version for version, answer in enumerate(pinned))
         assert catalog.pinned_version(table, owner="run") == 39
 
 
-def a_page_of_the_feed_says_whose_feed_it_is_and_where_it_ends(bench: Bench) -> None:
-    with bench.client() as catalog, bench.client() as other:
-        empty = catalog.feed_page(after=0, limit=10)
-        assert (empty.latest_position, empty.entries) == (0, ())
-        table = create(catalog).table_id
-        create(catalog, TableIdentifier("main", "sales", "other"))
-        catalog.commit(table, proposal(1))
-        page = other.feed_page(after=1, limit=1)
-        assert page.catalog_id == empty.catalog_id and page.catalog_id
-        assert (page.latest_position, page.entries) == (3, tuple(catalog.feed(after=1, limit=1)))
-        mine = catalog.feed_page(after=0, limit=10, identifiers=[NAME])
-        assert [entry.position for entry in mine.entries] == [1, 3]
-        for nothing in (
-            catalog.feed_page(after=3, limit=10, identifiers=[NAME]),
-            catalog.feed_page(after=0, limit=10, identifiers=[]),
-        ):
-            assert (nothing.catalog_id, nothing.latest_position, nothing.entries) == (empty.catalog_id, 3, ())
-
-
-READER_CONTRACT: tuple[Rule, ...] = (
+VERSION_PINS_CONTRACT: tuple[Rule, ...] = (
     the_first_pin_of_an_owner_stays,
-    a_raised_pin_moves_forward_only,
-    pins_of_one_owner_are_kept_for_each_table,
-    pins_are_forgotten_after_their_lifetime,
-    a_pin_needs_a_table_an_owner_and_a_version,
-    one_of_many_processes_decides_each_pin,
-    many_threads_raise_a_pin_to_the_highest,
-    a_page_of_the_feed_says_whose_feed_it_is_and_where_it_ends,
+    a_pin_is_raised_and_never_lowered,
+    an_owner_has_one_pin_for_each_table,
+    pins_expire_after_their_lifetime,
+    a_pin_requires_a_table_an_owner_and_a_version,
+    one_of_concurrent_processes_sets_each_pin,
+    concurrent_raises_leave_the_highest_pin,
 )

@@ -1,17 +1,14 @@
-"""What every catalog must do about ratification: one winner for each version, in order."""
+"""Contract of ``CommitCoordinator``: ratification and publication.
 
-import functools
-import multiprocessing
-import os
-import signal
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
+
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import (
     MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
@@ -19,12 +16,12 @@ from cm_delta_dagster.catalog.ratification import (
     Ratified,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     CommitRejectedError,
     InvalidArgumentError,
+    TableNotFoundError,
 )
-from tests.contracts.catalog_bench import NAME, OTHER, SPAWN, Bench, Rule, create, proposal, summary
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, created, inline, proposal, summary
 
 
 def commits_are_ratified_in_order_and_served_until_published(bench: Bench) -> None:
@@ -54,7 +51,7 @@ def commits_are_ratified_in_order_and_served_until_published(bench: Bench) -> No
         assert other.load_table(NAME).ratified.latest_version == 3
 
 
-def the_published_version_moves_forward_only_and_never_above_the_latest(bench: Bench) -> None:
+def the_published_version_never_decreases_or_exceeds_the_latest(bench: Bench) -> None:
     """CM-C8"""
     with bench.client() as catalog:
         table = create(catalog).table_id
@@ -68,7 +65,7 @@ def the_published_version_moves_forward_only_and_never_above_the_latest(bench: B
         assert catalog.get_ratified_commits(table).published_version == 2
 
 
-def a_gap_is_rejected_and_changes_nothing(bench: Bench) -> None:
+def a_version_that_leaves_a_gap_is_rejected(bench: Bench) -> None:
     """CM-C2"""
     with bench.client() as catalog:
         table = create(catalog).table_id
@@ -78,7 +75,7 @@ def a_gap_is_rejected_and_changes_nothing(bench: Bench) -> None:
         assert catalog.latest_feed_position() == 1
 
 
-def a_timestamp_far_ahead_of_the_catalogs_clock_is_refused(bench: Bench) -> None:
+def a_timestamp_far_ahead_of_the_catalogs_clock_is_rejected(bench: Bench) -> None:
     """CM-C14, ICT-4: every later commit would have to be later still."""
     with bench.client() as catalog:
         assert catalog.now_ms() == bench.clock.now
@@ -94,7 +91,7 @@ def a_timestamp_far_ahead_of_the_catalogs_clock_is_refused(bench: Bench) -> None
         assert catalog.list_tables() == (NAME,)
 
 
-def a_table_whose_history_lies_in_the_future_goes_on(bench: Bench) -> None:
+def the_timestamp_after_one_in_the_future_is_accepted(bench: Bench) -> None:
     """ICT-4: the timestamp right after the previous one is the only one that is possible."""
     with bench.client() as catalog:
         table, ahead = create(catalog).table_id, bench.clock.now + 1000 * MAX_CLOCK_DIFFERENCE_MS
@@ -107,7 +104,7 @@ def a_table_whose_history_lies_in_the_future_goes_on(bench: Bench) -> None:
             assert isinstance(catalog.commit(table, proposal(version, timestamp=ahead + version - 1)), Ratified)
 
 
-def a_taken_version_is_answered_with_its_winners_published_or_not(bench: Bench) -> None:
+def a_taken_version_returns_its_winners_published_or_not(bench: Bench) -> None:
     """CM-C3, CM-C11"""
     with bench.client() as catalog:
         table = create(catalog).table_id
@@ -122,7 +119,7 @@ def a_taken_version_is_answered_with_its_winners_published_or_not(bench: Bench) 
         assert isinstance(catalog.commit(table, proposal(0)), VersionTaken)
 
 
-def the_same_file_name_again_is_the_same_commit(bench: Bench) -> None:
+def a_repeated_proposal_has_no_effect(bench: Bench) -> None:
     """CM-C3: a client that lost the answer proposes again and learns that it had won"""
     with bench.client() as catalog:
         table = create(catalog).table_id
@@ -137,7 +134,7 @@ def the_same_file_name_again_is_the_same_commit(bench: Bench) -> None:
         assert isinstance(another, VersionTaken), "it has the name, and is another commit"
 
 
-def a_proposal_that_cannot_be_right_is_rejected(bench: Bench) -> None:
+def a_malformed_proposal_is_rejected(bench: Bench) -> None:
     """CM-C14"""
     with bench.client() as catalog:
         table = create(catalog).table_id
@@ -164,7 +161,7 @@ def a_proposal_that_cannot_be_right_is_rejected(bench: Bench) -> None:
         assert catalog.get_ratified_commits(table).latest_version == 0
 
 
-def a_proposal_that_no_database_can_hold_is_rejected(bench: Bench) -> None:
+def a_proposal_that_no_database_can_store_is_rejected(bench: Bench) -> None:
     """CM-C14: whatever the database, and as a refusal that the writer understands."""
     with bench.client() as catalog:
         table = create(catalog).table_id
@@ -185,113 +182,73 @@ def a_proposal_that_no_database_can_hold_is_rejected(bench: Bench) -> None:
         assert catalog.get_ratified_commits(table).latest_version == 0
 
 
-def one_of_many_threads_wins_each_version(bench: Bench) -> None:
-    """CM-C3, CM-C15"""
+def a_published_version_may_be_reported_late_or_with_a_commit(bench: Bench) -> None:
+    """CM-P4, CM-P5, CM-C8"""
     with bench.client() as catalog:
         table = create(catalog).table_id
-        for version in range(1, 11):
-            rivals = [proposal(version) for _ in range(8)]
-            with ThreadPoolExecutor(8) as threads:
-                outcomes = list(threads.map(functools.partial(catalog.commit, table), rivals))
-            won = [rival for rival, outcome in zip(rivals, outcomes, strict=True) if isinstance(outcome, Ratified)]
-            assert len(won) == 1
-            for outcome in outcomes:
-                if isinstance(outcome, VersionTaken):
-                    assert outcome.winners.commits[0].file_name == won[0].file_name
+        for version in (1, 2, 3):
+            catalog.commit(table, proposal(version))
+        answer = catalog.commit(table, replace(proposal(4), published_version=2))
+        assert answer == Ratified(version=4, latest_version=4, published_version=2)
+        assert [commit.version for commit in catalog.get_ratified_commits(table).commits] == [3, 4]
+        late = catalog.commit(table, replace(proposal(5), published_version=1))
+        assert late == Ratified(version=5, latest_version=5, published_version=2)
+        whole = catalog.commit(table, replace(inline(6), published_version=5))
+        assert whole == Ratified(version=6, latest_version=6, published_version=5)
+        catalog.set_published_version(table, 6)
+        assert catalog.get_ratified_commits(table).commits == ()
 
 
-def _race(bench: Bench, table: str, versions: int, barrier: Any, answers: Any) -> None:
-    won: list[str] = []
-    with bench.client() as catalog:
-        for version in range(1, versions + 1):
-            barrier.wait(60)
-            mine = proposal(version)
-            if isinstance(catalog.commit(table, mine), Ratified):
-                won.append(mine.file_name)
-    answers.put(won)
-
-
-def one_of_many_processes_wins_each_version(bench: Bench) -> None:
-    """CM-C3, CM-C15"""
+def a_published_version_above_the_latest_one_is_refused(bench: Bench) -> None:
+    """CM-P1, CM-C3: the version is checked before the published version."""
     with bench.client() as catalog:
         table = create(catalog).table_id
-    barrier, answers = SPAWN.Barrier(3), SPAWN.Queue()
-    processes = [SPAWN.Process(target=_race, args=(bench, table, 30, barrier, answers)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    won = [name for _ in processes for name in answers.get(timeout=120)]
-    for process in processes:
-        process.join()
-    with bench.client() as catalog:
-        stored = catalog.get_ratified_commits(table).commits
-    assert [commit.version for commit in stored] == list(range(1, 31))
-    assert sorted(won) == [commit.file_name for commit in stored]
+        one = proposal(1)
+        catalog.commit(table, one)
+        for reported in (2, 3):
+            with pytest.raises(CommitRejectedError, match="published"):
+                catalog.commit(table, replace(proposal(2), published_version=reported))
+        with pytest.raises(InvalidArgumentError):
+            catalog.set_published_version(table, 2)
+        assert isinstance(catalog.commit(table, replace(proposal(1), published_version=9)), VersionTaken)
+        repeated = catalog.commit(table, replace(one, published_version=1))
+        assert repeated == Ratified(version=1, latest_version=1, published_version=0, repeated=True)
+        known = catalog.get_ratified_commits(table)
+        assert (known.latest_version, known.published_version) == (1, 0)
 
 
-def _first_use(bench: Bench, number: int, barrier: Any, answers: Any) -> None:
-    barrier.wait(60)
-    with bench.client() as catalog:
-        create(catalog, TableIdentifier("main", "sales", f"t{number}"))
-    answers.put(number)
-
-
-def many_processes_may_be_the_first_to_use_the_catalog(bench: Bench) -> None:
-    """CM-C15"""
-    barrier, answers = SPAWN.Barrier(4), SPAWN.Queue()
-    processes = [SPAWN.Process(target=_first_use, args=(bench, number, barrier, answers)) for number in range(4)]
-    for process in processes:
-        process.start()
-    assert sorted(answers.get(timeout=120) for _ in processes) == [0, 1, 2, 3]
-    for process in processes:
-        process.join()
-    with bench.client() as catalog:
-        assert len(catalog.list_tables()) == 4
-
-
-def _commit_and_be_killed(bench: Bench, table: str, one: CommitProposal, sender: Any) -> None:
-    with bench.client() as catalog:
-        outcome = catalog.commit(table, one)
-        sender.send(outcome)
-        signal.pause()
-
-
-def a_commit_survives_the_death_of_its_process_right_after_the_answer(bench: Bench) -> None:
-    """CM-C1, CM-C15"""
-    with bench.client() as catalog:
+def a_put_if_absent_commit_is_recorded_once_as_published(bench: Bench) -> None:
+    """CM-C5, CM-C6, CM-C2, CM-C3"""
+    with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
-    for version in (1, 2, 3):
-        one = proposal(version)
-        receiver, sender = SPAWN.Pipe(duplex=False)
-        process = SPAWN.Process(target=_commit_and_be_killed, args=(bench, table, one, sender))
-        process.start()
-        assert receiver.poll(60) and isinstance(receiver.recv(), Ratified)
-        os.kill(int(process.pid or 0), signal.SIGKILL)
-        process.join()
-        with bench.client() as catalog:
-            assert catalog.get_ratified_commits(table).commits[-1].file_name == one.file_name
+        with pytest.raises(CommitRejectedError, match="made staged"):
+            catalog.record_published(table, created(1))
+        catalog.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
+        one = created(1)
+        assert catalog.record_published(table, one) == Ratified(version=1, latest_version=1, published_version=1)
+        repeated = other.record_published(table, one)
+        assert repeated == Ratified(version=1, latest_version=1, published_version=1, repeated=True)
+        served = other.get_ratified_commits(table)
+        assert (served.latest_version, served.published_version, served.commits) == (1, 1, ())
+        assert isinstance(other.record_published(table, created(1)), VersionTaken)
+        assert [entry.version for entry in other.feed(after=0, limit=9)] == [0, 1]
+        two = created(2)
+        wrong = (
+            created(3),
+            replace(two, file_name=f"{2:020d}.{uuid.uuid4()}.json"),
+            replace(two, mode=CommitMode.STAGED),
+            replace(two, summary=replace(two.summary, txn_id="")),
+            replace(two, summary=replace(two.summary, in_commit_timestamp=1001)),
+        )
+        for refused in wrong:
+            with pytest.raises(CommitRejectedError):
+                catalog.record_published(table, refused)
+        with pytest.raises(TableNotFoundError):
+            catalog.record_published(str(uuid.uuid4()), two)
+        assert catalog.get_ratified_commits(table).latest_version == 1
 
 
-def _commit_after_fork(catalog: Catalog, table: str, answers: Any) -> None:
-    answers.put(isinstance(catalog.commit(table, proposal(2)), Ratified))
-
-
-def a_client_keeps_working_on_both_sides_of_a_fork(bench: Bench) -> None:
-    """CM-C15"""
-    fork = multiprocessing.get_context("fork")
-    with bench.client() as catalog:
-        table = create(catalog).table_id
-        catalog.commit(table, proposal(1))
-        answers = fork.SimpleQueue()
-        process = fork.Process(target=_commit_after_fork, args=(catalog, table, answers))
-        process.start()
-        assert answers.get()
-        process.join()
-        assert process.exitcode == 0
-        assert catalog.get_ratified_commits(table).latest_version == 2
-        assert isinstance(catalog.commit(table, proposal(3)), Ratified)
-
-
-def ten_thousand_commits_are_served_and_stay_quick(bench: Bench) -> None:
+def ten_thousand_unpublished_commits_are_served(bench: Bench) -> None:
     """CM-C7, CM-C9"""
     with bench.client() as catalog:
         table = create(catalog).table_id
@@ -305,20 +262,18 @@ def ten_thousand_commits_are_served_and_stay_quick(bench: Bench) -> None:
         assert len(catalog.feed(after=0, limit=20_000)) == 10_001
 
 
-RATIFICATION_CONTRACT: tuple[Rule, ...] = (
+COMMIT_COORDINATOR_CONTRACT: tuple[Rule, ...] = (
     commits_are_ratified_in_order_and_served_until_published,
-    the_published_version_moves_forward_only_and_never_above_the_latest,
-    a_gap_is_rejected_and_changes_nothing,
-    a_timestamp_far_ahead_of_the_catalogs_clock_is_refused,
-    a_table_whose_history_lies_in_the_future_goes_on,
-    a_taken_version_is_answered_with_its_winners_published_or_not,
-    the_same_file_name_again_is_the_same_commit,
-    a_proposal_that_cannot_be_right_is_rejected,
-    a_proposal_that_no_database_can_hold_is_rejected,
-    one_of_many_threads_wins_each_version,
-    one_of_many_processes_wins_each_version,
-    many_processes_may_be_the_first_to_use_the_catalog,
-    a_commit_survives_the_death_of_its_process_right_after_the_answer,
-    a_client_keeps_working_on_both_sides_of_a_fork,
-    ten_thousand_commits_are_served_and_stay_quick,
+    the_published_version_never_decreases_or_exceeds_the_latest,
+    a_version_that_leaves_a_gap_is_rejected,
+    a_timestamp_far_ahead_of_the_catalogs_clock_is_rejected,
+    the_timestamp_after_one_in_the_future_is_accepted,
+    a_taken_version_returns_its_winners_published_or_not,
+    a_repeated_proposal_has_no_effect,
+    a_malformed_proposal_is_rejected,
+    a_proposal_that_no_database_can_store_is_rejected,
+    a_published_version_may_be_reported_late_or_with_a_commit,
+    a_published_version_above_the_latest_one_is_refused,
+    a_put_if_absent_commit_is_recorded_once_as_published,
+    ten_thousand_unpublished_commits_are_served,
 )

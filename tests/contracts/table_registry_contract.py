@@ -1,11 +1,14 @@
-"""What every catalog must do about names: reservation, registration, dropping, renaming, purging."""
+"""Contract of ``TableRegistry``: names, drop, rename, purge.
+
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import (
     Ratified,
 )
@@ -38,14 +41,14 @@ def a_reserved_table_cannot_be_resolved_until_it_is_registered(bench: Bench) -> 
         assert entry.created_ms == bench.clock.now
 
 
-def no_two_reservations_share_an_id_or_a_location(bench: Bench) -> None:
+def reservations_have_unique_ids_and_locations(bench: Bench) -> None:
     """CM-D1"""
     with bench.client() as catalog, ThreadPoolExecutor(8) as threads:
         made = list(threads.map(lambda _: catalog.create_staging_table(NAME), range(40)))
     assert len({staging.location for staging in made}) == len({staging.table_id for staging in made}) == 40
 
 
-def only_one_of_many_reservations_gets_the_name(bench: Bench) -> None:
+def one_of_concurrent_registrations_gets_the_name(bench: Bench) -> None:
     """CM-D3"""
     with bench.client() as catalog:
         made = [catalog.create_staging_table(NAME) for _ in range(8)]
@@ -64,7 +67,7 @@ def only_one_of_many_reservations_gets_the_name(bench: Bench) -> None:
             catalog.create_staging_table(NAME)
 
 
-def registering_again_answers_with_the_entry(bench: Bench) -> None:
+def a_repeated_registration_returns_the_entry(bench: Bench) -> None:
     """CM-D3"""
     with bench.client() as catalog:
         entry = create(catalog)
@@ -76,7 +79,7 @@ def registering_again_answers_with_the_entry(bench: Bench) -> None:
             catalog.register_table(str(uuid.uuid4()), NAME, summary=summary(9))
 
 
-def a_dropped_and_recreated_name_fences_clients_of_the_old_table(bench: Bench) -> None:
+def clients_of_a_dropped_table_do_not_reach_its_successor(bench: Bench) -> None:
     """CM-D6, CM-D8"""
     with bench.client() as catalog:
         old = create(catalog)
@@ -102,7 +105,7 @@ def a_dropped_and_recreated_name_fences_clients_of_the_old_table(bench: Bench) -
         assert catalog.load_table(NAME) == new
 
 
-def a_drop_by_id_spares_the_table_that_has_the_name_now(bench: Bench) -> None:
+def a_drop_by_id_does_not_drop_another_table_of_that_name(bench: Bench) -> None:
     """CM-D8"""
     with bench.client() as catalog:
         old = create(catalog)
@@ -115,7 +118,7 @@ def a_drop_by_id_spares_the_table_that_has_the_name_now(bench: Bench) -> None:
         assert catalog.load_table(NAME) == new
 
 
-def a_dropped_table_comes_back_whole_and_only_under_a_free_name(bench: Bench) -> None:
+def undrop_restores_all_commits_and_requires_a_free_name(bench: Bench) -> None:
     """CM-D6, CM-D8"""
     with bench.client() as catalog:
         catalog.set_published_version(create(catalog).table_id, 0)
@@ -141,7 +144,7 @@ def a_dropped_table_comes_back_whole_and_only_under_a_free_name(bench: Bench) ->
             catalog.undrop_table(catalog.create_staging_table(OTHER).table_id)
 
 
-def a_renamed_table_is_the_same_table(bench: Bench) -> None:
+def a_renamed_table_keeps_id_location_and_commits(bench: Bench) -> None:
     """CM-D8"""
     with bench.client() as catalog, bench.client() as stale:
         old = create(catalog)
@@ -168,44 +171,7 @@ def a_renamed_table_is_the_same_table(bench: Bench) -> None:
             catalog.rename_table(old.table_id, TableIdentifier("main", "sales", "third"))
 
 
-def a_renamed_table_is_under_the_rules_of_its_name_now(bench: Bench) -> None:
-    """CM-M5, CM-M7"""
-    kind = MaintenanceKind.DATA_CLEANUP
-    with bench.client() as catalog:
-        table_id = create(catalog).table_id
-        catalog.set_maintenance_rule(MaintenanceRule(scope=str(NAME), kind=kind, allowed=True))
-        assert catalog.maintenance_decision(NAME, kind, table_id=table_id).allowed
-        catalog.rename_table(table_id, OTHER)
-        assert not catalog.maintenance_decision(NAME, kind, table_id=table_id).allowed
-        assert catalog.maintenance_decision(NAME, kind).allowed
-
-
-def what_is_denied_to_a_table_stays_denied_under_its_next_name(bench: Bench) -> None:
-    """CM-M4, CM-M7"""
-    kind, exempt, other = MaintenanceKind.DATA_CLEANUP, MaintenanceKind.CHECKPOINT, MaintenanceKind.DATA_REORGANIZATION
-    with bench.client() as catalog:
-        table_id = create(catalog).table_id
-        for scope, which, allowed in (
-            ("main", kind, True),
-            (str(NAME), kind, False),
-            (str(OTHER), kind, True),
-            (str(NAME), exempt, False),
-            (str(NAME), other, True),
-        ):
-            catalog.set_maintenance_rule(
-                MaintenanceRule(scope=scope, kind=which, allowed=allowed, reason="" if allowed else "for the auditors")
-            )
-        catalog.rename_table(table_id, OTHER)
-        for which in (kind, exempt):
-            decision = catalog.maintenance_decision(NAME, which, table_id=table_id)
-            assert (decision.allowed, decision.decided_by) == (False, str(OTHER))
-            assert str(NAME) in decision.reason and "for the auditors" in decision.reason
-        assert not catalog.maintenance_decision(NAME, other, table_id=table_id).allowed
-        catalog.rename_table(table_id, OTHER)
-        assert len([rule for rule in catalog.maintenance_rules() if rule.scope == str(OTHER)]) == 2
-
-
-def a_purge_takes_old_dropped_tables_only_and_for_good(bench: Bench) -> None:
+def only_tables_dropped_long_enough_ago_are_purged(bench: Bench) -> None:
     """CM-D7, CM-D8"""
     with bench.client() as catalog:
         entry = create(catalog)
@@ -239,7 +205,7 @@ def a_purge_takes_old_dropped_tables_only_and_for_good(bench: Bench) -> None:
         assert [one.table_id for one in catalog.feed(after=0, limit=9)] == [entry.table_id]
 
 
-def an_abandoned_reservation_is_purged_and_can_no_longer_become_a_table(bench: Bench) -> None:
+def a_purged_reservation_cannot_be_registered(bench: Bench) -> None:
     """CM-D5"""
     with bench.client() as catalog:
         staging = catalog.create_staging_table(NAME)
@@ -256,7 +222,7 @@ def an_abandoned_reservation_is_purged_and_can_no_longer_become_a_table(bench: B
         assert create(catalog).table_id != staging.table_id
 
 
-def one_of_undrop_and_purge_wins(bench: Bench) -> None:
+def one_of_concurrent_undrop_and_purge_succeeds(bench: Bench) -> None:
     """CM-D7"""
     with bench.client() as one, bench.client() as two:
         table_ids = []
@@ -284,7 +250,7 @@ def one_of_undrop_and_purge_wins(bench: Bench) -> None:
             assert all(purged.result() != undropped.result() for purged, undropped in outcomes)
 
 
-def names_are_listed_by_scope_in_order(bench: Bench) -> None:
+def tables_are_listed_by_scope_in_order_of_name(bench: Bench) -> None:
     with bench.client() as catalog:
         texts = ["b.s.t", "a.s.t", "a.S.t", "a.s-2.t", "a.s.Ü", "a.s.a_1"]
         for text in texts:
@@ -296,27 +262,25 @@ def names_are_listed_by_scope_in_order(bench: Bench) -> None:
         assert len(catalog.list_tables("a")) == 5 and catalog.list_tables("c") == ()
 
 
-def names_that_would_break_paths_are_refused(bench: Bench) -> None:
+def names_that_are_not_safe_in_paths_are_refused(bench: Bench) -> None:
     with bench.client() as catalog:
         for part in ("a/b", "a b", "a%b", "..", "", "a'b", "a.b", "u\u0308", "x" * 300, "a\x00"):
             with pytest.raises(InvalidArgumentError):
                 catalog.create_staging_table(TableIdentifier("main", "sales", part))
 
 
-NAME_CONTRACT: tuple[Rule, ...] = (
+TABLE_REGISTRY_CONTRACT: tuple[Rule, ...] = (
     a_reserved_table_cannot_be_resolved_until_it_is_registered,
-    no_two_reservations_share_an_id_or_a_location,
-    only_one_of_many_reservations_gets_the_name,
-    registering_again_answers_with_the_entry,
-    a_dropped_and_recreated_name_fences_clients_of_the_old_table,
-    a_drop_by_id_spares_the_table_that_has_the_name_now,
-    a_dropped_table_comes_back_whole_and_only_under_a_free_name,
-    a_renamed_table_is_the_same_table,
-    a_renamed_table_is_under_the_rules_of_its_name_now,
-    what_is_denied_to_a_table_stays_denied_under_its_next_name,
-    a_purge_takes_old_dropped_tables_only_and_for_good,
-    an_abandoned_reservation_is_purged_and_can_no_longer_become_a_table,
-    one_of_undrop_and_purge_wins,
-    names_are_listed_by_scope_in_order,
-    names_that_would_break_paths_are_refused,
+    reservations_have_unique_ids_and_locations,
+    one_of_concurrent_registrations_gets_the_name,
+    a_repeated_registration_returns_the_entry,
+    clients_of_a_dropped_table_do_not_reach_its_successor,
+    a_drop_by_id_does_not_drop_another_table_of_that_name,
+    undrop_restores_all_commits_and_requires_a_free_name,
+    a_renamed_table_keeps_id_location_and_commits,
+    only_tables_dropped_long_enough_ago_are_purged,
+    a_purged_reservation_cannot_be_registered,
+    one_of_concurrent_undrop_and_purge_succeeds,
+    tables_are_listed_by_scope_in_order_of_name,
+    names_that_are_not_safe_in_paths_are_refused,
 )

@@ -1,4 +1,7 @@
-"""What every catalog does with commits and tables that recovery found on storage."""
+"""Contract of ``RecoverableCatalog``.
+
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
 
 import uuid
 from collections.abc import Sequence
@@ -7,7 +10,11 @@ from dataclasses import replace
 import pytest
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
-from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
+from cm_delta_dagster.catalog.ratification import (
+    CommitProposal,
+    Ratified,
+    VersionTaken,
+)
 from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory, HistoryStart
 from cm_delta_dagster.catalog.tables import InactiveState, TableDefinition
 from cm_delta_dagster.errors import (
@@ -17,8 +24,7 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, inline, proposal
-from tests.contracts.state_contract import PROTOCOL, metadata
+from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, inline, metadata, proposal
 
 WAREHOUSE = "memory://warehouse"
 
@@ -55,7 +61,7 @@ def adopted(
     )
 
 
-def the_identity_of_a_catalog_is_the_one_of_its_feed(bench: Bench) -> None:
+def the_id_of_the_catalog_is_that_of_its_feed(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as other:
         identity = catalog.identity()
         assert identity == other.identity()
@@ -63,7 +69,7 @@ def the_identity_of_a_catalog_is_the_one_of_its_feed(bench: Bench) -> None:
         assert identity.warehouse == WAREHOUSE
 
 
-def commits_of_storage_are_taken_in_once_and_the_next_one_follows_them(bench: Bench) -> None:
+def recovered_commits_are_recorded_once_and_can_be_followed(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.commit(table, proposal(1))
@@ -81,7 +87,7 @@ def commits_of_storage_are_taken_in_once_and_the_next_one_follows_them(bench: Be
         assert isinstance(catalog.commit(table, proposal(4)), Ratified)
 
 
-def positions_of_commits_taken_in_are_beyond_those_of_a_lost_feed(bench: Bench) -> None:
+def recovered_commits_get_feed_positions_after_a_gap(bench: Bench) -> None:
     """A sensor may have come to any position that the catalog gave out before it was restored from a copy."""
     with bench.client() as catalog:
         table = create(catalog).table_id
@@ -93,7 +99,7 @@ def positions_of_commits_taken_in_are_beyond_those_of_a_lost_feed(bench: Bench) 
         assert catalog.latest_feed_position() == positions[-1]
 
 
-def unpublished_commits_can_be_taken_in_from_their_staged_files(bench: Bench) -> None:
+def unpublished_commits_are_recovered_from_staged_files(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         staged = proposal(2)
@@ -102,7 +108,7 @@ def unpublished_commits_can_be_taken_in_from_their_staged_files(bench: Bench) ->
         assert [(one.version, one.file_name) for one in ratified.commits] == [(2, staged.file_name)]
 
 
-def content_of_commits_that_turn_out_to_be_published_is_forgotten(bench: Bench) -> None:
+def recovery_deletes_content_of_published_commits(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.commit(table, inline(1))
@@ -112,7 +118,7 @@ def content_of_commits_that_turn_out_to_be_published_is_forgotten(bench: Bench) 
         assert catalog.get_ratified_commits(table, content_from_version=0).cached_commits == ()
 
 
-def nothing_is_taken_in_after_somebody_has_committed(bench: Bench) -> None:
+def recovery_is_refused_after_another_commit(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.commit(table, proposal(1))
@@ -123,7 +129,7 @@ def nothing_is_taken_in_after_somebody_has_committed(bench: Bench) -> None:
         assert catalog.load_table_by_id(table).ratified.latest_version == 1
 
 
-def commits_with_a_gap_or_an_earlier_time_are_not_taken_in(bench: Bench) -> None:
+def recovered_commits_with_a_gap_or_old_timestamp_are_refused(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         before = catalog.feed(after=0, limit=9)
@@ -139,11 +145,11 @@ def commits_with_a_gap_or_an_earlier_time_are_not_taken_in(bench: Bench) -> None
         with pytest.raises(CommitRejectedError):
             catalog.take_in_commits(table, history([misnamed]), after=0)
         with pytest.raises(TableNotFoundError):
-            catalog.take_in_commits("nobody", history([published(1)]), after=0)
+            catalog.take_in_commits("unknown", history([published(1)]), after=0)
         assert catalog.feed(after=0, limit=9) == before
 
 
-def other_commits_of_the_catalog_are_replaced_as_a_whole(bench: Bench) -> None:
+def recovery_replaces_all_commits_above_a_version(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         fork = [proposal(1), inline(2), proposal(3)]
@@ -151,16 +157,16 @@ def other_commits_of_the_catalog_are_replaced_as_a_whole(bench: Bench) -> None:
             catalog.commit(table, one)
         catalog.pin_version(table, 3, owner="run")
         catalog.pin_version(table, 0, owner="early")
-        kept = [published(1), published(2, data_change=False)]
+        commits = [published(1), published(2, data_change=False)]
         txn_ids = [one.summary.txn_id for one in fork]
         with pytest.raises(RecoveryError):
-            catalog.take_in_commits(table, history(kept), after=0, replaces=txn_ids[:2])
-        assert catalog.take_in_commits(table, history(kept), after=0, replaces=txn_ids) is True
-        assert catalog.take_in_commits(table, history(kept), after=0, replaces=txn_ids) is False
+            catalog.take_in_commits(table, history(commits), after=0, replaces=txn_ids[:2])
+        assert catalog.take_in_commits(table, history(commits), after=0, replaces=txn_ids) is True
+        assert catalog.take_in_commits(table, history(commits), after=0, replaces=txn_ids) is False
         ratified = catalog.load_table_by_id(table).ratified
         assert (ratified.latest_version, ratified.latest_data_version, ratified.commits) == (2, 1, ())
         assert [entry.summary.txn_id for entry in catalog.feed(after=1, limit=9)] == [
-            one.summary.txn_id for one in kept
+            one.summary.txn_id for one in commits
         ]
         assert catalog.pinned_version(table, owner="run") is None
         assert catalog.pinned_version(table, owner="early") == 0
@@ -179,7 +185,7 @@ def a_table_of_a_lost_catalog_is_adopted_with_its_id_and_location(bench: Bench) 
         assert isinstance(catalog.commit(table.table_id, proposal(8)), Ratified)
 
 
-def a_dropped_table_is_adopted_as_one_and_can_be_brought_back(bench: Bench) -> None:
+def a_table_adopted_as_dropped_can_be_undropped(bench: Bench) -> None:
     with bench.client() as catalog:
         table = adopted(state=AdoptedState.DROPPED)
         assert catalog.adopt_table(table) is None and catalog.adopt_table(table) is None
@@ -189,7 +195,7 @@ def a_dropped_table_is_adopted_as_one_and_can_be_brought_back(bench: Bench) -> N
         assert catalog.undrop_table(table.table_id).ratified.latest_version == 2
 
 
-def a_table_is_not_adopted_under_a_taken_name_or_at_a_taken_location(bench: Bench) -> None:
+def adoption_is_refused_for_a_taken_name_or_location(bench: Bench) -> None:
     with bench.client() as catalog:
         first = adopted()
         catalog.adopt_table(first)
@@ -205,7 +211,7 @@ def a_table_is_not_adopted_under_a_taken_name_or_at_a_taken_location(bench: Benc
         assert catalog.list_tables() == (NAME,)
 
 
-def a_table_is_relocated_unless_another_one_is_there(bench: Bench) -> None:
+def relocation_is_refused_for_a_taken_location(bench: Bench) -> None:
     with bench.client() as catalog:
         table, other = create(catalog), create(catalog, OTHER)
         new = f"{WAREHOUSE}-2/main/sales/orders"
@@ -215,16 +221,16 @@ def a_table_is_relocated_unless_another_one_is_there(bench: Bench) -> None:
         for taken in (new, f"{new}/below", f"{WAREHOUSE}-2"):
             with pytest.raises(RecoveryError, match=new):
                 catalog.relocate_table(other.table_id, location=taken, moved_from=other.location)
-        with pytest.raises(RecoveryError, match="by now"):
+        with pytest.raises(RecoveryError, match="Make a new plan"):
             catalog.relocate_table(other.table_id, location=f"{WAREHOUSE}-2/x", moved_from=f"{WAREHOUSE}/y")
         with pytest.raises(TableNotFoundError):
-            catalog.relocate_table("nobody", location=new, moved_from=new)
+            catalog.relocate_table("unknown", location=new, moved_from=new)
         catalog.drop_table(OTHER)
         catalog.relocate_table(other.table_id, location=f"{WAREHOUSE}-2/o", moved_from=other.location)
         assert catalog.undrop_table(other.table_id).location == f"{WAREHOUSE}-2/o"
 
 
-def versions_that_log_cleanup_removed_are_left_out_only_when_said(bench: Bench) -> None:
+def versions_may_be_missing_only_after_log_cleanup(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.commit(table, proposal(1))
@@ -250,7 +256,7 @@ def versions_that_log_cleanup_removed_are_left_out_only_when_said(bench: Bench) 
         assert isinstance(catalog.commit(table, proposal(7)), Ratified)
 
 
-def commits_after_the_removed_versions_replace_those_of_the_catalog(bench: Bench) -> None:
+def commits_after_cleaned_versions_replace_those_of_the_catalog(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         fork = [proposal(1), proposal(2)]
@@ -266,7 +272,7 @@ def commits_after_the_removed_versions_replace_those_of_the_catalog(bench: Bench
         assert catalog.pinned_version(table, owner="run") is None
 
 
-def modes_of_commits_taken_in_are_kept(bench: Bench) -> None:
+def recovered_commits_keep_their_mode(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         made = replace(published(1), mode=CommitMode.PUT_IF_ABSENT)
@@ -274,20 +280,20 @@ def modes_of_commits_taken_in_are_kept(bench: Bench) -> None:
         assert [one.mode for one in catalog.accepted_commits(table, start=1, end=1)] == [CommitMode.PUT_IF_ABSENT]
 
 
-RECOVERY_CONTRACT: tuple[Rule, ...] = (
-    the_identity_of_a_catalog_is_the_one_of_its_feed,
-    commits_of_storage_are_taken_in_once_and_the_next_one_follows_them,
-    positions_of_commits_taken_in_are_beyond_those_of_a_lost_feed,
-    unpublished_commits_can_be_taken_in_from_their_staged_files,
-    content_of_commits_that_turn_out_to_be_published_is_forgotten,
-    nothing_is_taken_in_after_somebody_has_committed,
-    commits_with_a_gap_or_an_earlier_time_are_not_taken_in,
-    other_commits_of_the_catalog_are_replaced_as_a_whole,
+RECOVERABLE_CATALOG_CONTRACT: tuple[Rule, ...] = (
+    the_id_of_the_catalog_is_that_of_its_feed,
+    recovered_commits_are_recorded_once_and_can_be_followed,
+    recovered_commits_get_feed_positions_after_a_gap,
+    unpublished_commits_are_recovered_from_staged_files,
+    recovery_deletes_content_of_published_commits,
+    recovery_is_refused_after_another_commit,
+    recovered_commits_with_a_gap_or_old_timestamp_are_refused,
+    recovery_replaces_all_commits_above_a_version,
     a_table_of_a_lost_catalog_is_adopted_with_its_id_and_location,
-    a_dropped_table_is_adopted_as_one_and_can_be_brought_back,
-    a_table_is_not_adopted_under_a_taken_name_or_at_a_taken_location,
-    a_table_is_relocated_unless_another_one_is_there,
-    versions_that_log_cleanup_removed_are_left_out_only_when_said,
-    commits_after_the_removed_versions_replace_those_of_the_catalog,
-    modes_of_commits_taken_in_are_kept,
+    a_table_adopted_as_dropped_can_be_undropped,
+    adoption_is_refused_for_a_taken_name_or_location,
+    relocation_is_refused_for_a_taken_location,
+    versions_may_be_missing_only_after_log_cleanup,
+    commits_after_cleaned_versions_replace_those_of_the_catalog,
+    recovered_commits_keep_their_mode,
 )

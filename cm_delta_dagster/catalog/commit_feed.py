@@ -1,0 +1,73 @@
+"""Interface to the feed: the commits of all tables in the order in which they become visible."""
+
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.ratification import CommitSummary
+from cm_delta_dagster.catalog.tables import TableIdentifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedEntry:
+    """One commit in the feed of the whole catalog.
+
+    Attributes:
+        position: grows strictly over all tables. After a reader has seen a position, no commit appears at a smaller one.
+        data_version: the newest data-changing version of the table at this commit.
+        ratified_ms: when the catalog ratified the commit, epoch milliseconds.
+    """
+
+    position: int
+    identifier: TableIdentifier
+    table_id: str
+    version: int
+    data_version: int
+    ratified_ms: int
+    summary: CommitSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedPage:
+    """A part of the feed, with the catalog that it belongs to.
+
+    Attributes:
+        catalog_id: never changes in the life of a catalog.
+        latest_position: position of the newest commit of any table, 0 without one.
+    """
+
+    catalog_id: str
+    latest_position: int
+    entries: tuple[FeedEntry, ...]
+
+
+class CommitFeed(typing.Protocol):
+    """The ratified commits of all tables, by position."""
+
+    def feed(
+        self,
+        *,
+        after: int,
+        limit: int,
+        identifiers: Iterable[TableIdentifier] | None = None,
+    ) -> Sequence[FeedEntry]:
+        """At most ``limit`` commits at positions above ``after``, in order of position, in one query.
+
+        Args:
+            identifiers: only the commits of the tables with these names; None for all tables.
+        """
+        ...
+
+    def feed_page(
+        self,
+        *,
+        after: int,
+        limit: int,
+        identifiers: Iterable[TableIdentifier] | None = None,
+    ) -> FeedPage:
+        """Same as ``feed``, with the id of the catalog and the latest position, from the same query."""
+        ...
+
+    def latest_feed_position(self) -> int:
+        """Position of the newest commit, 0 without one."""
+        ...

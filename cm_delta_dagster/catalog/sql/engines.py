@@ -1,0 +1,104 @@
+"""URLs and SQLAlchemy engines of catalog databases."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.sql.postgres_session import ServerClock
+from cm_delta_dagster.errors import CatalogUnavailableError, InvalidArgumentError
+
+_BUSY_TIMEOUT_S = 30
+_CONNECT_TIMEOUT_S = 10
+_SECRET_PARAMETERS = ("password", "sslpassword")
+
+
+def parsed_url(text: str) -> sa.URL:
+    """The URL with the driver of this package, and the absolute path of a SQLite file. Raises InvalidArgumentError."""
+    try:
+        url = sa.make_url(text)
+    except sa.exc.ArgumentError:
+        # The URL may contain a password: the message shows neither it nor SQLAlchemy's message.
+        raise InvalidArgumentError(
+            "The catalog URL cannot be parsed: write sqlite:////absolute/path.db or postgresql://user:password@host/database."
+        ) from None
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername == "sqlite":
+        url = url.set(drivername="sqlite+pysqlite")
+    if url.drivername not in ("sqlite+pysqlite", "postgresql+psycopg"):
+        raise InvalidArgumentError(
+            f"The catalog URL asks for {url.drivername!r}; supported are sqlite (one machine) "
+            "and postgresql+psycopg (shared)."
+        )
+    if url.get_backend_name() == "sqlite":
+        if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+            raise InvalidArgumentError(
+                "A SQLite catalog needs a plain file, because several processes share it: sqlite:////absolute/path.db."
+            )
+        url = url.set(database=os.path.abspath(url.database))
+    return url
+
+
+def without_secrets(url: sa.URL) -> str:
+    """The URL for messages, with ``***`` in place of passwords."""
+    hidden = {name: "***" for name in _SECRET_PARAMETERS if name in url.query}
+    return url.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def sqlite_engine(url: sa.URL) -> sa.Engine:
+    """An engine with one connection, whose commits are durable. Raises CatalogUnavailableError."""
+    try:
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CatalogUnavailableError(
+            f"The directory of the catalog {without_secrets(url)} could not be created: {error}. "
+            "Check the URL and the permissions."
+        ) from error
+    engine = sa.create_engine(
+        url,
+        poolclass=sa.pool.QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        connect_args={"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False, "isolation_level": None},
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+    return engine
+
+
+def postgresql_engine(
+    url: sa.URL,
+    clock: ServerClock,
+    *,
+    isolation_level: sa.engine.interfaces.IsolationLevel = "AUTOCOMMIT",
+    size: int = 5,
+    overflow: int = 15,
+    wait_seconds: float = 30,
+) -> sa.Engine:
+    """An engine with a connection pool; ``clock`` prepares each connection.
+
+    Args:
+        size, overflow: connections that the pool keeps, and further ones under load.
+        wait_seconds: how long a caller waits for a connection of the pool.
+    """
+    arguments: dict[str, Any] = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
+    engine = sa.create_engine(
+        url,
+        isolation_level=isolation_level,
+        pool_size=size,
+        max_overflow=overflow,
+        pool_timeout=wait_seconds,
+        connect_args=arguments,
+    )
+
+    sa.event.listen(engine, "connect", clock.prepare)
+    return engine

@@ -1,0 +1,131 @@
+"""Interface to the names of tables: creation, resolution, rename, drop and purge.
+
+Protocol heading "Creating and Dropping Catalog-managed Tables". The values are in ``tables`` and ``ratification``.
+"""
+
+import typing
+
+from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
+from cm_delta_dagster.catalog.tables import CatalogIdentity, InactiveTable, StagingTable, TableEntry, TableIdentifier
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+
+
+class TableRegistry(typing.Protocol):
+    """Maps names to tables.
+
+    Guarantee: after a name is resolved, tables are addressed by id, so that a client of a dropped table never reaches the
+    table that was created under the same name later.
+    """
+
+    def identity(self) -> CatalogIdentity:
+        """Which catalog this is, and where it places new tables. Raises CatalogUnavailableError."""
+        ...
+
+    def create_staging_table(self, identifier: TableIdentifier) -> StagingTable:
+        """Reserve an id and a unique location. The name does not resolve yet.
+
+        Raises:
+            TableAlreadyExistsError: another table has the name.
+            InvalidArgumentError: the name cannot be part of a path.
+        """
+        ...
+
+    def register_table(
+        self,
+        table_id: str,
+        identifier: TableIdentifier,
+        *,
+        summary: CommitSummary,
+        initial: InitialCommit | None = None,
+    ) -> TableEntry:
+        """Give the staging table its name atomically, with version 0 ratified and published.
+
+        A repeated call with the same id and name returns the entry.
+
+        Raises:
+            TableAlreadyExistsError: another table has the name.
+            TableNotFoundError: the id was never reserved.
+            CommitRejectedError: the in-commit timestamp is too far ahead of the catalog's clock.
+        """
+        ...
+
+    def load_table(self, identifier: TableIdentifier) -> TableEntry:
+        """Resolve a name: id, location, ratified commits and definition in one call. Raises TableNotFoundError."""
+        ...
+
+    def load_table_by_id(self, table_id: str) -> TableEntry:
+        """Same as ``load_table``, for the table with this id. Raises TableNotFoundError."""
+        ...
+
+    def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
+        """Names under ``scope`` (``""``, ``catalog`` or ``catalog.schema``), sorted."""
+        ...
+
+    def set_definition(self, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol) -> bool:
+        """Replace the definition that the catalog stores by the one that the log has at ``version``.
+
+        Returns:
+            False if the table has a later version; nothing was changed.
+
+        Raises:
+            TableNotFoundError: unknown or dropped table.
+        """
+        ...
+
+    def rename_table(self, table_id: str, identifier: TableIdentifier) -> TableEntry:
+        """Give a table another name; id, location, log and feed stay.
+
+        Maintenance rules belong to names: what a rule for the old name allowed is not allowed under the new name, what it
+        denied is denied under the new name too. A repeated call returns the entry.
+
+        Raises:
+            TableNotFoundError: unknown or dropped table.
+            TableAlreadyExistsError: another table has the new name.
+        """
+        ...
+
+    def drop_table(self, identifier: TableIdentifier, *, table_id: str | None = None) -> None:
+        """Remove the name of a table; its log and data stay.
+
+        With ``table_id`` only that table is dropped, even if another table has the name now; a table that is already dropped
+        is not an error.
+
+        Raises:
+            TableNotFoundError: no such table.
+        """
+        ...
+
+    def undrop_table(self, table_id: str) -> TableEntry:
+        """Give a dropped table its name back, with all of its commits. Returns the entry of a table that has its name.
+
+        Raises:
+            TableNotFoundError: the id is unknown, was never registered, or is being purged.
+            TableAlreadyExistsError: another table has the name.
+        """
+        ...
+
+    def inactive_tables(self, scope: str = "") -> tuple[InactiveTable, ...]:
+        """Tables under ``scope`` that have no name and whose files may still exist, oldest first."""
+        ...
+
+    def begin_purge(self, table_id: str, *, min_age_ms: int) -> InactiveTable:
+        """Make a dropped or never registered table unreachable for good, so that its files may be deleted.
+
+        Afterwards ``undrop_table`` and ``register_table`` fail for it. A repeated call returns the same answer.
+
+        Args:
+            min_age_ms: how long the table must have been without a name, by the catalog's clock.
+
+        Raises:
+            TableNotFoundError: the id is unknown or purged.
+            PurgeRefusedError: the table has a name, is too young, or its location is not strictly inside the managed root or
+                is shared with another table.
+        """
+        ...
+
+    def finish_purge(self, table_id: str) -> None:
+        """Record that every file of a table being purged is deleted. A repeated call has no effect.
+
+        The commits of a table that had a name stay in the feed. Raises PurgeRefusedError without ``begin_purge``.
+        """
+        ...

@@ -1,0 +1,122 @@
+"""Contract of ``CommitCoordinator``: the advisory commit lock.
+
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
+
+import multiprocessing
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.contracts.catalog_bench import OTHER, SPAWN, Bench, Rule, create
+
+_SHORT, _LONG = 0.05, 30.0
+
+
+def one_writer_at_a_time_holds_the_commit_lock(bench: Bench) -> None:
+    """OCC-15: writers who have met need not lose races against each other."""
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+    inside: list[int] = []
+
+    def wait(number: int) -> int:
+        with bench.client() as catalog:
+            for _ in range(5):
+                with catalog.commit_lock(table, seconds=_LONG) as acquired:
+                    assert acquired
+                    inside.append(number)
+                    time.sleep(0.002)
+                    assert inside == [number]
+                    inside.remove(number)
+        return number
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(wait, range(4))) == [0, 1, 2, 3]
+
+
+def a_writer_without_the_lock_continues_after_the_timeout(bench: Bench) -> None:
+    """OCC-15: a suspended writer delays others only until the timeout."""
+    with bench.client() as catalog, bench.client() as other:
+        table = create(catalog).table_id
+        with catalog.commit_lock(table, seconds=_LONG) as first, other.commit_lock(table, seconds=_SHORT) as second:
+            assert (first, second) == (True, False)
+            assert other.get_ratified_commits(table).latest_version == 0
+        with other.commit_lock(table, seconds=_SHORT) as second:
+            assert second
+
+
+def commit_locks_of_two_tables_are_independent(bench: Bench) -> None:
+    """OCC-15"""
+    with bench.client() as catalog, bench.client() as other:
+        here, there = create(catalog).table_id, create(catalog, OTHER).table_id
+        with catalog.commit_lock(here, seconds=_LONG) as first, other.commit_lock(there, seconds=_SHORT) as second:
+            assert (first, second) == (True, True)
+
+
+def an_error_releases_the_commit_lock_and_is_raised(bench: Bench) -> None:
+    """OCC-15"""
+    with bench.client() as catalog, bench.client() as other:
+        table = create(catalog).table_id
+        with pytest.raises(ZeroDivisionError), catalog.commit_lock(table, seconds=_LONG):
+            raise ZeroDivisionError
+        with other.commit_lock(table, seconds=_SHORT) as acquired:
+            assert acquired
+
+
+def _hold_commit_lock(bench: Bench, table: str, sender: Any) -> None:
+    with bench.client() as catalog, catalog.commit_lock(table, seconds=_LONG) as acquired:
+        sender.send(acquired)
+        signal.pause()
+
+
+def the_commit_lock_is_released_when_its_process_ends(bench: Bench) -> None:
+    """OCC-15, CM-C15"""
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        receiver, sender = SPAWN.Pipe(duplex=False)
+        process = SPAWN.Process(target=_hold_commit_lock, args=(bench, table, sender))
+        process.start()
+        assert receiver.poll(60) and receiver.recv()
+        with catalog.commit_lock(table, seconds=_SHORT) as acquired:
+            assert not acquired
+        os.kill(int(process.pid or 0), signal.SIGKILL)
+        process.join()
+        with catalog.commit_lock(table, seconds=_LONG) as acquired:
+            assert acquired
+
+
+def a_forked_child_does_not_keep_a_released_commit_lock(bench: Bench) -> None:
+    """OCC-15"""
+    with bench.client() as catalog, bench.client() as other:
+        table = create(catalog).table_id
+        child = multiprocessing.get_context("fork").Process(target=signal.pause)
+        with catalog.commit_lock(table, seconds=_LONG) as acquired:
+            assert acquired
+            child.start()
+        with other.commit_lock(table, seconds=_SHORT) as acquired:
+            assert acquired
+        child.kill()
+        child.join()
+
+
+def a_closed_client_acquires_no_commit_lock(bench: Bench) -> None:
+    """OCC-15: what is to be committed then fails for that reason, and for no other."""
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+    with catalog.commit_lock(table, seconds=_SHORT):
+        pass
+
+
+COMMIT_COORDINATOR_LOCK_CONTRACT: tuple[Rule, ...] = (
+    one_writer_at_a_time_holds_the_commit_lock,
+    a_writer_without_the_lock_continues_after_the_timeout,
+    commit_locks_of_two_tables_are_independent,
+    an_error_releases_the_commit_lock_and_is_raised,
+    the_commit_lock_is_released_when_its_process_ends,
+    a_forked_child_does_not_keep_a_released_commit_lock,
+    a_closed_client_acquires_no_commit_lock,
+)
