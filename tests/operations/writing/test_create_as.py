@@ -27,7 +27,7 @@ from cm_delta_dagster.operations.tables.create import (
 )
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteOutcome, WriteResult
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.spark.schema import schema_of
 from tests.support.builders import rows_of
@@ -49,7 +49,7 @@ def test_the_rows_of_an_append_are_in_version_0(client: DeltaClient, spark: Spar
     once = Idempotency(app_id="job", version=3)
 
     def write(table: Table) -> WriteResult:
-        return append(table, frame=frame, idempotency=once)
+        return append(table, frame=frame, options=CommitOptions(idempotency=once))
 
     table, result = create_table_as(client, identifier=NAME, design=of(frame, "p"), write=write)
     assert (result.version, result.data_version, result.outcome) == (0, 0, WriteOutcome.COMMITTED)

@@ -22,6 +22,7 @@ from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import WriteOutcome, append
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from tests.operations.writing.test_write import Interleaved
 from tests.support.builders import TableBuilder
@@ -268,8 +269,8 @@ def test_a_repeated_merge_happens_once(build: Callable[..., TableBuilder]) -> No
     """TXN-4."""
     builder = build("id long, v long")
     batch = Idempotency(app_id="m", version=1)
-    merge(builder.table, frame=builder.frame((1, 1)), keys=["id"], idempotency=batch)
-    again = merge(builder.table, frame=builder.frame((1, 2)), keys=["id"], idempotency=batch)
+    merge(builder.table, frame=builder.frame((1, 1)), keys=["id"], options=CommitOptions(idempotency=batch))
+    again = merge(builder.table, frame=builder.frame((1, 2)), keys=["id"], options=CommitOptions(idempotency=batch))
     assert (again.outcome, again.version) == (WriteOutcome.ALREADY_COMMITTED, 1)
     assert builder.rows() == [(1, 1)]
 

@@ -21,6 +21,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.writing.write import WriteOutcome, append, overwrite
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from tests.support.builders import TableBuilder
 
@@ -185,26 +186,29 @@ def test_append_only_tables_take_appends_and_refuse_removals(build: Callable[...
     assert (builder.rows(), data_files(builder)) == ([(1,)], before)
 
 
+def batch(version: int, rule: IdempotencyRule = IdempotencyRule.MONOTONIC) -> CommitOptions:
+    return CommitOptions(idempotency=Idempotency(app_id="job", version=version, rule=rule))
+
+
 def test_a_repeated_write_of_one_batch_happens_once(build: Callable[..., TableBuilder]) -> None:
     """TXN-4."""
     builder = build("id long")
-    first = append(builder.table, frame=builder.frame((1,)), idempotency=Idempotency(app_id="job", version=7))
+    first = append(builder.table, frame=builder.frame((1,)), options=batch(7))
     builder.append((2,))
-    again = append(builder.table, frame=builder.frame((1,)), idempotency=Idempotency(app_id="job", version=7))
+    again = append(builder.table, frame=builder.frame((1,)), options=batch(7))
     assert (again.outcome, again.version) == (WriteOutcome.ALREADY_COMMITTED, first.version)
-    older = append(builder.table, frame=builder.frame((1,)), idempotency=Idempotency(app_id="job", version=6))
+    older = append(builder.table, frame=builder.frame((1,)), options=batch(6))
     assert older.outcome is WriteOutcome.ALREADY_COMMITTED
-    exact = Idempotency(app_id="job", version=6, rule=IdempotencyRule.EXACT)
-    assert append(builder.table, frame=builder.frame((3,)), idempotency=exact).outcome is WriteOutcome.COMMITTED
+    exact = batch(6, IdempotencyRule.EXACT)
+    assert append(builder.table, frame=builder.frame((3,)), options=exact).outcome is WriteOutcome.COMMITTED
     assert builder.rows() == [(1,), (2,), (3,)]
 
 
 def test_the_same_batch_committed_meanwhile_is_recognised(build: Callable[..., TableBuilder]) -> None:
-    """TXN-4, OCC-11: the loser of the race removes its files and answers with the winner's version."""
+    """TXN-4, OCC-11: the write that loses the conflict deletes its files and returns the version of the winner."""
     builder = build("id long")
-    batch = Idempotency(app_id="job", version=1)
-    table = Interleaved(builder.table, lambda: append(builder.table, frame=builder.frame((1,)), idempotency=batch))
-    result = append(table, frame=builder.frame((1,)), idempotency=batch)
+    table = Interleaved(builder.table, lambda: append(builder.table, frame=builder.frame((1,)), options=batch(1)))
+    result = append(table, frame=builder.frame((1,)), options=batch(1))
     assert (result.outcome, result.version) == (WriteOutcome.ALREADY_COMMITTED, 1)
     assert builder.rows() == [(1,)]
     assert data_files(builder) == 1
