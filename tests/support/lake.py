@@ -17,12 +17,13 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import StorageError
 from cm_delta_dagster.operations.tables.create import create_table
-from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.actions.paths import decode_path
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.actions import add_file
 
 SCHEMA = StructType((StructField("id", PrimitiveType("long")), StructField("day", PrimitiveType("date"))))
 START_MS = int(datetime.datetime(2026, 3, 10, 12, tzinfo=datetime.UTC).timestamp() * 1000)
@@ -137,16 +138,8 @@ class Lake:
         """Commit one new file of 100 bytes and 10 rows, and put bytes where it is said to be."""
         self.clock.now += 1000
         name = path or f"part-{next(self._numbers):05d}.parquet"
-        add = AddFile(
-            **{
-                "path": name,
-                "partition_values": {"day": "2026-01-01"},
-                "size": 100,
-                "modification_time": self.clock(),
-                "stats": '{"numRecords":10}',
-                **more,
-            }
-        )
+        fields = {"partition_values": {"day": "2026-01-01"}, "size": 100, "modification_time": self.clock()}
+        add = add_file(name, **({**fields, "stats": '{"numRecords":10}'} | more))
         if ":" not in name:
             self.put(table, decode_path(name))
         transaction = table.start_transaction(table.snapshot(), operation="WRITE")
