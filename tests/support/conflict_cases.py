@@ -1,6 +1,6 @@
-"""Which of two transactions of one snapshot can follow the other: the table of cases, as data.
+"""The conflict table: for two concurrent transactions of one snapshot, whether the second one commits or conflicts.
 
-A cell says what becomes of the loser of the race (the row) after the winner (the column). Three suites run every cell:
+A cell gives the outcome of the loser (the row), which commits after the winner (the column). Three suites run every cell:
 ``tests/protocol`` the rules alone, ``tests/client`` our client over a catalog, ``tests/differential`` delta-spark.
 """
 
@@ -26,11 +26,11 @@ from tests.support.actions import add_file
 SCHEMA = StructType((StructField("p", STRING), StructField("x", LONG)))
 PARTITION_COLUMNS = ("p",)
 FEATURES = ("domainMetadata", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck")
-"""What the table's protocol lists besides what every table of its writer does."""
+"""Table features in addition to those of every table of the writer."""
 
 
 def _file(name: str, partition: str, low: int | None = None, high: int | None = None) -> AddFile:
-    """A file of three rows with ``low <= x <= high``, or with nothing known of ``x``."""
+    """A file of three rows with ``low <= x <= high``, or without statistics of ``x``."""
     statistics: dict[str, object] = {"numRecords": 3}
     if low is not None:
         statistics |= {"minValues": {"x": low}, "maxValues": {"x": high}, "nullCount": {"x": 0}}
@@ -52,8 +52,8 @@ class Act:
     """One transaction.
 
     Attributes:
-        reads: conditions in SQL on the rows that it looked at.
-        removes, marks: files of ``BASE``; the second ones stay, with a deletion vector.
+        reads: SQL conditions on the rows that it read.
+        removes, marks: files of ``BASE`` that it removes, or to which it adds a deletion vector.
         adds: partition and range of ``x`` of each file that it adds.
         rearranges: its files hold the same rows as before.
         features: added to the protocol.
@@ -72,16 +72,16 @@ class Act:
 
     @property
     def changes_no_row(self) -> bool:
-        """Whether it leaves rows, metadata and what else the log records as they are."""
+        """Whether it changes neither rows nor metadata nor other state in the log."""
         return self.rearranges or self == Act()
 
     @property
     def is_blind_append(self) -> bool:
-        """Whether it adds rows, whatever others did; only readers under Serializable mind."""
+        """Whether it adds rows without reading any; it conflicts only with readers under Serializable."""
         return bool(self.adds) and not self.reads and self.metadata is None
 
     def actions(self, role: str, protocol: Protocol, metadata: Metadata) -> list[Action]:
-        """What it commits to the table; ``role`` keeps the files of two transactions apart."""
+        """Return the actions of its commit; ``role`` makes the file names of the two transactions differ."""
         made: list[Action] = []
         if self.features:
             made.append(with_features(protocol, self.features))
@@ -154,17 +154,17 @@ STATE_ACTS: Mapping[str, Act] = {
     "ids": Act(features=("rowTracking",)),
     "none": Act(),
 }
-"""Transactions that change what the table is, or record something in it, among some that do not: ``look`` writes a domain
-that depends on every row, ``prop`` and ``dv`` set a property, the second one without harm to anybody, ``col`` appends with
-a new column; the next three list a feature that is not in use yet.
+"""Transactions that change metadata, protocol, domains or application transactions, and some that change rows: ``look`` writes
+a domain that depends on every row; ``prop`` and ``dv`` set a property, of which ``dv`` conflicts with nothing; ``col`` appends
+with a new column; the next three list a table feature that is not in use yet.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One cell under one isolation level. ``expected`` None: both stand.
+    """One cell under one isolation level. ``expected`` None: both commit.
 
-    ``in_delta_spark`` and ``difference`` say where delta-spark decides otherwise, and why we do not follow.
+    ``in_delta_spark`` and ``difference``: the outcome in delta-spark, and why this package differs.
     """
 
     loser: str
@@ -226,7 +226,7 @@ KINDS: Mapping[str, ConflictKind | None] = {
     "M": ConflictKind.METADATA_CHANGED,
     "P": ConflictKind.PROTOCOL_CHANGED,
 }
-"""Letters of the tables; a dot where both stand."""
+"""Letters of the tables; a dot means that both commit."""
 
 DIFFERENCES: Mapping[str, str] = {
     "s": "Delta-spark compares partitions; we also compare the statistics of files, so that keys apart do not conflict.",
@@ -234,7 +234,7 @@ DIFFERENCES: Mapping[str, str] = {
     "only who removes the same files.",
     "o": "Delta-spark reports a domain that both wrote as a ConcurrentTransaction; we have a name for it.",
 }
-"""Why we decide otherwise than delta-spark."""
+"""Why the outcome differs from delta-spark."""
 
 
 def base_metadata(table_id: str, table: CaseTable, isolation: IsolationLevel) -> Metadata:

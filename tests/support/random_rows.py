@@ -1,4 +1,4 @@
-"""Random rows of every skippable type, the statistics that writers keep of them, and what SQL says about each row."""
+"""Random rows of every type with statistics, the statistics that writers compute, and the SQL truth value of predicates."""
 
 import json
 import math
@@ -78,12 +78,12 @@ def member(name: str, value: Any) -> str:
 
 
 def stats_of(rows: Sequence[dict[str, Any]], *, spelled: Callable[[str], str] = str, tight: bool = True) -> str:
-    """Statistics of a file with these physical rows, whose columns are spelled so; wide ones if some rows are deleted."""
+    """Return the statistics of a file with these physical rows; ``spelled`` maps column names; not tight if rows are deleted."""
     lows, highs, nulls = [], [], []
     for name in TYPES:
         values = [row[name] for row in rows if row[name] is not None]
         nulls.append(f'"{spelled(name)}":{len(rows) - len(values)}')
-        # Like the writers that leave NaN out of the bounds in silence.
+        # As writers that ignore NaN in the bounds.
         ordered = [value for value in values if value == value and value not in (math.inf, -math.inf)]
         if len(ordered) < len([value for value in values if value == value]) or not ordered or name == "b":
             continue

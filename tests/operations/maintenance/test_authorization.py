@@ -51,7 +51,7 @@ READS = {"list_from", "read", "stat"}
 
 
 @pytest.mark.parametrize(("kind", "verb"), VERBS)
-def test_a_denied_verb_names_the_rule_and_touches_nothing(
+def test_a_denied_operation_names_the_rule_and_changes_nothing(
     lake: Lake, kind: MaintenanceKind, verb: Callable[[Table], object]
 ) -> None:
     """CM-M4, CM-M5, CM-M6"""
@@ -69,7 +69,7 @@ def test_a_denied_verb_names_the_rule_and_touches_nothing(
 
 
 @pytest.mark.parametrize(("kind", "verb"), DELETING)
-def test_a_verb_that_deletes_checks_the_catalog_before_it_asks_for_permission(
+def test_the_catalog_is_checked_before_permission_to_delete_is_asked_for(
     lake: Lake, kind: MaintenanceKind, verb: Callable[[Table], object]
 ) -> None:
     table = lake.new_table()
@@ -105,7 +105,7 @@ def test_a_catalog_that_does_not_answer_permits_nothing(
 
 
 @pytest.mark.parametrize(("kind", "verb"), EXCLUSIVE)
-def test_a_verb_that_deletes_or_rewrites_fails_while_another_run_has_the_lease(
+def test_an_operation_fails_while_another_run_has_the_lease(
     lake: Lake, kind: MaintenanceKind, verb: Callable[[Table], object]
 ) -> None:
     table = lake.new_table()

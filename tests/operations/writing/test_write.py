@@ -38,7 +38,7 @@ def build(client: DeltaClient, spark: SparkSession) -> Callable[..., TableBuilde
 
 
 class Interleaved:
-    """A table handle that lets something happen between the snapshot of a write and its commit."""
+    """A table handle that calls a function between the snapshot of a write and its commit."""
 
     def __init__(self, table: Table, meanwhile: Callable[[], object]) -> None:
         self._table, self._meanwhile = table, meanwhile
@@ -75,7 +75,7 @@ def test_appended_rows_are_read_back_and_described(build: Callable[..., TableBui
     assert result.metrics["numOutputRows"] == "3"
 
 
-def test_an_empty_append_makes_no_version(build: Callable[..., TableBuilder]) -> None:
+def test_an_empty_append_creates_no_version(build: Callable[..., TableBuilder]) -> None:
     """DML-3."""
     builder = build("id long")
     result = builder.append()
@@ -104,7 +104,7 @@ def test_an_overwrite_with_rows_of_the_same_table_is_safe(build: Callable[..., T
 
 
 def test_a_partition_slice_is_replaced_without_reading_rows(build: Callable[..., TableBuilder]) -> None:
-    """DML-7: the file of the replaced partition may even be gone."""
+    """DML-7: the file of the replaced partition may be missing."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (2, "b"), (3, None))
     for status in list(builder.table.store.list_recursive(builder.table.location)):
@@ -118,7 +118,7 @@ def test_a_partition_slice_is_replaced_without_reading_rows(build: Callable[...,
 
 
 def test_a_slice_within_files_keeps_their_other_rows(build: Callable[..., TableBuilder]) -> None:
-    """DML-7, DML-2: NULL does not satisfy the condition and stays; untouched files are not mentioned."""
+    """DML-7, DML-2: a row for which the condition is NULL stays; files without a match are not in the commit."""
     builder = build("id long, v long")
     builder.append((1, 10), (2, 20), (3, None))
     builder.append((4, 40), (5, 50))
@@ -190,7 +190,7 @@ def batch(version: int, rule: IdempotencyRule = IdempotencyRule.MONOTONIC) -> Co
     return CommitOptions(idempotency=Idempotency(app_id="job", version=version, rule=rule))
 
 
-def test_a_repeated_write_of_one_batch_happens_once(build: Callable[..., TableBuilder]) -> None:
+def test_a_repeated_write_of_a_batch_commits_once(build: Callable[..., TableBuilder]) -> None:
     """TXN-4."""
     builder = build("id long")
     first = append(builder.table, frame=builder.frame((1,)), options=batch(7))
@@ -204,7 +204,7 @@ def test_a_repeated_write_of_one_batch_happens_once(build: Callable[..., TableBu
     assert builder.rows() == [(1,), (2,), (3,)]
 
 
-def test_the_same_batch_committed_meanwhile_is_recognised(build: Callable[..., TableBuilder]) -> None:
+def test_a_concurrent_commit_of_the_same_batch_is_detected(build: Callable[..., TableBuilder]) -> None:
     """TXN-4, OCC-11: the write that loses the conflict deletes its files and returns the version of the winner."""
     builder = build("id long")
     table = Interleaved(builder.table, lambda: append(builder.table, frame=builder.frame((1,)), options=batch(1)))
@@ -214,7 +214,7 @@ def test_the_same_batch_committed_meanwhile_is_recognised(build: Callable[..., T
     assert data_files(builder) == 1
 
 
-def test_two_appends_at_once_both_stay(build: Callable[..., TableBuilder]) -> None:
+def test_two_concurrent_appends_both_commit(build: Callable[..., TableBuilder]) -> None:
     """OCC-12."""
     builder = build("id long")
     table = Interleaved(builder.table, lambda: builder.append((1,)))
@@ -222,8 +222,8 @@ def test_two_appends_at_once_both_stay(build: Callable[..., TableBuilder]) -> No
     assert builder.rows() == [(1,), (2,)]
 
 
-def test_overwrites_of_different_partitions_both_stay(build: Callable[..., TableBuilder]) -> None:
-    """OCC-8: the loser is rebased, not refused."""
+def test_overwrites_of_different_partitions_both_commit(build: Callable[..., TableBuilder]) -> None:
+    """OCC-8: the losing commit is rebased and not refused."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (2, "b"))
     table = Interleaved(builder.table, lambda: overwrite(builder.table, frame=builder.frame((8, "b")), where="p = 'b'"))
