@@ -198,7 +198,7 @@ def test_an_unreachable_catalog_is_an_error_and_nothing_is_written(
             lambda: lake.table("main.test.t").append(frame),
             lambda: lake.tables(),
         ):
-            with refused(CatalogUnavailableError, *words, untold=("hunter2",)):
+            with refused(CatalogUnavailableError, *words, hidden=("hunter2",)):
                 call()
     assert set(files_below(tmp_path)) == {"file"}
 
@@ -221,7 +221,7 @@ def test_without_the_catalog_writes_stop_before_rows_are_written(
         lambda: delete(table, spark=spark, where="id = 1"),
         lambda: read(table, spark=spark),
     ):
-        with refused(CatalogUnavailableError, NAME, "127.0.0.1", tables=(orders,), untold=("hunter2",)):
+        with refused(CatalogUnavailableError, NAME, "127.0.0.1", tables=(orders,), hidden=("hunter2",)):
             call()
     away.close()
 

@@ -82,7 +82,7 @@ def broken_storage(method: str, part: str) -> Callable[[str, Any], Exception | N
 
     def fails(called: str, location: Any) -> Exception | None:
         if called == method and part in str(location):
-            return StorageError(f"{called} of {location} fails, as the test wants.")
+            return StorageError(f"{called} of {location} fails for the test.")
         return None
 
     return fails
