@@ -34,17 +34,17 @@ _Result = TypeVar("_Result")
 
 
 def names_table(
-    verb: Callable[Concatenate[_Table, _Arguments], _Result],
+    operation: Callable[Concatenate[_Table, _Arguments], _Result],
 ) -> Callable[Concatenate[_Table, _Arguments], _Result]:
     """Decorate an operation so that each of its errors starts with the name of the table, unless it contains it.
 
     The checks of rows and columns do not know which table they work for.
     """
 
-    @functools.wraps(verb)
+    @functools.wraps(operation)
     def named(table: _Table, /, *arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
         try:
-            return verb(table, *arguments, **keywords)
+            return operation(table, *arguments, **keywords)
         except CmDeltaError as error:
             if str(table.identifier) not in str(error):
                 error.args = (f"{table.identifier}: {error}",)
