@@ -59,7 +59,7 @@ from cm_delta_dagster.operations.tables.undrop import undrop_table
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteResult
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType
@@ -286,7 +286,9 @@ class Connection(RecoveryMethods):
             design=_Design(
                 frame=frame, partition_by=partition_by, properties=properties, description=description
             ).of_table(),
-            write=lambda table: append(table, frame=frame, idempotency=idempotency, context=context),
+            write=lambda table: append(
+                table, frame=frame, options=CommitOptions(idempotency=idempotency, context=context)
+            ),
         )
         return DeltaTable(self, table)
 
@@ -315,7 +317,12 @@ class Connection(RecoveryMethods):
         return self._write(
             name,
             _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
-            lambda table: append(table, frame=frame, schema_mode=schema_mode, idempotency=idempotency, context=context),
+            lambda table: append(
+                table,
+                frame=frame,
+                schema_mode=schema_mode,
+                options=CommitOptions(idempotency=idempotency, context=context),
+            ),
         )
 
     def overwrite(
@@ -339,7 +346,11 @@ class Connection(RecoveryMethods):
             name,
             _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
             lambda table: overwrite(
-                table, frame=frame, where=where, schema_mode=schema_mode, idempotency=idempotency, context=context
+                table,
+                frame=frame,
+                where=where,
+                schema_mode=schema_mode,
+                options=CommitOptions(idempotency=idempotency, context=context),
             ),
         )
 
@@ -372,8 +383,7 @@ class Connection(RecoveryMethods):
                 mode=mode,
                 within=within,
                 schema_mode=schema_mode,
-                idempotency=idempotency,
-                context=context,
+                options=CommitOptions(idempotency=idempotency, context=context),
             ),
         )
 

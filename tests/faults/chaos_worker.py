@@ -1,7 +1,7 @@
-"""What the processes of a chaos run do until they are killed: write, read, publish, maintain. No Spark.
+"""The processes of a chaos run, which write, read, publish or maintain until they are killed. Without Spark.
 
-Each process writes a journal, one line for each thing that it was told. A line is written by one call before the next step
-is taken, so that it survives the death of the process.
+Each process writes a journal with one line for each event. A line is written by one call before the next step, so that it
+survives the end of the process.
 """
 
 import hashlib
@@ -43,17 +43,17 @@ ROWS_PER_FILE = 3
 ROLES = ("writer", "reader", "publisher", "maintainer")
 MODES = ("staged", "inline", "auto:2000", "put_if_absent")
 _DELETES = 0.2
-"""So many of the writers' commits take a file away again."""
+"""Share of the writers' commits that delete a file."""
 _TO_REARRANGE = 20
 _REARRANGED = "rearranged-"
 _STAGED_SAFETY_MS = 5_000
 _RETENTION_MS = 60 * 1000
-"""Longer than any commit takes, restarts of the server included: files of commits under way are that young."""
+"""Longer than any commit takes, including restarts of the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run happens, and whether the maintainer changes how commits are made."""
+    """The locations of a run, and whether the maintainer switches the commit mode."""
 
     url: str
     warehouse: str
@@ -61,13 +61,13 @@ class Place:
     switches: bool = False
 
     def client(self) -> DeltaClient:
-        """A client; of the commits of some the catalog gets no copy, so that readers need the files."""
+        """Open a client. Some clients store no commit content in the catalog, so that readers need the files."""
         settings = ClientSettings(copied_content_bytes=random.choice((0, KEPT_CONTENT_BYTES)))
         return DeltaClient(SqlCatalog(self.url, warehouse=self.warehouse), stores=Stores(), settings=settings)
 
 
 class Journal:
-    """Lines of one process, in a file of its own."""
+    """The journal file of one process."""
 
     def __init__(self, place: Place, tag: str) -> None:
         self._file = os.open(Path(place.journals) / f"{tag}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -77,7 +77,7 @@ class Journal:
 
 
 def notes(place: Place) -> Iterator[list[str]]:
-    """Every whole line of every journal, as words."""
+    """Yield the complete lines of all journals, as words."""
     for path in sorted(Path(place.journals).glob("*.log")):
         for line in path.read_text().splitlines(keepends=True):
             if line.endswith("\n"):
@@ -85,16 +85,16 @@ def notes(place: Place) -> Iterator[list[str]]:
 
 
 def work(role: str, place: Place, tag: str) -> None:
-    """Until death. An error of another tree than the package's is noted, and ends the process."""
-    logging.disable()  # Each retry is logged, and there are very many; the journal says what matters.
+    """Run a role until the process is killed. An error that is not a CmDeltaError is noted and ends the process."""
+    logging.disable()  # Each of the many retries is logged.
     journal = Journal(place, tag)
     client = place.client()
-    turns = {"writer": _write, "reader": _read, "publisher": _publish, "maintainer": _maintain}
+    steps = {"writer": _write, "reader": _read, "publisher": _publish, "maintainer": _maintain}
     number = 0
     while True:
         number += 1
         try:
-            turns[role](client, place, journal, f"{tag}-{number}")
+            steps[role](client, place, journal, f"{tag}-{number}")
         except CmDeltaError as error:
             journal.note("error", role, type(error).__name__, str(error).replace("\n", " "))
             time.sleep(0.05)
@@ -104,17 +104,17 @@ def work(role: str, place: Place, tag: str) -> None:
 
 
 def row_ids(path: str) -> list[str]:
-    """The rows that a writer puts into its file of that name."""
+    """Return the rows that a writer writes to its file of that name."""
     return [f"{path}#{number}" for number in range(ROWS_PER_FILE)]
 
 
 def digest(snapshot: Snapshot) -> str:
-    """The same for two snapshots with the same files."""
+    """Return a digest of the live files."""
     return hashlib.sha256("\n".join(sorted(snapshot.files["path"].to_pylist())).encode()).hexdigest()[:16]
 
 
 def rows_of(table: Table, paths: Iterable[str]) -> Counter[str]:
-    """Rows of data files, read without this package."""
+    """Return the rows of data files, read without this package."""
     root = Path(table.location.removeprefix("file://"))
     return Counter(row for path in paths for row in pq.read_table(root / path)["id"].to_pylist())
 
@@ -142,30 +142,30 @@ def _write(client: DeltaClient, place: Place, journal: Journal, tag: str) -> Non
             return
     path = f"{tag}.parquet"
     journal.note("try", path)
-    with _outcome_of(journal, "", path) as tell:
+    with _outcome_of(journal, "", path) as acknowledge:
         file = _put(table, path, row_ids(path))
         transaction = table.start_transaction(snapshot, operation="WRITE")
         transaction.add_files([file])
         begun = time.monotonic()
         committed = transaction.commit()
         took_ms = int((time.monotonic() - begun) * 1000)
-        tell(committed.version, committed.in_commit_timestamp, committed.retries, took_ms)
+        acknowledge(committed.version, committed.in_commit_timestamp, committed.retries, took_ms)
 
 
 def _delete(table: Table, snapshot: Snapshot, path: str, journal: Journal, tag: str) -> None:
-    """All rows of a file go; others may delete or rearrange the same one meanwhile."""
+    """Delete all rows of a file. Other processes may concurrently delete or rewrite the same file."""
     journal.note("delete-try", path, tag)
-    with _outcome_of(journal, "delete-", path) as tell:
+    with _outcome_of(journal, "delete-", path) as acknowledge:
         files = snapshot.files.filter([live == path for live in snapshot.files["path"].to_pylist()])
         transaction = table.start_transaction(snapshot, operation="DELETE")
         now_ms = time.time_ns() // 1_000_000
         transaction.remove_files(removes_of(files, deletion_timestamp=now_ms, data_change=True))
-        tell(transaction.commit().version, tag)
+        acknowledge(transaction.commit().version, tag)
 
 
 @contextmanager
 def _outcome_of(journal: Journal, what: str, path: str) -> Iterator[Callable[..., None]]:
-    """Notes what a writer is told: acknowledged, by the function that it is given, refused, or unknown."""
+    """Note the outcome of a write. The block calls the returned function when the commit is acknowledged."""
     try:
         yield lambda *words: journal.note(f"{what}ack", path, *words)
     except CommitStateUnknownError:
@@ -175,20 +175,20 @@ def _outcome_of(journal: Journal, what: str, path: str) -> Iterator[Callable[...
         time.sleep(0.02)
 
 
-def _told(place: Place, *what: str) -> set[str]:
+def _noted(place: Place, *what: str) -> set[str]:
     return {words[1] for words in notes(place) if words[0] in what}
 
 
 def _read(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
-    """What was acknowledged before the snapshot was asked for is in it, once, and what was deleted before is not."""
-    acknowledged, deleted = _told(place, "ack"), _told(place, "delete-ack")
+    """Check that a snapshot has each row acknowledged before it once, and no row deleted before it."""
+    acknowledged, deleted = _noted(place, "ack"), _noted(place, "delete-ack")
     with_memory = random.random() < 0.5
     reader = client if with_memory else place.client()
     try:
         table = reader.table(TABLE)
         snapshot = table.snapshot()
         rows = rows_of(table, snapshot.files["path"].to_pylist())
-        kept = acknowledged - _told(place, "delete-try")
+        kept = acknowledged - _noted(place, "delete-try")
         due = dict.fromkeys((row for path in kept for row in row_ids(path)), 1)
         due |= dict.fromkeys((row for path in deleted for row in row_ids(path)), 0)
         for row, times in due.items():
@@ -232,7 +232,7 @@ def _maintain(client: DeltaClient, place: Place, journal: Journal, tag: str) -> 
 
 
 def _rearrange(table: Table) -> bool:
-    """Some files become one; no row changes. False if there are too few."""
+    """Rewrite some files into one without changing rows. Returns False if there are too few files."""
     snapshot = table.snapshot()
     small = snapshot.files.slice(0, _TO_REARRANGE)
     if small.num_rows < _TO_REARRANGE:

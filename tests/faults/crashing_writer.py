@@ -1,6 +1,6 @@
-"""A writer in a process of its own that appends one-file commits and kills itself at the n-th call to storage or catalog.
+"""A writer process that appends one-file commits and kills itself at the n-th call to storage or catalog.
 
-Processes are forked from one that has everything imported and no thread: a start costs milliseconds.
+Processes are forked from a process that has imported everything and has no threads: a start takes milliseconds.
 """
 
 import multiprocessing
@@ -33,8 +33,8 @@ CHANGING = (
 DESIGN = TableDesign(schema=StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),)))
 
 
-class Mortal:
-    """The real thing; the n-th changing call, counted over all of them, is the last that this process makes."""
+class Killing:
+    """Forwards calls to the real object; kills the process at the n-th changing call, counted over all objects."""
 
     calls = 0
 
@@ -44,17 +44,17 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._inner, name)
         if name == "store_for":
-            return lambda location: Mortal(attribute(location), self._die_at, self._when)
+            return lambda location: Killing(attribute(location), self._die_at, self._when)
         if name not in CHANGING:
             return attribute
 
         def call(*arguments: Any, **keywords: Any) -> Any:
-            Mortal.calls += 1
-            mine = Mortal.calls == self._die_at
-            if mine and self._when == "before":
+            Killing.calls += 1
+            is_last = Killing.calls == self._die_at
+            if is_last and self._when == "before":
                 os.kill(os.getpid(), signal.SIGKILL)
             result = attribute(*arguments, **keywords)
-            if mine:
+            if is_last:
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
 
@@ -63,10 +63,10 @@ class Mortal:
 
 def _write(place: tuple[str, str], table: str, output: Path, commits: int, tag: str, die_at: int, when: str) -> None:
     url, warehouse = place
-    catalog = Mortal(SqlCatalog(url, warehouse=warehouse), die_at, when)
-    stores = Mortal(Stores(), die_at, when)
+    catalog = Killing(SqlCatalog(url, warehouse=warehouse), die_at, when)
+    stores = Killing(Stores(), die_at, when)
     client = DeltaClient(catalog, stores=stores, settings=ClientSettings(max_commit_attempts=200))
-    told = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    acknowledgements = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in range(commits):
         path = f"{tag}-{number}.parquet"
 
@@ -78,7 +78,7 @@ def _write(place: tuple[str, str], table: str, output: Path, commits: int, tag: 
             return transaction.commit()
 
         write_or_create(client, identifier=table, design=lambda: DESIGN, write=append)
-        os.write(told, f"{path}\n".encode())
+        os.write(acknowledgements, f"{path}\n".encode())
         client.wait_for_background()
     client.close()
 
@@ -88,10 +88,10 @@ class Writer:
 
     Args:
         place: URL of the catalog, warehouse.
-        table: the first commit makes it if it does not exist.
-        directory: for what the writer was told.
-        die_at: the call that is the last one, 0 for none.
-        when: dies ``before`` or ``after`` that call.
+        table: created by the first commit if it does not exist.
+        directory: for the file of acknowledged commits.
+        die_at: number of the call at which the process is killed, 0 for none.
+        when: whether it is killed ``before`` or ``after`` that call.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Writer:
         self._process.start()
 
     def wait(self) -> int:
-        """The exit code, negative for a signal; a writer that does not end is an error."""
+        """Return the exit code, negative for a signal. Fails if the writer does not end."""
         self._process.join(240)
         assert self._process.exitcode is not None, "the writer does not end"
         return self._process.exitcode
@@ -124,5 +124,5 @@ class Writer:
         self._process.join()
 
     def acknowledged(self) -> list[str]:
-        """The file of each commit that was acknowledged."""
+        """Return the file of each acknowledged commit."""
         return self._output.read_text().split() if self._output.exists() else []

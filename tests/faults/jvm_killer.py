@@ -1,7 +1,7 @@
-"""A process whose Java is killed while it writes, and which goes on with a new session.
+"""A process whose Java is killed while it writes, and which then writes with a new session.
 
-Arguments: directory, who starts the session ("connection", "caller" or "resource"), verb. Prints what the tests look for,
-one JSON object.
+Arguments: directory, who starts the session ("connection", "caller" or "resource"), operation. Prints the results as one JSON
+object.
 """
 
 import json
@@ -38,10 +38,10 @@ VERBS: dict[str, Callable[[DeltaTable, DataFrame], object]] = {
 
 def rows(spark: SparkSession, count: int, *, slow: bool = False) -> DataFrame:
     """The tasks of the second half sleep between rows."""
-    pause = F.when(
+    delay = F.when(
         (F.col("id") >= count // 2) & (F.col("id") % 500 == 0), F.expr("java_method('java.lang.Thread', 'sleep', 50L)")
     )
-    text = F.concat(F.uuid(), F.coalesce(pause, F.lit(""))) if slow else F.uuid()
+    text = F.concat(F.uuid(), F.coalesce(delay, F.lit(""))) if slow else F.uuid()
     return spark.range(0, count, 1, 8).select("id", text.alias("text"))
 
 
@@ -81,7 +81,7 @@ def main() -> None:
         spark = builder.getOrCreate()
     elif starter == "resource":
         spark = resource.spark_session
-    told: dict[str, object] = {}
+    results: dict[str, object] = {}
     with connect(f"sqlite:///{place}/catalog.db", warehouse=f"{place}/w", spark=spark) as lake:
         old = lake.spark
         table = lake.create_table_as(NAME, rows(old, 3))
@@ -89,28 +89,28 @@ def main() -> None:
         before = data_files(directory)
         frame = rows(old, 30_000, slow=True)
         kill_when_it_writes(old, directory, before)
-        told["write"] = attempt(lambda: VERBS[verb](table, frame))
+        results["write"] = attempt(lambda: VERBS[verb](table, frame))
         lake.client.wait_for_background()
-        told["left"] = sorted(data_files(directory) - before)
-        told["version"] = table.version()
-        told["arrow"] = table.to_arrow().num_rows
-        told["old frame"] = attempt(lambda: table.append(frame))
-        told["read"] = attempt(lambda: table.to_df().count())
+        results["left"] = sorted(data_files(directory) - before)
+        results["version"] = table.version()
+        results["arrow"] = table.to_arrow().num_rows
+        results["old frame"] = attempt(lambda: table.append(frame))
+        results["read"] = attempt(lambda: table.to_df().count())
         if starter == "connection":
             new = lake.spark
         elif starter == "resource":
             new = resource.spark_session
-            told["same resource"] = resource.spark_session is new
+            results["same resource"] = resource.spark_session is new
         else:
             new = builder.getOrCreate()
-        told["is new"] = new is not old
+        results["is new"] = new is not old
         with connect(f"sqlite:///{place}/catalog.db", warehouse=f"{place}/w", spark=new) as again:
             table = again.table(NAME)
             VERBS[verb](table, rows(new, 5))
-            told["ids"] = sorted(row.id for row in table.to_df().collect())
-            told["version after"] = table.version()
+            results["ids"] = sorted(row.id for row in table.to_df().collect())
+            results["version after"] = table.version()
         new.stop()
-    print(json.dumps(told))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

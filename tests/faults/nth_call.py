@@ -1,7 +1,6 @@
-"""A catalog and a store whose n-th call fails, or takes effect and loses its answer; and worlds that can be copied.
+"""A catalog and a store whose n-th call fails, or takes effect without an answer; and worlds that can be copied.
 
-The wrappers stand at the two seams and know nothing of what a call means. Calls are counted over both together, those of
-background work among them.
+The wrappers implement the interfaces of catalog and store. Calls of both are counted together, including background calls.
 """
 
 import datetime
@@ -28,7 +27,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Fault(StrEnum):
-    """FAILS: the call has no effect and raises. LOSES_THE_ANSWER: it has its effect and raises."""
+    """FAILS: the call raises without effect. LOSES_THE_ANSWER: the call takes effect and raises."""
 
     FAILS = "fails"
     LOSES_THE_ANSWER = "loses the answer"
@@ -36,9 +35,9 @@ class Fault(StrEnum):
 
 @dataclass
 class Plan:
-    """Which call goes wrong, counted from 1; 0 for none. ``hit`` is the call that did.
+    """Which call fails, counted from 1; 0 for none. ``hit`` is the call that failed.
 
-    Every call whose text has the parts of ``broken``, its method and what is in its first argument, goes wrong too.
+    Calls whose text contains both parts of ``broken``, the method and a part of the first argument, fail too.
     """
 
     at: int = 0
@@ -60,25 +59,25 @@ class Plan:
 
 
 class Faulty:
-    """The real thing behind a seam, whose calls go wrong as the plan says."""
+    """Forwards calls to the real object and fails those of the plan."""
 
     def __init__(self, real: Any, plan: Plan, error: type[Exception]) -> None:
         self._real, self._plan, self._error = real, plan, error
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._real, name)
-        if not callable(attribute) or name in ("close", "now_ms"):  # The clock is no request.
+        if not callable(attribute) or name in ("close", "now_ms"):  # The clock is not a request.
             return attribute
 
         def call(*arguments: Any, **named: Any) -> Any:
             wrong = self._plan.is_next(f"{name}{arguments[:1]}")
             if wrong and self._plan.fault is Fault.FAILS:
-                raise self._error(f"{name} fails, as the test wants.")
+                raise self._error(f"{name} fails for the test.")
             answer = attribute(*arguments, **named)
             if isinstance(answer, Iterator):
                 answer = iter(list(answer))
             if wrong:
-                raise self._error(f"The answer to {name} is lost, as the test wants.")
+                raise self._error(f"{name} does not answer for the test.")
             return answer
 
         return call
@@ -101,7 +100,7 @@ def _faulty_client(
 
 
 class World:
-    """One catalog, one store, one clock; any number of clients, one after the other."""
+    """A catalog, a store and a clock, for any number of clients one after the other."""
 
     def __init__(self, directory: Path, *, now_ms: int = START_MS) -> None:
         directory.mkdir(parents=True)
@@ -111,7 +110,7 @@ class World:
 
     @contextmanager
     def client(self, plan: Plan | None = None) -> Iterator[DeltaClient]:
-        """A client with nothing in memory; everything it does in the background is over when the block ends."""
+        """Open a client with empty caches; its background work ends before the block does."""
         catalog = SqlCatalog(f"sqlite:///{self.directory}/catalog.db", warehouse=WAREHOUSE, now_ms=lambda: self.now)
         with _faulty_client(catalog, "memory", self.memory, plan or Plan(), now_ms=lambda: self.now) as client:
             yield client
@@ -120,7 +119,7 @@ class World:
         self.now += int(days * DAY_MS)
 
     def copy(self, directory: Path) -> "World":
-        """Another world in the same state."""
+        """Return another world in the same state."""
         copy = World(directory)
         for path in self.directory.iterdir():
             shutil.copy(path, directory / path.name)
@@ -131,36 +130,36 @@ class World:
         return copy
 
     def objects(self, below: str) -> set[str]:
-        """Paths of every object below a location."""
+        """Return the paths of all objects below a location."""
         return {status.location.removeprefix(f"{below}/") for status in self.memory.list_recursive(below)}
 
 
 class DiskWorld:
-    """One catalog and local files, which Spark can write to; a state of it can be kept and come back."""
+    """A catalog and local files, which Spark can write to; its state can be saved and restored."""
 
     def __init__(self, directory: Path) -> None:
-        self._kept = directory / "kept"
+        self._saved = directory / "saved"
         self.directory = directory / "world"
         self.directory.mkdir(parents=True)
 
     @contextmanager
     def client(self, plan: Plan | None = None) -> Iterator[DeltaClient]:
-        """As of :class:`World`."""
+        """As in :class:`World`."""
         catalog = SqlCatalog(f"sqlite:///{self.directory}/catalog.db", warehouse=f"file://{self.directory}/warehouse")
         with _faulty_client(catalog, "file", LocalStore(), plan or Plan(), now_ms=wall_clock_ms) as client:
             yield client
 
-    def keep(self) -> None:
-        """Remember the state as it is."""
-        shutil.copytree(self.directory, self._kept)
+    def save(self) -> None:
+        """Save the current state."""
+        shutil.copytree(self.directory, self._saved)
 
-    def bring_back(self) -> None:
-        """The state that was kept, at the same place: the catalog knows absolute locations."""
+    def restore(self) -> None:
+        """Restore the saved state in the same directory, because the catalog has absolute locations."""
         shutil.rmtree(self.directory)
-        shutil.copytree(self._kept, self.directory)
+        shutil.copytree(self._saved, self.directory)
 
     def data_files(self, location: str) -> set[str]:
-        """Paths of every file below a location that is no part of the log, finished or not."""
+        """Return the paths of all files below a location except those of the log, including incomplete files."""
         root = Path(location.removeprefix("file://"))
         found = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
         return {path for path in found if not path.startswith("_delta_log/")}

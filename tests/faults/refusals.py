@@ -1,4 +1,4 @@
-"""What must be as before after a refused call: version, history, feed and every file of the table, byte for byte."""
+"""Check that a refused call changes nothing: version, history, feed and the content of every file of the table."""
 
 import hashlib
 import re
@@ -24,12 +24,12 @@ _INTERNALS = re.compile(
 
 
 def folder(table: Table) -> Path:
-    """The table's directory."""
+    """Return the directory of the table."""
     return Path(table.location.removeprefix("file://"))
 
 
 def files_below(directory: Path) -> dict[str, str]:
-    """Digest of every file by its relative path, hidden ones included."""
+    """Return the digest of each file by relative path, including hidden files."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in directory.rglob("*")
@@ -38,7 +38,7 @@ def files_below(directory: Path) -> dict[str, str]:
 
 
 def state_of(table: Table) -> tuple[Any, ...]:
-    """All that a refused call must leave alone."""
+    """Return the state that a refused call must not change."""
     client = table.services
     assert isinstance(client, DeltaClient)
     client.wait_for_background()
@@ -56,7 +56,7 @@ def state_of(table: Table) -> tuple[Any, ...]:
 
 
 def stored_rows(table: Table) -> list[dict[str, Any]]:
-    """Rows of the live files as pyarrow reads them, without Spark."""
+    """Return the rows of the live files as pyarrow reads them, without Spark."""
     live = [folder(table) / decode_path(path) for path in sorted(table.snapshot().files["path"].to_pylist())]
     parts: list[pa.Table] = [pq.ParquetFile(path).read() for path in live]
     return [row for part in parts for row in part.to_pylist()]
@@ -64,13 +64,13 @@ def stored_rows(table: Table) -> list[dict[str, Any]]:
 
 @contextmanager
 def refused(
-    error: type[CmDeltaError], *words: str, tables: Sequence[Table] = (), untold: Sequence[str] = ()
+    error: type[CmDeltaError], *words: str, tables: Sequence[Table] = (), hidden: Sequence[str] = ()
 ) -> Iterator[None]:
-    """The block raises exactly ``error``, whose message is fit for a person, and changes nothing of ``tables``.
+    """Check that the block raises exactly ``error`` with a readable message, and does not change ``tables``.
 
     Args:
-        words: each one is in the message.
-        untold: none of these is.
+        words: the message contains each of them.
+        hidden: the message contains none of them.
     """
     before = [state_of(table) for table in tables]
     with pytest.raises(CmDeltaError) as raised:
@@ -79,6 +79,6 @@ def refused(
     print(f"{type(raised.value).__name__}: {message}")
     assert type(raised.value) is error, message
     assert [word for word in words if word not in message] == [], message
-    assert [word for word in untold if word in message] == [], message
+    assert [word for word in hidden if word in message] == [], message
     assert _INTERNALS.search(message) is None, message
     assert [state_of(table) for table in tables] == before

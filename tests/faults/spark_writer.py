@@ -1,4 +1,4 @@
-"""A writer in a process of its own whose Spark job is slow, so that it can be killed in the middle of it.
+"""A writer process with a slow Spark job, so that it can be killed during the job.
 
 Arguments: catalog URL, warehouse, table, number of rows. It appends the rows ``0 .. n-1``; the tasks of the
 second half sleep between rows.
@@ -23,7 +23,7 @@ def main() -> None:
         .config("spark.driver.memory", "512m")
         .getOrCreate()
     )
-    # A pause every 500 rows in the later tasks: the first ones have finished their files by then.
+    # The later tasks sleep every 500 rows; the first tasks have completed their files by then.
     slow = (F.col("id") >= int(rows) // 2) & (F.col("id") % 500 == 0)
     pause = F.when(slow, F.expr("java_method('java.lang.Thread', 'sleep', 50L)"))
     frame = spark.range(0, int(rows), 1, QUICK_TASKS + SLOW_TASKS).select(

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.chaos import SWITCHED, Length, Outcome, judge_rows, run
+from tests.faults.chaos import SWITCHED, Length, Outcome, check_rows, run
 from tests.faults.chaos_worker import row_ids
 
-# A writer lives for two seconds on average, and on a machine that is busy with other things needs most of them to start: how
-# much is committed in a fixed time says nothing. So a run goes on until enough has happened to be worth judging. Only one that
-# does not get there in minutes has failed.
+# A writer lives for two seconds on average. On a busy machine most of that time is its start, so the number of commits in a
+# fixed time varies. Therefore a run continues until enough events have happened, and fails if that takes minutes.
 ENOUGH = {"ack": 60, "delete-ack": 10, "rearranged": 1, "kills": 30, "read": 3}
 LIMIT_SECONDS = 240.0
 
 
-def judged(outcome: Outcome, counts: Mapping[str, int]) -> None:
-    """Nothing is wrong, enough has happened, and the doctor looked at all of it."""
+def check_outcome(outcome: Outcome, counts: Mapping[str, int]) -> None:
+    """No check failed, enough events happened, and the doctor checked all commits."""
     print(outcome)
     assert outcome.wrong == []
     assert {name: number for name, number in counts.items() if outcome.counts[name] < number} == {}
@@ -32,7 +31,7 @@ def test_processes_killed_at_random_lose_nothing(catalog: str, tmp_path: Path) -
     counts = ENOUGH if catalog == "sqlite" else {**ENOUGH, "cuts": 3, "restarts": 2}
     length = Length(seconds=20, counts=counts, limit=LIMIT_SECONDS)
     outcome = run(length=length, catalog=catalog, writers=8, directory=tmp_path, seed=7)
-    judged(outcome, counts)
+    check_outcome(outcome, counts)
     if catalog == "sqlite":
         assert outcome.counts["of them byte by byte"] > 0
         assert list((tmp_path / "catalog.db-locks").iterdir()), "no writer used the commit lock"
@@ -40,16 +39,16 @@ def test_processes_killed_at_random_lose_nothing(catalog: str, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "put_if_absent", SWITCHED])
-def test_processes_killed_at_random_lose_nothing_however_commits_are_made(mode: str, tmp_path: Path) -> None:
+def test_processes_killed_at_random_lose_nothing_in_any_commit_mode(mode: str, tmp_path: Path) -> None:
     """CM-6, CM-C5, CM-C6"""
     counts = ENOUGH | ({"switched": 4} if mode == SWITCHED else {})
     length = Length(seconds=10, counts=counts, limit=LIMIT_SECONDS)
-    judged(run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=8, mode=mode), counts)
+    check_outcome(run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=8, mode=mode), counts)
 
 
-def test_the_judgement_notices_rows_that_are_lost_twice_there_refused_deleted_or_of_nobody() -> None:
+def test_the_check_finds_lost_duplicate_refused_deleted_and_unknown_rows() -> None:
     good = Counter(row_ids("a") + row_ids("in-doubt") + row_ids("half-deleted"))
-    told = {
+    events = {
         "try": ["a", "b", "refused", "in-doubt", "deleted", "half-deleted"],
         "ack": ["a", "deleted", "half-deleted"],
         "refused": ["refused"],
@@ -58,9 +57,9 @@ def test_the_judgement_notices_rows_that_are_lost_twice_there_refused_deleted_or
         "delete-refused": ["deleted", "a"],
     }
 
-    def wrong(rows: Counter[str], told: dict[str, list[str]] = told) -> int:
+    def wrong(rows: Counter[str], events: dict[str, list[str]] = events) -> int:
         outcome = Outcome()
-        judge_rows(outcome, rows, told)
+        check_rows(outcome, rows, events)
         return len(outcome.wrong)
 
     assert wrong(good) == 0
@@ -72,4 +71,4 @@ def test_the_judgement_notices_rows_that_are_lost_twice_there_refused_deleted_or
     assert wrong(good + Counter(row_ids("refused"))) == 3
     assert wrong(good + Counter(row_ids("deleted"))) == 3
     assert wrong(good + Counter(["stranger"])) == 1
-    assert wrong(good, told | {"delete-ack": ["deleted", "deleted"]}) == 1
+    assert wrong(good, events | {"delete-ack": ["deleted", "deleted"]}) == 1

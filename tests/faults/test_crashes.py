@@ -1,4 +1,4 @@
-"""Writers killed with SIGKILL at every call, and writers racing in processes: what was acknowledged is there, once."""
+"""Writers killed with SIGKILL at each call, and concurrent writers: each acknowledged commit exists once."""
 
 import signal
 from collections import Counter
@@ -24,7 +24,7 @@ SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def client_catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """On both databases, whatever the run asks for."""
+    """Both databases, regardless of the options of the run."""
     return f"sqlite:///{tmp_path}/catalog.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
 
 
@@ -38,13 +38,13 @@ def client(client_catalog_url: str, tmp_path: Path) -> Iterator[DeltaClient]:
 
 @pytest.fixture
 def start(client_catalog_url: str, tmp_path: Path) -> Callable[..., Writer]:
-    """Starts a writer; arguments as of :class:`Writer`."""
+    """Starts a writer; arguments as for :class:`Writer`."""
     place = (client_catalog_url, f"file://{tmp_path}/warehouse")
     return lambda table=TABLE, **how: Writer(place, table=table, directory=tmp_path, **how)
 
 
 def check(client: DeltaClient, *, acknowledged: list[str], attempted: set[str]) -> None:
-    """Versions contiguous, acknowledged files exactly once, nothing of unknown origin, times growing."""
+    """Check that versions are contiguous, times increase, and each acknowledged file exists once and no unknown file."""
     table = client.table(TABLE)
     snapshot = table.snapshot()
     entries = list(iterate_history(table))
@@ -59,7 +59,7 @@ def check(client: DeltaClient, *, acknowledged: list[str], attempted: set[str]) 
 
 
 def check_published(client: DeltaClient) -> None:
-    """What is in the log, after everything was published, is what was ratified."""
+    """Publish, and check that the log holds the ratified commits."""
     table = client.table(TABLE)
     publish(table)
     snapshot = table.snapshot()
@@ -77,7 +77,7 @@ def check_published(client: DeltaClient) -> None:
 def test_a_writer_killed_at_any_call_loses_nothing_acknowledged(
     client: DeltaClient, start: Callable[..., Writer], when: str, mode: CommitMode
 ) -> None:
-    """CM-C1, CM-C5, CM-C6, CM-C15, CM-W5, CM-P5: two commits, killed at each of their calls in turn."""
+    """CM-C1, CM-C5, CM-C6, CM-C15, CM-W5, CM-P5: two commits, killed at each of their calls."""
     set_commit_policy(client.table(TABLE), CommitPolicy.parse(mode.value))
     acknowledged: list[str] = []
     attempted: set[str] = set()
@@ -91,15 +91,15 @@ def test_a_writer_killed_at_any_call_loses_nothing_acknowledged(
         check(client, acknowledged=acknowledged, attempted=attempted)
         if ended == 0:
             break
-        if die_at % 3 == 0:  # Now and then, or each writer would have more to publish than it has calls to live.
+        if die_at % 3 == 0:  # Otherwise a writer would have to publish more commits than it makes calls.
             check_published(client)
     assert ended == 0
     assert die_at > 4
     check_published(client)
 
 
-def test_racing_processes_lose_nothing(client: DeltaClient, start: Callable[..., Writer]) -> None:
-    """OCC-3, CM-C3, CM-C15: four processes, ten commits each, and one more killed from outside."""
+def test_concurrent_processes_lose_nothing(client: DeltaClient, start: Callable[..., Writer]) -> None:
+    """OCC-3, CM-C3, CM-C15: four processes with ten commits each, and a process that is killed."""
     writers = [start(commits=10, tag=f"w{number}") for number in range(4)]
     victim = start(commits=1000, tag="victim")
     assert [writer.wait() for writer in writers] == [0] * 4
@@ -113,10 +113,10 @@ def test_racing_processes_lose_nothing(client: DeltaClient, start: Callable[...,
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_creation_killed_at_any_call_is_whole_or_not_there(
+def test_a_creation_killed_at_any_call_is_complete_or_absent(
     client: DeltaClient, start: Callable[..., Writer], when: str
 ) -> None:
-    """CM-D1, CM-D4, CM-D5: the first write of a table, killed at each of its calls in turn, and then done again."""
+    """CM-D1, CM-D4, CM-D5: the first write of a table, killed at each of its calls and then repeated."""
     for die_at in range(1, 20):
         name = f"main.created.t{die_at}"
         writer = start(name, commits=1, tag="a", die_at=die_at, when=when)
@@ -137,7 +137,7 @@ def test_a_creation_killed_at_any_call_is_whole_or_not_there(
     assert die_at > 3
 
 
-def test_of_processes_that_create_one_table_each_finds_its_rows_in_it(
+def test_processes_that_create_the_same_table_all_write_to_it(
     client: DeltaClient, start: Callable[..., Writer], tmp_path: Path
 ) -> None:
     """CM-D3, CM-C15"""

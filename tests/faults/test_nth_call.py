@@ -1,6 +1,6 @@
-"""The n-th call to storage or catalog goes wrong, for every n of every operation: after recovery the table is right.
+"""The n-th call to storage or catalog fails, for each n of each operation: after recovery the table is consistent.
 
-What recovery is: a client with nothing in memory, publication, the doctor, and the operation once more.
+Recovery: a client with empty caches, publication, the doctor, and a repetition of the operation.
 """
 
 import shutil
@@ -34,7 +34,7 @@ from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, S
 from tests.faults.nth_call import Fault, Plan, World
 
 pytestmark = pytest.mark.slow
-TABLE, GONE, RENAMED, MADE = "main.test.t", "main.test.gone", "main.test.renamed", "main.test.made"
+TABLE, DROPPED, RENAMED, MADE = "main.test.t", "main.test.dropped", "main.test.renamed", "main.test.made"
 SCHEMA = StructType((StructField("id", PrimitiveType("long")),))
 NEW = "new.parquet"
 FIRST = "file-0.parquet"
@@ -46,7 +46,7 @@ Contents = Mapping[int, frozenset[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """What is done, how to tell that it was done, and which files of the table it may delete."""
+    """An operation, the test whether it was done, and the files of the table that it may delete."""
 
     act: Callable[[DeltaClient], object]
     done: Callable[[DeltaClient], bool]
@@ -73,9 +73,9 @@ def commit(table: Table, path: str, remove: str | None = None) -> None:
 
 @pytest.fixture(scope="module")
 def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A table with history to clean, a checkpoint and two commits that wait; a dropped one; an abandoned creation.
+    """A table with expired log files, a checkpoint and two pending commits; a dropped table; an abandoned creation.
 
-    They wait for their publication or, of those that are made by creating the published file, the last for the catalog's notice.
+    The commits are not published. In put-if-absent mode the last one is not reported to the catalog.
     """
     world = World(tmp_path_factory.mktemp("nth") / "template")
     mode: CommitMode = request.param
@@ -89,9 +89,9 @@ def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         write(table, world, "file-3.parquet", remove=FIRST)
         checkpoint(table)
         world.memory.write(f"{table.location}/orphan.parquet", b"x")
-        gone = create_table(client, identifier=GONE, schema=SCHEMA)
-        write(gone, world, "gone.parquet")
-        drop_table(client, identifier=GONE)
+        dropped = create_table(client, identifier=DROPPED, schema=SCHEMA)
+        write(dropped, world, "dropped.parquet")
+        drop_table(client, identifier=DROPPED)
         abandoned = client.catalog.create_staging_table(TableIdentifier.parse("main.test.abandoned"))
         world.memory.write(f"{abandoned.location}/part.parquet", b"x")
         client.wait_for_background()
@@ -151,8 +151,8 @@ def rename(client: DeltaClient) -> None:
 
 
 def undrop(client: DeltaClient) -> None:
-    if not holds(client, GONE):
-        undrop_table(client, identifier=GONE)
+    if not holds(client, DROPPED):
+        undrop_table(client, identifier=DROPPED)
 
 
 def append(client: DeltaClient) -> None:
@@ -204,7 +204,7 @@ OPERATIONS = {
         deletes=frozenset({"orphan.parquet", FIRST}),
     ),
     "drop": Operation(act=drop, done=lambda client: not holds(client, TABLE)),
-    "undrop": Operation(act=undrop, done=lambda client: holds(client, GONE)),
+    "undrop": Operation(act=undrop, done=lambda client: holds(client, DROPPED)),
     "rename": Operation(act=rename, done=lambda client: holds(client, RENAMED) and not holds(client, TABLE)),
     "purge": Operation(
         act=lambda client: purge(client, plan_purge(client)), done=lambda client: not client.catalog.inactive_tables()
@@ -213,7 +213,7 @@ OPERATIONS = {
 
 
 def contents(client: DeltaClient, name: str) -> Contents:
-    """Live files of every version that can be read."""
+    """Return the live files of each readable version."""
     table = client.table(name)
     first, last = table.version_range()
     return {
@@ -227,7 +227,7 @@ ALWAYS = {
     CommitMode.INLINE: ("append", "publish"),
     CommitMode.PUT_IF_ABSENT: ("append", "publish"),
 }
-"""Operations whose every call fails in each run of the tests; the others wait for ``-m exhaustive``."""
+"""Operations that are tested in each run; ``-m exhaustive`` tests all."""
 
 
 @pytest.mark.parametrize("fault", list(Fault))
@@ -293,11 +293,11 @@ def recovered(
         assert max(after) <= max(before) + 1, where
         left = {path for path in world.objects(table.location) if not path.startswith("_delta_log/")}
         assert data - left <= operation.deletes, where
-    # A run that died holds its claim until that expires.
+    # A crashed run holds its lease until the lease expires.
     world.now += 11 * 60 * 1000
     with world.client() as client:
         operation.act(client)
         assert operation.done(client), where
-        for name in (TABLE, RENAMED, MADE, GONE):
+        for name in (TABLE, RENAMED, MADE, DROPPED):
             if holds(client, name):
                 assert doctor(client.table(name)).healthy, where

@@ -1,7 +1,7 @@
-"""The n-th call to storage or catalog goes wrong under the verbs that write rows through Spark, on real files.
+"""The n-th call to storage or catalog fails during operations that write rows through Spark to local files.
 
-After recovery the table has the rows of before or those of after, every earlier version is what it was, and no file that
-a version needs has gone. What recovery is: a client with nothing in memory, publication, the doctor, the verb once more.
+After recovery the table has either the old or the new rows, earlier versions are unchanged, and no file that a version needs is
+missing. Recovery: a client with empty caches, publication, the doctor, and a repetition of the operation.
 """
 
 import datetime
@@ -41,7 +41,7 @@ START: tuple[Row, ...] = ((1, "a"), (2, "b"), (3, "c"), (4, "d"))
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """What is done, and the rows of the table afterwards."""
+    """An operation, and the rows of the table after it."""
 
     act: Act
     rows: tuple[Row, ...]
@@ -96,7 +96,7 @@ VERBS: Mapping[str, Verb] = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[DiskWorld]:
-    """Four rows in three files, and a last commit that nobody has published."""
+    """Four rows in three files; the last commit is not published."""
     world = DiskWorld(tmp_path_factory.mktemp("nth"))
     with world.client() as client:
         for kind in MaintenanceKind:
@@ -107,12 +107,12 @@ def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iter
     with world.client(Plan(broken=("write_if_absent", f"_delta_log/{3:020d}.json"))) as client:
         append(client.table(TABLE), frame=frame(spark, START[3]))
         assert client.table(TABLE).snapshot().published_version == 2
-    world.keep()
+    world.save()
     yield world
 
 
 def rows_at(table: Table, version: int | None = None) -> tuple[Row, ...]:
-    """The rows of a version as pyarrow finds them in its files."""
+    """Return the rows of a version as pyarrow reads them from its files."""
     root = Path(table.location.removeprefix("file://"))
     paths = [root / decode_path(path) for path in table.snapshot(version=version).files["path"].to_pylist()]
     found = [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
@@ -120,7 +120,7 @@ def rows_at(table: Table, version: int | None = None) -> tuple[Row, ...]:
 
 
 def versions(client: DeltaClient, name: str) -> dict[int, tuple[Row, ...]]:
-    """Rows of every version; nothing if there is no such table."""
+    """Return the rows of each version; empty if the table does not exist."""
     try:
         table = client.table(name)
     except TableNotFoundError:
@@ -130,8 +130,8 @@ def versions(client: DeltaClient, name: str) -> dict[int, tuple[Row, ...]]:
 
 
 def calls_of(world: DiskWorld, verb: Verb, spark: SparkSession) -> int:
-    """How many calls the verb makes when nothing goes wrong."""
-    world.bring_back()
+    """Return the number of calls that the operation makes without a fault."""
+    world.restore()
     plan = Plan()
     with world.client(plan) as client:
         verb.act(client, spark)
@@ -139,10 +139,10 @@ def calls_of(world: DiskWorld, verb: Verb, spark: SparkSession) -> int:
 
 
 def tried(world: DiskWorld, name: str, fault: Fault, numbers: Iterable[int], spark: SparkSession) -> int:
-    """Let each of these calls go wrong in turn; how many of them were made at all."""
+    """Let each of these calls fail in turn. Returns how many of them were made."""
     verb, hits = VERBS[name], 0
     for at in numbers:
-        world.bring_back()
+        world.restore()
         with world.client() as client:
             before = versions(client, verb.table)
             data = world.data_files(client.table(TABLE).location)
@@ -172,14 +172,14 @@ def recovered(
     error: CmDeltaError | None,
     where: str,
 ) -> None:
-    """The table is right, whatever went wrong, and becomes what it was to become."""
+    """Check that the table is consistent after the fault, and that a repetition of the operation succeeds."""
     with world.client() as client:
         after = versions(client, verb.table)
         done = len(after) > len(before)
         assert {version: after[version] for version in before} == before, where
         assert len(after) <= len(before) + 1, where
         assert not done or after[max(after)] == verb.rows, where
-        # An error that is not about an unknown outcome says that nothing was committed; success that something was.
+        # Without an error something was committed. With an error nothing was, unless the outcome is unknown.
         assert done if error is None else not done or isinstance(error, CommitStateUnknownError), where
         table = client.table(TABLE)
         left = world.data_files(table.location)
@@ -201,7 +201,7 @@ def recovered(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("name", VERBS)
-def test_after_a_fault_at_any_call_of_a_verb_the_rows_are_right(
+def test_after_a_fault_at_any_call_of_an_operation_the_rows_are_right(
     world: DiskWorld, spark: SparkSession, name: str, fault: Fault
 ) -> None:
     """CM-C15, CM-W4, CM-W5, CM-P5, CM-D3, CM-D5, DML-1, DML-5, DML-7, OPT-1"""
@@ -212,10 +212,10 @@ def test_after_a_fault_at_any_call_of_a_verb_the_rows_are_right(
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_after_a_fault_at_some_call_of_a_verb_the_rows_are_right(
+def test_after_a_fault_at_some_call_of_an_operation_the_rows_are_right(
     world: DiskWorld, spark: SparkSession, name: str
 ) -> None:
-    """CM-C15, CM-W4, CM-W5, DML-5: calls drawn by the day's seed; every call of every verb is tried by ``-m exhaustive``."""
+    """CM-C15, CM-W4, CM-W5, DML-5: calls chosen by the seed of the day; ``-m exhaustive`` tries every call."""
     seed = f"{datetime.date.today()} {name}"
     calls = calls_of(world, VERBS[name], spark)
     chance = random.Random(seed)

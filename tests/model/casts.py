@@ -30,7 +30,6 @@ from cm_delta_dagster.operations.tables.create import (
     write_or_create,
 )
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
-from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.model.calls import Call
@@ -39,6 +38,7 @@ from tests.model.observation import Chosen, Cleaned, Created, Published, Read, W
 from tests.model.reference import require
 from tests.model.runs import Member
 from tests.model.services import START_MS
+from tests.support.actions import add_file
 
 NAME = "main.model.t"
 SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
@@ -74,17 +74,13 @@ def rows_of(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(snapshot.files["path"].to_pylist())
 
 
-def _add(name: str) -> AddFile:
-    return AddFile(path=row(name), partition_values={}, size=1, modification_time=1, stats='{"numRecords":1}')
-
-
 def commit_row(table: Table, name: str, *, overwrite: bool = False) -> Wrote:
     snapshot = table.snapshot()
     transaction = table.start_transaction(snapshot, operation="WRITE")
     if overwrite:
         transaction.read_whole_table()
         transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=True))
-    transaction.add_files([_add(name)])
+    transaction.add_files([add_file(row(name), stats='{"numRecords":1}')])
     committed = transaction.commit()
     return Wrote(
         table_id=table.table_id,

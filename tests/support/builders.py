@@ -1,4 +1,4 @@
-"""Grows tables through the real write path."""
+"""Build tables through the real write path."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 
 
 class TableBuilder:
-    """A table and short ways to write to it and to look at it.
+    """A table with shortcuts to write to it and to read it.
 
     Args:
         columns: schema as Spark's DDL text, e.g. ``id long, day date``.
@@ -61,5 +61,5 @@ class TableBuilder:
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """Rows as tuples, sorted with NULL first in each column."""
+    """Return the rows as tuples, sorted with NULL first in each column."""
     return sorted((tuple(row) for row in frame.collect()), key=lambda row: [(v is not None, v) for v in row])

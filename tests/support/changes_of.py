@@ -1,4 +1,4 @@
-"""Tables with changes, and what it means to apply changes to rows."""
+"""Tables with a change data feed, and a model of how changes apply to rows."""
 
 import json
 from collections import Counter
@@ -26,20 +26,20 @@ def write(path: Path, rows: pa.Table, **more: Any) -> None:
 
 
 def counted(rows: pa.Table) -> Counter[str]:
-    """The rows as a multiset, without the columns of a change feed."""
+    """Return the rows as a multiset, without the columns of a change data feed."""
     names = [name for name in sorted(rows.column_names) if name not in CHANGE_COLUMNS]
     return Counter(repr([(name, row[name]) for name in names]) for row in rows.to_pylist())
 
 
 def applied(rows: Counter[str], changes: pa.Table) -> Counter[str]:
-    """``rows`` after ``changes``; every deleted row must be there (CDF-10)."""
+    """Return ``rows`` after ``changes``. Every deleted row must exist (CDF-10)."""
     result = Counter(rows)
     for version in sorted(set(changes["_commit_version"].to_pylist())):
         of_version = changes.filter(pa.compute.equal(changes["_commit_version"], version))
-        for gone in (True, False):
-            kinds = ["delete", "update_preimage"] if gone else ["insert", "update_postimage"]
+        for is_removal in (True, False):
+            kinds = ["delete", "update_preimage"] if is_removal else ["insert", "update_postimage"]
             part = of_version.filter(pa.compute.is_in(of_version["_change_type"], value_set=pa.array(kinds)))
-            if gone:
+            if is_removal:
                 assert not counted(part) - result
                 result -= counted(part)
             else:
@@ -48,7 +48,7 @@ def applied(rows: Counter[str], changes: pa.Table) -> Counter[str]:
 
 
 def check_every_range(table: PathTable, changes_of: Any, versions: Iterable[int]) -> int:
-    """CDF-10 for every two of the versions; the number of ranges with changes."""
+    """Check CDF-10 for every pair of versions. Returns the number of ranges with changes."""
     ordered = sorted(versions)
     states = {version: counted(read_arrow(table, version=version)) for version in ordered}
     found = 0

@@ -21,6 +21,7 @@ from cm_delta_dagster.protocol.actions.file_columns import remove_of
 from cm_delta_dagster.protocol.commits.conflicts import ConflictKind, IsolationLevel
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.schema.types import LONG, STRING, StructField, StructType, schema_to_json
+from tests.support.actions import add_file
 
 SCHEMA = StructType((StructField("p", STRING), StructField("x", LONG)))
 PARTITION_COLUMNS = ("p",)
@@ -33,13 +34,7 @@ def _file(name: str, partition: str, low: int | None = None, high: int | None = 
     statistics: dict[str, object] = {"numRecords": 3}
     if low is not None:
         statistics |= {"minValues": {"x": low}, "maxValues": {"x": high}, "nullCount": {"x": 0}}
-    return AddFile(
-        path=f"{name}.parquet",
-        partition_values={"p": partition},
-        size=100,
-        modification_time=1,
-        stats=json.dumps(statistics),
-    )
+    return add_file(f"{name}.parquet", partition_values={"p": partition}, size=100, stats=json.dumps(statistics))
 
 
 BASE: Mapping[str, AddFile] = {

@@ -1,4 +1,4 @@
-"""A commit that is staged and ratified without a look at what storage holds: what a client without that look has left."""
+"""A commit that is staged and ratified without a check of the log in storage, as by a client that lacks the check."""
 
 import uuid
 

@@ -119,7 +119,7 @@ class ForeignTable:
         stats: Mapping[str, Any] | None = None,
         **extra: Any,
     ) -> None:
-        """A commit with one file that is there already."""
+        """A commit with one existing file."""
         add = {
             "path": path,
             "partitionValues": dict(values or {}),

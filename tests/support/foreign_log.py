@@ -1,4 +1,4 @@
-"""Logs written by hand, byte by byte, as other writers leave them: the table's files are in a memory store with a test's clock."""
+"""Logs written byte by byte, as by other writers, in a memory store with the clock of the test."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ SCHEMA = (
 
 
 def protocol(*features: str, reader: int = 3, writer: int = 7) -> Action:
-    """A ``protocol`` action; with features those that readers must know are listed for both."""
+    """A ``protocol`` action; reader-writer features are also listed as reader features."""
     fields: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": writer}
     if reader == 3:
         for_readers = ("deletionVectors", "v2Checkpoint", "catalogManaged", "vacuumProtocolCheck")
@@ -157,7 +157,7 @@ def _present(value: Any) -> Any:
 
 
 def contents(state: TableState | Snapshot) -> dict[str, Any]:
-    """What of a state all ways to it must agree on; tombstones without the fields that checkpoints do not keep."""
+    """The part of a state that does not depend on how it was loaded; tombstones without fields that checkpoints drop."""
     files = state.state.files if isinstance(state, Snapshot) else state.files
     columns = ["path", "size", "deletionVector", "baseRowId"]
     return {

@@ -1,4 +1,4 @@
-"""Tables without rows: a real SQLite catalog, an in-memory store, a clock that the test moves, files of mere bytes."""
+"""Tables without rows: a SQLite catalog, an in-memory store, a clock set by the test, and data files of arbitrary bytes."""
 
 import datetime
 import hashlib
@@ -17,12 +17,13 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import StorageError
 from cm_delta_dagster.operations.tables.create import create_table
-from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.actions.paths import decode_path
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.actions import add_file
 
 SCHEMA = StructType((StructField("id", PrimitiveType("long")), StructField("day", PrimitiveType("date"))))
 START_MS = int(datetime.datetime(2026, 3, 10, 12, tzinfo=datetime.UTC).timestamp() * 1000)
@@ -30,7 +31,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Clock:
-    """Epoch milliseconds that stand still until moved."""
+    """A clock in epoch milliseconds that changes only when the test sets it."""
 
     def __init__(self) -> None:
         self.now = START_MS
@@ -43,11 +44,10 @@ class Clock:
 
 
 class Unreliable:
-    """Forwards every call to the real object, except as the test wants.
+    """Forwards calls to the real object and injects faults.
 
-    ``fails`` and ``fails_after`` (method, first argument) give an error to raise instead of the call, or in place of
-    its answer; they may also do something of their own in between. ``changes`` (method, answer) gives the answer to
-    return.
+    ``fails`` (method, first argument) returns an error to raise instead of the call, ``fails_after`` an error to raise after
+    it; both may have side effects. ``changes`` (method, answer) returns the answer to pass on.
     """
 
     def __init__(self, real: Any) -> None:
@@ -59,7 +59,7 @@ class Unreliable:
 
     def __getattr__(self, method: str) -> Any:
         target = getattr(self._real, method)
-        if not callable(target) or method == "now_ms":  # The clock is no request.
+        if not callable(target) or method == "now_ms":  # The clock is not a request.
             return target
 
         def call(*arguments: Any, **named: Any) -> Any:
@@ -78,18 +78,18 @@ class Unreliable:
 
 
 def broken_storage(method: str, part: str) -> Callable[[str, Any], Exception | None]:
-    """For ``Unreliable.fails``: that method fails for locations that contain ``part``."""
+    """For ``Unreliable.fails``: the method fails for locations that contain ``part``."""
 
     def fails(called: str, location: Any) -> Exception | None:
         if called == method and part in str(location):
-            return StorageError(f"{called} of {location} fails, as the test wants.")
+            return StorageError(f"{called} of {location} fails for the test.")
         return None
 
     return fails
 
 
 class Lake:
-    """Catalog, store, clock and client, and short ways to grow a table's log."""
+    """Catalog, store, clock and client, with shortcuts to commit to a table."""
 
     def __init__(
         self, directory: Path, warehouse: str = "memory://lake/warehouse", *, publish_delay_seconds: float = 0
@@ -103,8 +103,8 @@ class Lake:
         self.client = DeltaClient(
             self.catalog,
             stores=Stores(stores={"memory": self.store}),
-            # Without copies in the catalog: what happens to files is what the tests are about. And nothing is put off: what
-            # was broken stays so until the test mends it.
+            # No commit content in the catalog, because the tests are about files. No delay of publication: a fault of the
+            # test stays until the test removes it.
             settings=ClientSettings(
                 retry_initial_seconds=0.001,
                 retry_max_seconds=0.002,
@@ -116,7 +116,7 @@ class Lake:
         self._numbers = itertools.count()
 
     def reopened(self) -> DeltaClient:
-        """Another client of the same catalog and files, with nothing in memory; it needs no closing."""
+        """Return another client of the same catalog and files with empty caches. It needs no close."""
         return DeltaClient(self.catalog, stores=Stores(stores={"memory": self.store}), now_ms=self.clock)
 
     def new_table(self, name: str = "t", **arguments: Any) -> Table:
@@ -134,19 +134,11 @@ class Lake:
         self.catalog.set_maintenance_rule(MaintenanceRule(scope=scope, kind=kind, allowed=False, reason=reason))
 
     def append(self, table: Table, path: str | None = None, **more: Any) -> Committed:
-        """Commit one new file of 100 bytes and 10 rows, and put bytes where it is said to be."""
+        """Commit one new file of 100 bytes and 10 rows, and write 100 bytes at its path."""
         self.clock.now += 1000
         name = path or f"part-{next(self._numbers):05d}.parquet"
-        add = AddFile(
-            **{
-                "path": name,
-                "partition_values": {"day": "2026-01-01"},
-                "size": 100,
-                "modification_time": self.clock(),
-                "stats": '{"numRecords":10}',
-                **more,
-            }
-        )
+        fields = {"partition_values": {"day": "2026-01-01"}, "size": 100, "modification_time": self.clock()}
+        add = add_file(name, **({**fields, "stats": '{"numRecords":10}'} | more))
         if ":" not in name:
             self.put(table, decode_path(name))
         transaction = table.start_transaction(table.snapshot(), operation="WRITE")
@@ -154,7 +146,7 @@ class Lake:
         return transaction.commit()
 
     def remove(self, table: Table, path: str) -> Committed:
-        """Commit the removal of a live file; its bytes stay."""
+        """Commit the removal of a live file; the file stays in storage."""
         self.clock.now += 1000
         snapshot = table.snapshot()
         files = snapshot.files.filter([value == path for value in snapshot.files["path"].to_pylist()])
@@ -164,7 +156,7 @@ class Lake:
         return transaction.commit()
 
     def replace_commit(self, table: Table, version: int, data: bytes) -> None:
-        """Other bytes as the published commit of a version, as if the catalog had ratified them; checksums from there on go."""
+        """Replace a published commit as if the catalog had ratified ``data``; delete the checksums from that version on."""
         log = f"{table.location}/_delta_log"
         self.memory.write(f"{log}/{version:020d}.json", data)
         for status in self.memory.list_from(log):
@@ -177,11 +169,11 @@ class Lake:
             )
 
     def put(self, table: Table, path: str, data: bytes = b"x" * 100) -> None:
-        """Bytes at a decoded path below the table root."""
+        """Write bytes at a decoded path below the table root."""
         self.memory.write(f"{table.location}/{path}", data)
 
     def files(self, table: Table, below: str = "") -> set[str]:
-        """Decoded paths of every object below the table root, or below a directory of it."""
+        """Return the decoded paths of all objects below the table root, or below one of its directories."""
         root = f"{table.location}/{below}".rstrip("/") + "/"
         return {status.location.removeprefix(root) for status in self.memory.list_recursive(root)}
 

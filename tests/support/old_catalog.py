@@ -1,4 +1,4 @@
-"""A lake whose catalog is put back to an older copy of its database, or replaced by an empty one; storage stays."""
+"""Restore the catalog of a lake from an older copy of its database, or replace it by an empty one; storage stays."""
 
 import sqlite3
 from contextlib import closing
@@ -20,7 +20,7 @@ def back_up(directory: Path, name: str = "backup.db") -> None:
 
 
 def restore(lake: Lake, directory: Path, name: str = "backup.db") -> None:
-    """Put the copy in the place of the database; the client begins anew."""
+    """Replace the database by the copy; open a new client."""
     lake.client.close()
     for file in _FILES:
         (directory / file).unlink(missing_ok=True)
@@ -29,7 +29,7 @@ def restore(lake: Lake, directory: Path, name: str = "backup.db") -> None:
 
 
 def lose(lake: Lake, directory: Path) -> None:
-    """Remove the database; the next use makes an empty one."""
+    """Delete the database; the next use creates an empty one."""
     lake.client.close()
     for file in _FILES:
         (directory / file).unlink(missing_ok=True)
@@ -37,7 +37,7 @@ def lose(lake: Lake, directory: Path) -> None:
 
 
 def reconnect(lake: Lake, directory: Path, warehouse: str = "memory://lake/warehouse") -> None:
-    """Another process: nothing is in memory."""
+    """Open a new catalog and client, as another process with empty caches."""
     lake.sql_catalog = SqlCatalog(f"sqlite:///{directory}/catalog.db", warehouse=warehouse, now_ms=lake.clock)
     lake.catalog = Unreliable(lake.sql_catalog)
     lake.client = DeltaClient(

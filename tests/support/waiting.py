@@ -1,11 +1,11 @@
-"""Waiting for what happens by itself."""
+"""Wait for asynchronous work."""
 
 import time
 from collections.abc import Callable
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Return once ``condition`` holds, for which there is as long as a busy machine may need."""
+    """Return when ``condition`` is true; fail after 120 seconds."""
     deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline

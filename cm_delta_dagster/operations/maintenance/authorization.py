@@ -1,10 +1,8 @@
-"""Permission and exclusivity of maintenance (protocol "Maintenance operations on catalog-managed tables"). Room:
-operations.
+"""Permission and lease of maintenance runs (heading "Maintenance Operations on Catalog-managed Tables").
 
-The catalog decides, and it decides first: no verb touches storage before :func:`require_permission` has answered
-(CM-M6). :func:`maintenance_lease` keeps two maintenance runs off one table; it protects work from being done twice,
-never the data: a commit is safe without it, and a deletion is safe because of what its plan protects. The work itself
-is not here.
+"Delta clients must consult the catalog before running any maintenance job": an operation changes nothing before
+:func:`require_permission` returns. :func:`maintenance_lease` prevents two maintenance runs on one table at the same time. The
+lease avoids duplicate work. It is not needed for safety: commits detect conflicts, and a deletion plan protects live files.
 """
 
 import logging
@@ -27,18 +25,18 @@ from cm_delta_dagster.errors import (
 
 _log = logging.getLogger(__name__)
 
-CLAIM_DURATION_MS = 10 * 60 * 1000
-"""How long a claim outlives a run that died; a living run renews it three times as often."""
+LEASE_DURATION_MS = 10 * 60 * 1000
+"""Milliseconds after which the lease of a crashed run expires. A run renews its lease after a third of this time."""
 
 _DEFAULT = "default"
 
 
 def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecision:
-    """Ask the catalog for permission and return its answer, which is a yes.
+    """Ask the catalog whether the operation is allowed, and return its decision.
 
     Raises:
-        MaintenanceNotPermittedError: the policy says no; the message names the rule and how to change it (CM-M6).
-        CatalogUnavailableError: the catalog did not answer; that counts as no (CM-M7), and nothing was done.
+        MaintenanceNotPermittedError: the policy denies the operation; the message names the rule and how to change it.
+        CatalogUnavailableError: the catalog did not answer, which counts as a denial.
     """
     decision = table.maintenance_decision(kind)
     if decision.kind is kind and decision.allowed is True:
@@ -49,16 +47,16 @@ def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecisi
     else:
         rule = f"the rule for {decision.decided_by!r} denies it{because}"
     raise MaintenanceNotPermittedError(
-        f"{kind.value} on {table.identifier} is not permitted: {rule}. Nothing was done. Whoever owns the policy can "
+        f"{kind.value} on {table.identifier} is not permitted: {rule}. Nothing was done. The owner of the policy can "
         f"allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`, for this table, or with "
         "its schema or catalog in place of the table's name."
     )
 
 
 class MaintenanceLease:
-    """A table held for one maintenance run, renewed in the background until the ``with`` block ends.
+    """The lease of one maintenance run on a table, renewed in the background until the ``with`` block ends.
 
-    Invariant: ``check`` passes only while no other run can have been given the table.
+    Invariant: :meth:`check` returns only if no other run can hold a lease on the table.
     """
 
     def __init__(self, table: Table, kind: MaintenanceKind, *, owner: str, duration_ms: int) -> None:
@@ -71,41 +69,41 @@ class MaintenanceLease:
         self._ended = threading.Event()
 
     def check(self) -> None:
-        """Call before each step that deletes or commits. Raises MaintenanceInProgressError if the claim was lost."""
+        """Call before each step that deletes or commits. Raises MaintenanceInProgressError if the lease expired or was lost."""
         if self._holder is not None:
-            raise _held(self._table, self._holder)
+            raise _held_error(self._table, self._holder)
         if time.monotonic() >= self._deadline:
             raise MaintenanceInProgressError(
-                f"The claim on {self._table.identifier} for {self.kind.value} ran out, because the catalog could not "
-                "be reached to renew it; another run may hold the table now. The run stops here; start it again once "
-                "the catalog answers."
+                f"The lease on {self._table.identifier} for {self.kind.value} expired, because the catalog could not "
+                "be reached to renew it; another run may hold a lease now. The run stops here; start it again when "
+                "the catalog is available."
             )
 
     def acquire(self) -> None:
-        """Take the table, or hold it for longer. Raises MaintenanceInProgressError."""
-        # Counted from before the question: the catalog's own clock starts no earlier than that.
-        asked = time.monotonic()
+        """Acquire or renew the lease. Raises MaintenanceInProgressError if another run holds a lease on the table."""
+        # The catalog starts to count later than this, so the deadline is not later than the catalog's.
+        requested = time.monotonic()
         answer = self._table.catalog.acquire_maintenance_lease(
             self._table.table_id, self.kind, owner=self.owner, duration_ms=self._duration_ms
         )
         if isinstance(answer, LeaseHeldByAnother):
             self._holder = answer
-            raise _held(self._table, answer)
-        self._deadline = asked + self._duration_ms / 1000
+            raise _held_error(self._table, answer)
+        self._deadline = requested + self._duration_ms / 1000
 
-    def keep(self) -> None:
-        """Renew until :meth:`end`; runs in a thread of its own."""
-        pause = self._duration_ms / 3000
-        while not self._ended.wait(pause):
+    def renew_until_end(self) -> None:
+        """Renew the lease until :meth:`end`; runs in its own thread."""
+        interval = self._duration_ms / 3000
+        while not self._ended.wait(interval):
             if time.monotonic() >= self._deadline:
-                return  # Never renewed once it ran out: another run may have come and gone in between.
+                return  # An expired lease is not renewed: another run may have held one in between.
             try:
                 self.acquire()
             except MaintenanceInProgressError:
                 return
-            except CatalogError:  # Tried again until the claim runs out; check() then stops the run.
-                _log.warning("The maintenance claim on %s was not renewed", self._table.identifier, exc_info=True)
-                pause = min(pause, 5.0)
+            except CatalogError:  # Retried until the lease expires; then check() stops the run.
+                _log.warning("The maintenance lease on %s was not renewed", self._table.identifier, exc_info=True)
+                interval = min(interval, 5.0)
 
     def end(self) -> None:
         """Stop renewing."""
@@ -114,46 +112,46 @@ class MaintenanceLease:
 
 @contextmanager
 def maintenance_lease(
-    table: Table, kind: MaintenanceKind, *, owner: str | None = None, duration_ms: int = CLAIM_DURATION_MS
+    table: Table, kind: MaintenanceKind, *, owner: str | None = None, duration_ms: int = LEASE_DURATION_MS
 ) -> Iterator[MaintenanceLease]:
-    """Hold ``table`` for one run of ``kind`` while the block runs.
+    """Hold a lease on ``table`` for one run of ``kind`` while the block runs.
 
     Args:
-        owner: name of the run, unique; another run of the same owner shares the claim. By default made up.
-        duration_ms: milliseconds after which the claim of a run that died is free.
+        owner: unique name of the run, generated by default. Runs with the same owner share the lease.
+        duration_ms: milliseconds after which the lease of a crashed run expires.
 
     Raises:
-        MaintenanceInProgressError: another run holds the table.
+        MaintenanceInProgressError: another run holds a lease on the table.
     """
-    claim = MaintenanceLease(table, kind, owner=owner or _default_owner(), duration_ms=duration_ms)
+    lease = MaintenanceLease(table, kind, owner=owner or _default_owner(), duration_ms=duration_ms)
     try:
-        claim.acquire()
-    except CatalogUnavailableError:  # Perhaps only the answer was lost; nobody is to wait for a run that never was.
-        _give_back(table, claim)
+        lease.acquire()
+    except CatalogUnavailableError:  # The catalog may have granted the lease; other runs must not wait for it.
+        _release(table, lease)
         raise
-    keeper = threading.Thread(target=claim.keep, name="cm-delta-maintenance-claim", daemon=True)
-    keeper.start()
+    renewer = threading.Thread(target=lease.renew_until_end, name="cm-delta-maintenance-lease", daemon=True)
+    renewer.start()
     try:
-        yield claim
+        yield lease
     finally:
-        claim.end()
-        keeper.join()
-        _give_back(table, claim)
+        lease.end()
+        renewer.join()
+        _release(table, lease)
 
 
-def _give_back(table: Table, claim: MaintenanceLease) -> None:
+def _release(table: Table, lease: MaintenanceLease) -> None:
     try:
-        table.catalog.release_maintenance_lease(table.table_id, owner=claim.owner)
-    except CatalogError:  # It expires by itself; the work that it protected is over either way.
-        _log.warning("The maintenance claim on %s was not given back", table.identifier, exc_info=True)
+        table.catalog.release_maintenance_lease(table.table_id, owner=lease.owner)
+    except CatalogError:  # The lease expires, and the run has ended.
+        _log.warning("The maintenance lease on %s was not released", table.identifier, exc_info=True)
 
 
 def _default_owner() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4()}"
 
 
-def _held(table: Table, holder: LeaseHeldByAnother) -> MaintenanceInProgressError:
+def _held_error(table: Table, holder: LeaseHeldByAnother) -> MaintenanceInProgressError:
     return MaintenanceInProgressError(
-        f"{table.identifier} is held for {holder.kind.value} by {holder.owner} until {holder.expires_ms} ms since the "
-        "epoch. Nothing was done. Wait for that run to end; the claim of a run that died is free after that time."
+        f"{holder.owner} holds the maintenance lease on {table.identifier} for {holder.kind.value}, until {holder.expires_ms} ms "
+        "since the epoch. Nothing was done. Wait for that run to end; the lease of a crashed run expires at that time."
     )

@@ -1,7 +1,7 @@
-"""Writing a checkpoint on demand (protocol "Checkpoints").
+"""Write a checkpoint on demand (heading "Checkpoints").
 
-Content and bytes are made by ``client.checkpointer``; here permission is asked and the version is published first,
-because only a published version may be checkpointed (CM-M1).
+``client.post_commit.checkpoint_writer`` builds and writes the checkpoint. This module asks for permission and publishes the
+version first, because only a published version may be checkpointed.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from cm_delta_dagster.protocol.features.table_features import check_writable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointResult:
-    """The checkpoint that was written; ``num_bytes`` counts its sidecars too."""
+    """The written checkpoint. ``num_bytes`` includes its sidecars."""
 
     version: int
     file_name: str
@@ -26,21 +26,20 @@ class CheckpointResult:
 
 
 def checkpoint(table: Table) -> CheckpointResult:
-    """Write a checkpoint of the latest version, publishing it first if need be, and point ``_last_checkpoint`` to it.
+    """Publish the latest version if needed, write its checkpoint, and update ``_last_checkpoint``.
 
     Raises:
-        MaintenanceNotPermittedError: the catalog's policy denies CHECKPOINT, which it allows unless told otherwise
-            (CM-M5).
-        UnsupportedFeatureError: the table needs a writer feature that this client does not have.
+        MaintenanceNotPermittedError: the policy denies CHECKPOINT; it is allowed unless a rule denies it.
+        UnsupportedFeatureError: the table needs a writer feature that this client does not support.
         CatalogBehindStorageError: storage holds commits that the catalog does not know.
         CorruptLogError: the state contradicts the checksum of its version; nothing was written.
-        StorageError: the version could not be published or the checkpoint not be written; the table is as it was.
+        StorageError: publication or the checkpoint failed; the table is unchanged.
     """
     require_permission(table, MaintenanceKind.CHECKPOINT)
     published = publish(table).published_version
     snapshot = table.snapshot()
     if snapshot.version > published:
-        # Somebody committed meanwhile. Their version is theirs to publish.
+        # A concurrent commit is published by its writer.
         snapshot = table.snapshot(version=published)
     table.refuse_if_known_behind()
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)

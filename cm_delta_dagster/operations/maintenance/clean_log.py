@@ -1,7 +1,7 @@
-"""Metadata cleanup: delete the part of the log that has outlived its retention (heading "Metadata Cleanup").
+"""Delete the log files whose retention has expired (heading "Metadata Cleanup").
 
-What may go is decided in ``protocol.retention``; here the log is listed, the checkpoint that will be
-the oldest is read to the end before anything is deleted, and files go in ascending order of version (CLEAN-11).
+``protocol.log.cleanup`` decides which files may be deleted. This module lists the log, reads the checkpoint that will be the
+oldest completely before it deletes anything, and deletes files in ascending order of version.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,15 +42,15 @@ _CHECK_EVERY = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanLogPlan:
-    """What :func:`clean_log` would delete now; making it deletes nothing.
+    """What :func:`clean_log` would delete.
 
     Attributes:
-        oldest_version: the version of the checkpoint that becomes the oldest readable one; None if nothing may be
-            deleted, because no commit has outlived the retention or no checkpoint is old enough (CLEAN-4).
+        oldest_version: version of the checkpoint that becomes the oldest readable version; None if nothing may be deleted,
+            because no commit has expired or no checkpoint is old enough.
         log_names: names in ``_delta_log``, in the order of deletion.
         staged_names: names in ``_delta_log/_staged_commits``.
         sidecar_names: names in ``_delta_log/_sidecars``.
-        num_bytes: bytes of all of them.
+        num_bytes: total size of these files in bytes.
     """
 
     oldest_version: int | None
@@ -81,7 +81,7 @@ class CleanLogResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listing:
-    """The log at one moment: files of ``_delta_log``, of ``_staged_commits`` and of ``_sidecars``."""
+    """The files in ``_delta_log``, ``_staged_commits`` and ``_sidecars``."""
 
     log: Sequence[ObjectStatus]
     staged: Sequence[ObjectStatus]
@@ -93,10 +93,10 @@ class _Listing:
 
 
 def plan_clean_log(table: Table) -> CleanLogPlan:
-    """Find what of the log has outlived ``delta.logRetentionDuration``: the dry run of :func:`clean_log`.
+    """Find the log files older than ``delta.logRetentionDuration``: the dry run of :func:`clean_log`.
 
     Raises:
-        UnsupportedFeatureError: the table needs a writer feature that this client does not have.
+        UnsupportedFeatureError: the table needs a writer feature that this client does not support.
         StorageError: the log could not be listed or read.
     """
     snapshot = table.snapshot()
@@ -104,7 +104,7 @@ def plan_clean_log(table: Table) -> CleanLogPlan:
     now_ms = table.services.now_ms()
     listing = _list(table)
     ratified = table.ratified()
-    # The catalog may still name a staged file of a published version, and then readers read that file (CM-R4).
+    # The catalog may still return a staged commit of a published version. Readers then read the staged file.
     served = {commit.file_name for commit in ratified.commits}
     limit = cut_off_timestamp(now_ms, snapshot.properties.log_retention_ms)
     expired = _newest_expired(table, listing.names, ratified.published_version, limit)
@@ -127,27 +127,26 @@ def plan_clean_log(table: Table) -> CleanLogPlan:
 
 
 def clean_log(table: Table) -> CleanLogResult:
-    """Delete commits, checkpoints, checksums, compactions, staged commits and sidecars that have outlived the
-    retention.
+    """Delete commits, checkpoints, checksums, compactions, staged commits and sidecars whose retention has expired.
 
-    Every version from that of the newest expired checkpoint on stays readable (CLEAN-10). Without such a checkpoint
-    nothing is deleted. Errors as in :func:`plan_clean_log`, and:
+    The version of the newest expired checkpoint and all later versions stay readable. Without such a checkpoint nothing is
+    deleted. Errors as in :func:`plan_clean_log`, and:
 
     Raises:
-        MaintenanceNotPermittedError: the catalog's policy does not allow METADATA_CLEANUP; nothing was deleted.
-        MaintenanceInProgressError: another maintenance run holds the table.
         CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
+        MaintenanceNotPermittedError: the policy does not allow METADATA_CLEANUP; nothing was deleted.
+        MaintenanceInProgressError: another maintenance run holds a lease on the table.
     """
-    require_permission(table, MaintenanceKind.METADATA_CLEANUP)
     table.refuse_if_behind()
-    with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as claim:
+    require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as lease:
         plan = plan_clean_log(table)
-        _delete(table, log_files.log_directory(table.location), plan.log_names, claim)
-        _delete(table, log_files.staged_commits_directory(table.location), plan.staged_names, claim)
-        # Checkpoints may have been written since the plan was made; what they need stays (CLEAN-9).
-        needed = _referenced(table.store, table.location, _checkpoint_names(table)) if plan.sidecar_names else None
-        sidecars = [name for name in plan.sidecar_names if needed is not None and name not in needed]
-        _delete(table, log_files.sidecars_directory(table.location), sidecars, claim)
+        _delete(table, log_files.log_directory(table.location), plan.log_names, lease)
+        _delete(table, log_files.staged_commits_directory(table.location), plan.staged_names, lease)
+        # Checkpoints written after the plan was made may refer to sidecars of the plan. Those are kept.
+        referenced = _referenced(table.store, table.location, _checkpoint_names(table)) if plan.sidecar_names else None
+        sidecars = [name for name in plan.sidecar_names if referenced is not None and name not in referenced]
+        _delete(table, log_files.sidecars_directory(table.location), sidecars, lease)
     return CleanLogResult(
         oldest_version=plan.oldest_version,
         num_log_files=len(plan.log_names),
@@ -158,7 +157,7 @@ def clean_log(table: Table) -> CleanLogResult:
 
 
 def _list(table: Table) -> _Listing:
-    # Sidecars first: one that a checkpoint of the later listing refers to was there before it.
+    # List sidecars first: a sidecar is written before the checkpoint that refers to it.
     sidecars = table.store.list_from(log_files.sidecars_directory(table.location))
     staged = table.store.list_from(log_files.staged_commits_directory(table.location))
     log = table.store.list_from(log_files.log_directory(table.location))
@@ -166,9 +165,9 @@ def _list(table: Table) -> _Listing:
 
 
 def _newest_expired(table: Table, names: Iterable[str], published_version: int, limit_ms: int) -> dict[int, int]:
-    """The newest published version whose commit time is at most ``limit_ms``, with that time; empty if there is none.
+    """Return the newest published version whose commit time is at most ``limit_ms``, with that time; empty if none is.
 
-    In-commit timestamps grow with the version (ICT-5), so a few first lines are read instead of all.
+    In-commit timestamps increase with the version, so a binary search reads a few commits instead of all.
     """
     files = [file for name in names if isinstance(file := parse_log_file(name), CommitFile)]
     versions = sorted(file.version for file in files if file.version <= published_version)
@@ -191,13 +190,13 @@ def _commit_timestamp(table: Table, version: int) -> int:
     if info is None or info.in_commit_timestamp is None:
         raise CorruptLogError(
             f"Version {version} of {table.identifier} has no inCommitTimestamp in its first action, so its age is "
-            "unknown. The commit is corrupt; nothing was deleted."
+            "unknown. The commit is corrupt. Nothing was deleted."
         )
     return info.in_commit_timestamp
 
 
 def _is_readable(table: Table, version: int, names: Sequence[str]) -> bool:
-    """Whether the checkpoint holds a whole state that its checksum does not contradict: older files are needed if not."""
+    """Whether the checkpoint is complete and does not contradict its checksum. Otherwise the older files are needed."""
     directory = log_files.log_directory(table.location)
     try:
         proven_checkpoint(table.reader, version=version, locations=[f"{directory}/{name}" for name in names])
@@ -241,7 +240,7 @@ def _checkpoint_names(table: Table) -> list[str]:
 
 
 def _referenced(store: Store, location: str, names: Iterable[str]) -> frozenset[str] | None:
-    """Names of the sidecars that these checkpoints refer to; None if one of them cannot be read (CLEAN-11)."""
+    """Return the names of the sidecars that these checkpoints refer to; None if a checkpoint cannot be read."""
     found: set[str] = set()
     for name in names:
         try:
@@ -258,9 +257,9 @@ def _referenced(store: Store, location: str, names: Iterable[str]) -> frozenset[
     return frozenset(found)
 
 
-def _delete(table: Table, directory: str, names: Sequence[str], claim: MaintenanceLease) -> None:
-    # One after the other: the order is what leaves a readable tail when the run is interrupted.
+def _delete(table: Table, directory: str, names: Sequence[str], lease: MaintenanceLease) -> None:
+    # In order and not in parallel: if the run is interrupted, all later versions stay readable.
     for number, name in enumerate(names):
         if number % _CHECK_EVERY == 0:
-            claim.check()
+            lease.check()
         table.store.delete(f"{directory}/{name}")

@@ -1,7 +1,7 @@
-"""Deleting staged files that nobody needs any more (headings "Staged commits", "Metadata Cleanup").
+"""Delete staged commit files that no client needs (heading "Metadata Cleanup").
 
-Every commit leaves its staged file behind, every lost race another one (CM-P7, CM-W5). Those of published versions are
-copies or losers; those of later versions may still be ratified and are never touched.
+A commit leaves its staged file behind, and each lost commit attempt leaves another. A staged file of a published version is a
+copy or a lost attempt. A staged file of a later version may still be ratified and is never deleted.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +19,14 @@ from cm_delta_dagster.protocol.log.cleanup import orphaned_staged_commits
 from cm_delta_dagster.protocol.log.log_files import CommitFile, parse_log_file
 
 SAFETY_AGE_MS = 24 * 60 * 60 * 1000
-"""Age up to which a staged file is kept, for readers and publishers that hold an older answer of the catalog."""
+"""Milliseconds for which a staged file is kept, for readers and publishers that use an older answer of the catalog."""
 
 _CHECK_EVERY = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanStagedCommitsPlan:
-    """Staged files that :func:`clean_staged_commits` would delete: names in ``_staged_commits``, and their bytes."""
+    """The staged files that :func:`clean_staged_commits` would delete: names in ``_staged_commits``, and their total size."""
 
     names: tuple[str, ...]
     num_bytes: int
@@ -45,14 +45,14 @@ class CleanStagedCommitsResult:
 
 
 def plan_clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) -> CleanStagedCommitsPlan:
-    """Find staged files of published versions that the catalog does not serve: the dry run, which deletes nothing.
+    """Find the staged files of published versions that the catalog no longer returns: the dry run.
 
     Args:
-        safety_age_ms: younger files are kept; milliseconds.
+        safety_age_ms: keep files younger than this many milliseconds.
 
     Raises:
-        InvalidArgumentError: a negative age.
-        UnsupportedFeatureError: the table needs a writer feature that this client does not have.
+        InvalidArgumentError: ``safety_age_ms`` is negative.
+        UnsupportedFeatureError: the table needs a writer feature that this client does not support.
     """
     if safety_age_ms < 0:
         raise InvalidArgumentError(
@@ -60,7 +60,7 @@ def plan_clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_M
         )
     snapshot = table.snapshot()
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
-    # The catalog is asked after the listing: what it serves by then is kept, and a file staged later was not listed.
+    # Call the catalog after the listing: a file that is staged later was not listed.
     staged = table.store.list_from(log_files.staged_commits_directory(table.location))
     ratified = table.ratified()
     names = orphaned_staged_commits(
@@ -76,31 +76,32 @@ def plan_clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_M
 
 
 def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) -> CleanStagedCommitsResult:
-    """Delete staged files of published versions that the catalog does not serve. Arguments and errors as in the plan,
-    and:
+    """Delete the staged files of published versions that the catalog no longer returns.
+
+    Arguments and errors as in :func:`plan_clean_staged_commits`, and:
 
     Raises:
-        MaintenanceNotPermittedError: the catalog's policy does not allow METADATA_CLEANUP; nothing was deleted.
-        MaintenanceInProgressError: another maintenance run holds the table.
         CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
+        MaintenanceNotPermittedError: the policy does not allow METADATA_CLEANUP; nothing was deleted.
+        MaintenanceInProgressError: another maintenance run holds a lease on the table.
     """
-    require_permission(table, MaintenanceKind.METADATA_CLEANUP)
     table.refuse_if_behind()
-    with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as claim:
+    require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as lease:
         plan = plan_clean_staged_commits(table, safety_age_ms=safety_age_ms)
         directory = log_files.staged_commits_directory(table.location)
         for number, name in enumerate(plan.names):
             if number % _CHECK_EVERY == 0:
-                claim.check()
+                lease.check()
             table.store.delete(f"{directory}/{name}")
     return CleanStagedCommitsResult(num_files=plan.num_files, num_bytes=plan.num_bytes)
 
 
 def _with_published_copy(table: Table, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Only the files whose version is really in ``_delta_log``, or was removed from it by log cleanup.
+    """Return the files whose version is intact in ``_delta_log``, or was deleted from it by log cleanup.
 
-    A staged file may be the last intact copy of its commit. So the published file of each ratified one is read and compared with
-    what the catalog ratified; files of proposals that lost need no copy.
+    A staged file may be the last intact copy of its commit. Therefore the published file of each ratified commit is read and
+    compared with what the catalog ratified. Files of lost commit attempts need no copy.
     """
     if not names:
         return ()
@@ -109,7 +110,7 @@ def _with_published_copy(table: Table, names: tuple[str, ...]) -> tuple[str, ...
     if not published:
         return ()
     oldest = min(published)
-    # Names of staged commits begin with their version (CM-3); others are not among them.
+    # The name of a staged commit starts with its version.
     versions = {name: int(name.partition(".")[0]) for name in names}
     ends = {"start": min(versions.values()), "end": max(versions.values())}
     accepted = {commit.file_name: commit for commit in table.catalog.accepted_commits(table.table_id, **ends)}
@@ -123,7 +124,7 @@ def _with_published_copy(table: Table, names: tuple[str, ...]) -> tuple[str, ...
 
 
 def _is_published(table: Table, commit: RatifiedCommit) -> bool:
-    """Whether the published file has the bytes that were ratified."""
+    """Whether the published file has the ratified content."""
     try:
         data = table.store.read(published_source(table.location, commit.version).location)
     except ObjectNotFoundError:

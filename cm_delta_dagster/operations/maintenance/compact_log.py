@@ -1,7 +1,6 @@
-"""Writing a log compaction (protocol "Log Compaction Files").
+"""Write a log compaction file (heading "Log Compaction Files").
 
-A compaction is a shortcut for readers; the commits it covers stay. What it contains is decided in
-``protocol.log_compaction``.
+A compaction makes reading faster; the commits that it covers stay. ``protocol.log.log_compaction`` builds its content.
 """
 
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from cm_delta_dagster.protocol.log.log_compaction import compact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactLogResult:
-    """The compaction of versions ``start`` to ``end`` inclusive; ``num_bytes`` is its size."""
+    """The compaction of versions ``start`` to ``end``, both included. ``num_bytes`` is its size."""
 
     start: int
     end: int
@@ -35,18 +34,18 @@ class CompactLogResult:
 def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
     """Write the compaction of the published commits ``start`` to ``end``, both included.
 
-    The same range again gives the file that exists.
+    If the file exists, it stays and is returned.
 
     Raises:
-        MaintenanceNotPermittedError: the catalog's policy denies LOG_COMPACTION, which it allows unless told otherwise.
-        InvalidArgumentError: not ``0 <= start < end`` (LC-1).
-        UnpublishedVersionError: ``end`` is not published (CM-M2).
-        VersionNotFoundError: log cleanup has removed a commit of the range.
+        MaintenanceNotPermittedError: the policy denies LOG_COMPACTION; it is allowed unless a rule denies it.
+        InvalidArgumentError: not ``0 <= start < end``.
+        UnpublishedVersionError: ``end`` is not published.
+        VersionNotFoundError: log cleanup has deleted a commit of the range.
     """
     require_permission(table, MaintenanceKind.LOG_COMPACTION)
     if not 0 <= start < end:
         raise InvalidArgumentError(
-            f"A compaction covers at least two versions, from 0 on; {start} to {end} is no such range."
+            f"A compaction covers at least two versions, from 0 on; the range given is {start} to {end}."
         )
     ratified = table.ratified()
     if end > ratified.published_version:
@@ -58,14 +57,14 @@ def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
     snapshot = table.snapshot()
     table.refuse_if_known_behind()
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
-    # Published files only: a compaction must not depend on what the catalog still holds besides.
+    # Published files only: a compaction must not depend on commits that only the catalog has.
     sources = commit_sources(table.location, start=start, end=end, ratified=())
     try:
         commits = table.reader.decode_all(sources)
     except ObjectNotFoundError as error:
         raise VersionNotFoundError(
-            f"Versions {start} to {end} of {table.identifier} cannot be compacted: {error} Log cleanup has removed it; "
-            "compact a range of commits that are still there."
+            f"Versions {start} to {end} of {table.identifier} cannot be compacted: {error} Log cleanup has deleted it; "
+            "compact a range of commits that still exist."
         ) from error
     data = compact(commits, location=table.location)
     name = log_files.compaction_file_name(start, end)

@@ -1,8 +1,8 @@
-"""OPTIMIZE: many small files become few large ones (heading "OPTIMIZE"; bin packing only).
+"""OPTIMIZE: rewrite small files into few large files by bin packing.
 
-A plan says which files go together; the rewrite is one Spark job for many bins; the commit changes no row
-(``dataChange=false``), which is proven by counting before it is made. Appends never conflict with it (OCC-12); of it
-and a concurrent change of the same files exactly one succeeds. Z-order and clustering are not here.
+The plan assigns files to bins. One Spark job rewrites many bins. The commit changes no row (``dataChange=false``), which is
+verified by counting rows before the commit. An append does not conflict with OPTIMIZE. Of OPTIMIZE and a concurrent change of
+the same files, one succeeds.
 """
 
 import json
@@ -46,25 +46,24 @@ from cm_delta_dagster.storage.discard import discard_below
 _log = logging.getLogger(__name__)
 
 TARGET_SIZE = 1 << 30
-"""Bytes that a rewritten file aims at (OPT-1)."""
+"""Default target size of a rewritten file, in bytes."""
 
 MAX_DELETED_ROWS_RATIO = 0.05
-"""Share of deleted rows from which a file is rewritten whatever its size, as the reference implementation has it."""
+"""Share of deleted rows from which a file is rewritten regardless of its size. The reference implementation uses the same."""
 
 PACKED_TAG = "OPTIMIZE_TARGET_SIZE"
-"""Tag of a rewritten file: the target it was packed for. A bin of nothing but such files is not rewritten again
-(OPT-2)."""
+"""Tag of a rewritten file with its target size. A bin that holds only files packed for the same size is not rewritten."""
 
 _LARGE_BIN = 32 << 20
-"""Bytes from which a bin is worth a scan of its own, which saves the shuffle that brings small bins together."""
+"""Size in bytes from which a bin gets its own scan, which avoids the shuffle that small bins need."""
 
 _LARGE_BINS_PER_JOB = 64
 _SMALL_BINS_PER_JOB = 500
 _BYTES_PER_TASK = 64 << 20
 _BINS_PER_TASK = 50
-_LEAST_TASKS = 16
+_MIN_TASKS = 16
 
-# Since Spark 4.1 a union of single-partition children may become one partition, which would put all bins into one file.
+# Since Spark 4.1 a union of single-partition children may become one partition, which would write all bins to one file.
 _ONE_TASK_PER_BIN = {"spark.sql.unionOutputPartitioning": "false"}
 
 
@@ -75,11 +74,11 @@ class OptimizeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptimizePlan:
-    """Which files become one; making it changes nothing.
+    """Which files OPTIMIZE would rewrite.
 
     Attributes:
-        bins: the files of each rewritten file, as rows of ``file_actions.ADD_SCHEMA``; each of one partition.
-        target_size: bytes that no bin of several files exceeds.
+        bins: for each new file, the files that it replaces, as rows of ``file_columns.ADD_SCHEMA``; all in one partition.
+        target_size: maximum size in bytes of a bin of several files.
         where: the partition predicate as SQL, or None.
     """
 
@@ -103,7 +102,7 @@ class OptimizePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeResult:
-    """What OPTIMIZE did. ``version`` is the one it committed, or the one it found in good order."""
+    """The result of OPTIMIZE. ``version`` is the committed version; for NOTHING_TO_DO the version that was read."""
 
     outcome: OptimizeOutcome
     version: int
@@ -123,16 +122,18 @@ def plan_optimize(
     target_size: int | None = None,
     min_size: int | None = None,
 ) -> OptimizePlan:
-    """Group the small and the worn files of each partition into bins. Reads the log only; the dry run of
-    :func:`optimize`.
+    """Assign the small files and the files with many deleted rows of each partition to bins: the dry run of :func:`optimize`.
+
+    Reads only the log.
 
     Args:
-        where: predicate on partition columns that limits the files considered (OPT-3).
-        target_size: bytes of a rewritten file; by default the table's ``delta.targetFileSize``, or 1 GiB.
-        min_size: files of at least this many bytes are left alone unless worn; by default ``target_size``.
+        where: predicate on partition columns that limits the files considered.
+        target_size: target size of a rewritten file in bytes; by default ``delta.targetFileSize`` of the table, or 1 GiB.
+        min_size: files of at least this many bytes are rewritten only if they have many deleted rows; by default
+            ``target_size``.
 
     Raises:
-        InvalidArgumentError: ``where`` mentions other columns than partition columns, or a size is not positive.
+        InvalidArgumentError: ``where`` uses columns that are not partition columns, or a size is not positive.
     """
     snapshot = table.snapshot()
     predicate = _partition_predicate(snapshot, where)
@@ -140,7 +141,7 @@ def plan_optimize(
     least = target if min_size is None else min_size
     if target <= 0 or least < 0:
         raise InvalidArgumentError(
-            f"target_size is {target} and min_size is {least} bytes; give a positive target and no negative minimum."
+            f"target_size is {target} and min_size is {least} bytes; give a positive target and a minimum of at least 0."
         )
     return OptimizePlan(
         snapshot=snapshot,
@@ -164,21 +165,19 @@ def optimize(
     min_size: int | None = None,
     context: CommitContext = NO_CONTEXT,
 ) -> OptimizeResult:
-    """Rewrite small files into few large ones, in one commit that changes no row. Arguments as in
-    :func:`plan_optimize`.
+    """Rewrite small files into few large files, in one commit that changes no row. Arguments as in :func:`plan_optimize`.
 
     Raises:
-        MaintenanceNotPermittedError: the catalog's policy does not allow DATA_REORGANIZATION; nothing was done.
-        MaintenanceInProgressError: another maintenance run holds the table.
-        CommitConflictError: the files were changed meanwhile; nothing was committed.
-        IllegalCommitError: the rewritten files do not hold as many rows as their sources; nothing was committed.
+        MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION; nothing was done.
+        MaintenanceInProgressError: another maintenance run holds a lease on the table.
+        CommitConflictError: a concurrent commit changed the files; nothing was committed.
+        IllegalCommitError: the new files do not hold as many rows as the files they replace; nothing was committed.
     """
     require_permission(table, MaintenanceKind.DATA_REORGANIZATION)
-    with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as claim:
+    with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
         plan = plan_optimize(table, where=where, target_size=target_size, min_size=min_size)
         if not plan.bins:
             return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
-        # Before anything is written: refuse tables that this client may not write (PROT-7).
         check_writable(plan.snapshot.protocol, plan.snapshot.identifier, metadata=plan.snapshot.metadata)
         transaction = table.start_transaction(
             plan.snapshot, operation="OPTIMIZE", parameters=_parameters(plan), context=context
@@ -187,8 +186,8 @@ def optimize(
         try:
             _rewrite(table, plan, spark, written)
             rows = _check_content(table, plan, _adds(written, plan), spark)
-            claim.check()
-        except BaseException:  # Nothing was proposed yet, so no commit can name what was written.
+            lease.check()
+        except BaseException:  # No commit was proposed, so no commit names the files.
             _discard(table, written)
             raise
         try:
@@ -199,14 +198,14 @@ def optimize(
 
 
 def pack(files: pa.Table, *, partition_columns: Sequence[str], target_size: int, min_size: int) -> tuple[pa.Table, ...]:
-    """Bins of files worth rewriting together (OPT-1).
+    """Assign files to bins, each to be rewritten as one file.
 
-    Candidates are files below ``min_size`` and worn ones. They are packed per partition in order of size, each bin up
-    to ``target_size``. A bin of one file is left alone unless it is worn, and so is one that an earlier run packed
-    already.
+    Candidates are files smaller than ``min_size`` and files with many deleted rows. The candidates of a partition are packed
+    in order of size into bins of at most ``target_size``. A bin without a file with many deleted rows is dropped if it holds
+    one file, or only files that an earlier run packed for the same target size.
     """
-    files = files.append_column("worn", _is_worn(files)).append_column("packed", _is_packed(files, target_size))
-    files = files.filter(pc.or_(pc.less(files["size"], min_size), files["worn"]))
+    files = files.append_column("sparse", _is_sparse(files)).append_column("packed", _is_packed(files, target_size))
+    files = files.filter(pc.or_(pc.less(files["size"], min_size), files["sparse"]))
     codes = []
     for number, name in enumerate(partition_columns):
         values = partition_column(files, name)
@@ -218,17 +217,17 @@ def pack(files: pa.Table, *, partition_columns: Sequence[str], target_size: int,
     files = files.take(pc.sort_indices(files, sort_keys=keys)) if files.num_rows else files
     partitions = list(zip(*(files[name].to_pylist() for name in codes), strict=True)) or [()] * files.num_rows
     spans = _spans(partitions, files["size"].to_pylist(), target_size)
-    plain = files.drop_columns([*codes, "worn", "packed"])
-    worn, packed = files["worn"].to_pylist(), files["packed"].to_pylist()
+    adds = files.drop_columns([*codes, "sparse", "packed"])
+    sparse, packed = files["sparse"].to_pylist(), files["packed"].to_pylist()
     return tuple(
-        plain.slice(start, end - start)
+        adds.slice(start, end - start)
         for start, end in spans
-        if any(worn[start:end]) or (end - start > 1 and not all(packed[start:end]))
+        if any(sparse[start:end]) or (end - start > 1 and not all(packed[start:end]))
     )
 
 
 def _spans(partitions: Sequence[tuple[int, ...]], sizes: Sequence[int], target_size: int) -> list[tuple[int, int]]:
-    """Cut files sorted by partition into runs [start, end) of one partition and at most ``target_size`` bytes."""
+    """Split files sorted by partition into ranges [start, end) of one partition and at most ``target_size`` bytes."""
     spans = []
     start = total = 0
     for position, size in enumerate(sizes):
@@ -241,8 +240,8 @@ def _spans(partitions: Sequence[tuple[int, ...]], sizes: Sequence[int], target_s
     return spans
 
 
-def _is_worn(files: pa.Table) -> pa.Array:
-    """Whether so many rows of a file are deleted that rewriting it pays."""
+def _is_sparse(files: pa.Table) -> pa.Array:
+    """Whether the share of deleted rows of a file is at least :data:`MAX_DELETED_ROWS_RATIO`."""
     deleted = _deleted_rows(files)
     share = pc.divide(pc.cast(deleted, pa.float64()), pc.cast(num_records(files["stats"]), pa.float64()))
     return pc.and_(pc.greater(deleted, 0), pc.fill_null(pc.greater_equal(share, MAX_DELETED_ROWS_RATIO), True))
@@ -266,9 +265,9 @@ def _partition_predicate(snapshot: Snapshot, where: Predicate | str | None) -> P
     if not partition_only(predicate, snapshot.partition_columns):
         columns = ", ".join(snapshot.partition_columns) or "none: the table is not partitioned"
         raise InvalidArgumentError(
-            f"OPTIMIZE of {snapshot.identifier} cannot be limited by {short_sql(predicate)}, because that is not decided "
-            f"by partition columns alone (columns mentioned: {', '.join(sorted(columns_of(predicate))) or 'unknown'}; "
-            f"partition columns: {columns}). Files are rewritten whole; limit it by partition columns."
+            f"OPTIMIZE of {snapshot.identifier} cannot be limited by {short_sql(predicate)}, because that does not depend on "
+            f"partition columns alone (its columns: {', '.join(sorted(columns_of(predicate))) or 'unknown'}; "
+            f"partition columns: {columns}). Files are rewritten whole; use a condition on partition columns."
         )
     return predicate
 
@@ -279,7 +278,7 @@ def _parameters(plan: OptimizePlan) -> dict[str, str]:
 
 
 def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: list[WrittenFiles]) -> None:
-    """Write one file for each bin, many bins in one Spark job; what was written is added to ``written`` at once."""
+    """Write one file for each bin, many bins in one Spark job. Appends the files of each job to ``written``."""
     snapshot = plan.snapshot
     columns = statistics_columns(snapshot.schema, snapshot.partition_columns, snapshot.properties)
     started, done = time.monotonic(), 0
@@ -307,22 +306,22 @@ def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: lis
 
 
 def _jobs(table: Table, plan: OptimizePlan, spark: SparkSession) -> Iterator[tuple[Sequence[pa.Table], DataFrame]]:
-    """What each Spark job writes: bins, and their rows with each bin whole in one task."""
+    """Yield the bins and rows of each Spark job. All rows of a bin are in one task."""
     small = [files for files in plan.bins if size_of(files) < _LARGE_BIN]
     large = [files for files in plan.bins if size_of(files) >= _LARGE_BIN]
-    for bins in _runs(small, most=_SMALL_BINS_PER_JOB):
-        yield bins, _shuffled(table, plan.snapshot, bins, spark)
-    for bins in _runs(large, most=_LARGE_BINS_PER_JOB):
+    for bins in _batches(small, size=_SMALL_BINS_PER_JOB):
+        yield bins, _shuffle(table, plan.snapshot, bins, spark)
+    for bins in _batches(large, size=_LARGE_BINS_PER_JOB):
         frames = [_scan(table, plan.snapshot, files, spark).coalesce(1) for files in bins]
         yield bins, reduce(DataFrame.unionAll, frames)
 
 
-def _runs(bins: Sequence[pa.Table], *, most: int) -> Iterator[Sequence[pa.Table]]:
-    return (bins[start : start + most] for start in range(0, len(bins), most))
+def _batches(bins: Sequence[pa.Table], *, size: int) -> Iterator[Sequence[pa.Table]]:
+    return (bins[start : start + size] for start in range(0, len(bins), size))
 
 
-def _shuffled(table: Table, snapshot: Snapshot, bins: Sequence[pa.Table], spark: SparkSession) -> DataFrame:
-    """The rows of all bins, no two bins of one partition in the same task."""
+def _shuffle(table: Table, snapshot: Snapshot, bins: Sequence[pa.Table], spark: SparkSession) -> DataFrame:
+    """Return the rows of all bins. Bins of the same partition are in different tasks."""
     if len(bins) == 1:
         return _scan(table, snapshot, bins[0], spark).coalesce(1)
     files = pa.concat_tables(bins)
@@ -332,16 +331,19 @@ def _shuffled(table: Table, snapshot: Snapshot, bins: Sequence[pa.Table], spark:
 
 
 def _num_tasks(bins: Sequence[pa.Table], partition_columns: Sequence[str], size: int) -> int:
-    """A task costs as much as a small file, so small bins share one; bins follow each other by partition."""
+    """Return the number of tasks. Small bins share a task, because starting a task costs as much as writing a small file.
+
+    There are at least as many tasks as bins of one partition.
+    """
     heads = pa.concat_tables([files.slice(0, 1) for files in bins])
     values = [partition_column(heads, name).to_pylist() for name in partition_columns]
-    most = max(Counter(zip(*values, strict=True)).values()) if values else len(bins)
-    wanted = max(most, -(-size // _BYTES_PER_TASK), -(-len(bins) // _BINS_PER_TASK), _LEAST_TASKS)
-    return min(len(bins), wanted)
+    most_bins = max(Counter(zip(*values, strict=True)).values()) if values else len(bins)
+    tasks = max(most_bins, -(-size // _BYTES_PER_TASK), -(-len(bins) // _BINS_PER_TASK), _MIN_TASKS)
+    return min(len(bins), tasks)
 
 
 def _adds(written: Sequence[WrittenFiles], plan: OptimizePlan) -> tuple[AddFile, ...]:
-    """The written files as adds that change no data, marked as packed."""
+    """Return the written files as add actions that change no data, tagged with the target size."""
     tags = {PACKED_TAG: str(plan.target_size)}
     return tuple(replace(add, data_change=False, tags=tags) for files in written for add in files.adds)
 
@@ -356,15 +358,15 @@ def _scan(table: Table, snapshot: Snapshot, files: pa.Table, spark: SparkSession
 
 
 def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], spark: SparkSession) -> int:
-    """Prove that every partition has as many rows as before and return the rows in all. Raises IllegalCommitError."""
+    """Verify that each partition has as many rows as before. Return the total. Raises IllegalCommitError."""
     snapshot = plan.snapshot
     sources = pa.concat_tables(plan.bins)
-    known = pc.is_valid(num_records(sources["stats"]))
-    before = _rows_by_partition(snapshot, sources.filter(known))
+    counted = pc.is_valid(num_records(sources["stats"]))
+    before = _rows_by_partition(snapshot, sources.filter(counted))
     after = _rows_by_partition(snapshot, adds_to_table(added))
-    uncounted = sources.filter(pc.invert(known))
+    uncounted = sources.filter(pc.invert(counted))
     if uncounted.num_rows:
-        # Files of writers that keep no statistics: their rows are counted, and only the totals can be compared.
+        # Files without a row count in their statistics: count their rows and compare only the totals.
         before = {(): sum(before.values()) + _scan(table, snapshot, uncounted, spark).count()}
         after = {(): sum(after.values())}
     before = {partition: rows for partition, rows in before.items() if rows}
@@ -380,7 +382,7 @@ def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], s
 
 
 def _rows_by_partition(snapshot: Snapshot, files: pa.Table) -> dict[tuple[str, ...], int]:
-    """Rows of each partition, deleted ones left out. Values are compared by meaning, as one has several spellings."""
+    """Return the number of live rows of each partition. Different serializations of a partition value count as one value."""
     rows = pc.subtract(num_records(files["stats"]), _deleted_rows(files)).to_pylist()
     if not snapshot.partition_columns:
         return {(): sum(rows)}
@@ -389,8 +391,8 @@ def _rows_by_partition(snapshot: Snapshot, files: pa.Table) -> dict[tuple[str, .
         field = snapshot.schema.field(name)
         assert field is not None
         texts = partition_column(files, name).to_pylist()
-        meaning = {text: repr(parse_partition_value(text, field.type)) for text in set(texts)}
-        columns.append([meaning[text] for text in texts])
+        parsed = {text: repr(parse_partition_value(text, field.type)) for text in set(texts)}
+        columns.append([parsed[text] for text in texts])
     totals: dict[tuple[str, ...], int] = {}
     for partition, count in zip(zip(*columns, strict=True), rows, strict=True):
         totals[partition] = totals.get(partition, 0) + count

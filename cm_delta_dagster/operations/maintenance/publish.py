@@ -1,7 +1,7 @@
-"""Publishing ratified commits on demand (protocol "Publishing commits").
+"""Publish ratified commits on demand (heading "Publishing Commits").
 
-Every writer publishes after its commit already; this verb clears what a crashed or failing publication left behind. It
-needs no permission: publishing is part of committing, not maintenance.
+Each writer publishes after its commit. This operation publishes commits whose writer crashed or failed to publish. It needs no
+permission, because publication is a part of the commit and not maintenance.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishResult:
-    """What was published.
+    """The result of a publication.
 
     Attributes:
-        published_version: ``_delta_log`` holds every commit up to this version.
-        published: versions that this call copied or found copied, ascending; empty if nothing was pending.
+        published_version: ``_delta_log`` holds all commits up to this version.
+        published: versions that this call published or found published, ascending; empty if nothing was pending.
     """
 
     published_version: int
@@ -29,20 +29,20 @@ class PublishResult:
 
 
 def publish(table: Table) -> PublishResult:
-    """Copy every ratified, unpublished commit of ``table`` to its place in ``_delta_log``, in order.
+    """Copy the ratified, unpublished commits of ``table`` to ``_delta_log``, in order of version.
 
     Raises:
-        StorageError: a commit could not be copied; those before it are published, those after it are not (CM-P2).
+        StorageError: a commit could not be copied; the commits before it are published, the later ones are not.
         CatalogBehindStorageError: storage holds commits that the catalog does not know.
-        CorruptLogError: the ratified content of a commit is nowhere, or the catalog has no record of it.
-        TableStorageMissingError: the table's log is not where the catalog says.
+        CorruptLogError: the content of a ratified commit is missing, or the catalog has no record of the commit.
+        TableStorageMissingError: the log does not exist at the location that the catalog returns.
     """
     table.refuse_if_known_behind()
     try:
         return _publish_pending(table)
     except ObjectNotFoundError:
-        # Another publisher may have been faster and cleanup may have taken the staged file since: the catalog knows
-        # (CM-P5). A missing directory is not that.
+        # Another client may have published the commit, and cleanup deleted the staged file. Retry with the current answer of
+        # the catalog, unless the directory is missing.
         table.require_storage(table.catalog_answer().published_version)
     try:
         return _publish_pending(table)

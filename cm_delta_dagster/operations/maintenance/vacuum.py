@@ -1,7 +1,7 @@
-"""VACUUM: delete data files that no version within the retention needs (headings "VACUUM", "VACUUM protocol check").
+"""VACUUM: delete data files that no version within the retention needs (heading "VACUUM Protocol Check").
 
-What may go is decided in ``protocol.retention``; here the table is listed, the plan is made against a
-snapshot taken after the listing, and the files are deleted. The log, staged commits among it, is never touched.
+``protocol.log.cleanup`` decides which files may be deleted. This module lists the table, makes the plan from a snapshot taken
+after the listing, and deletes the files. It never deletes log files or staged commits.
 """
 
 import logging
@@ -39,28 +39,28 @@ from cm_delta_dagster.storage.store import Store
 _log = logging.getLogger(__name__)
 
 _DAY_MS = 24 * 60 * 60 * 1000
-_COMMITS_AT_ONCE = 64
-_DELETES_AT_ONCE = 1000
+_COMMITS_PER_BATCH = 64
+_DELETES_PER_BATCH = 1000
 _DELETE_THREADS = 16
 
 
 class RetentionCheck(StrEnum):
-    """Whether a retention shorter than the table's own is refused."""
+    """Whether a retention shorter than that of the table is refused."""
 
     ENFORCED = "enforced"
     OFF = "off"
-    """Dangerous: with a short retention, files of running readers and writers are deleted under their feet."""
+    """Dangerous: with a short retention, vacuum deletes files that running readers and writers use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumPlan:
-    """What :func:`vacuum` would delete now; making it deletes nothing.
+    """What :func:`vacuum` would delete.
 
     Attributes:
-        version: the version whose files and tombstones were kept.
-        retention_ms: younger files, and files removed within that time, are kept.
+        version: the version whose files and tombstones are kept.
+        retention_ms: files that are younger, or were removed within this time, are kept.
         paths: decoded paths relative to the table root, in order.
-        num_bytes: bytes of those files.
+        num_bytes: total size of the files in bytes.
     """
 
     version: int
@@ -75,7 +75,7 @@ class VacuumPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumResult:
-    """What was deleted. ``num_bytes`` are those of the plan; files that came back to life meanwhile were kept."""
+    """What was deleted. ``num_bytes`` is that of the plan; ``num_files`` excludes files that a later commit added again."""
 
     version: int
     retention_ms: int
@@ -89,36 +89,35 @@ def plan_vacuum(
     retention_ms: int | None = None,
     retention_check: RetentionCheck = RetentionCheck.ENFORCED,
 ) -> VacuumPlan:
-    """List the files that no version within the retention needs: the dry run of :func:`vacuum`, which needs no
-    permission.
+    """List the files that no version within the retention needs: the dry run of :func:`vacuum`. It needs no permission.
 
     Args:
-        retention_ms: milliseconds that files are kept; by default the table's ``delta.deletedFileRetentionDuration``.
-        retention_check: whether less than the table's own retention is refused (VAC-5).
+        retention_ms: milliseconds for which removed files are kept; by default the table property
+            ``delta.deletedFileRetentionDuration``.
+        retention_check: whether a retention shorter than that of the table is refused.
 
     Raises:
-        RetentionTooShortError: less than the table's own retention, and the check is on.
-        InvalidArgumentError: a retention that is negative, or not a whole number.
-        UnsupportedFeatureError: the table needs a writer feature that this client does not have (VPC-2).
+        RetentionTooShortError: the retention is shorter than that of the table, and the check is enforced.
+        InvalidArgumentError: the retention is negative or not a whole number.
+        UnsupportedFeatureError: the table needs a writer feature that this client does not support.
         CorruptLogError: the state of the table contradicts the checksum of its version.
     """
-    # Before the listing and again after it: listing takes long, and the protocol may change meanwhile.
-    before = _checked_snapshot(table)
-    kept_ms = _retention(before, retention_ms, retention_check)
+    # Checked before the listing and again after it: the listing takes long, and the protocol may change meanwhile.
+    kept_ms = _retention(_checked_snapshot(table), retention_ms, retention_check)
     if kept_ms == 0:
         _log.warning(
-            "VACUUM of %s keeps removed files for no time at all: it deletes files that running readers and time travel still "
-            "need, and files that running writers have not committed yet. Run it only while nobody uses the table, or set "
+            "VACUUM of %s has a retention of 0: it deletes files that running readers and time travel still need, and files that "
+            "running writers have not committed yet. Run it only while no client uses the table, or set "
             "delta.deletedFileRetentionDuration to longer than the longest query and write, e.g. 'interval 7 days'.",
             table.identifier,
         )
     now_ms = table.services.now_ms()
-    files = _listed(table, older_than_ms=now_ms - kept_ms)
-    # Whatever was committed during the listing is seen by this snapshot and protected.
+    files = _list_files(table, older_than_ms=now_ms - kept_ms)
+    # This snapshot includes the commits made during the listing, so their files are kept.
     snapshot = _checked_snapshot(table)
     refuse_contradiction(table.store, snapshot)
     _retention(snapshot, kept_ms, retention_check)
-    removes = _removes_to_honour(table, snapshot, now_ms=now_ms, retention_ms=kept_ms)
+    removes = _protecting_removes(table, snapshot, now_ms=now_ms, retention_ms=kept_ms)
     unexpired = cleanup.unexpired_tombstones(removes, now_ms=now_ms, retention_ms=kept_ms)
     plan = cleanup.vacuum_plan(
         files,
@@ -144,16 +143,16 @@ def vacuum(
     """Delete the files that no version within the retention needs. Arguments and errors as in :func:`plan_vacuum`, and:
 
     Raises:
-        MaintenanceNotPermittedError: the catalog's policy does not allow DATA_CLEANUP; nothing was deleted.
-        MaintenanceInProgressError: another maintenance run holds the table.
         CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
-        StorageError: a file could not be deleted; run it again, what is gone is no obstacle.
+        MaintenanceNotPermittedError: the policy does not allow DATA_CLEANUP; nothing was deleted.
+        MaintenanceInProgressError: another maintenance run holds a lease on the table.
+        StorageError: a file could not be deleted; run vacuum again to continue.
     """
-    require_permission(table, MaintenanceKind.DATA_CLEANUP)
     table.refuse_if_behind()
-    with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP) as claim:
+    require_permission(table, MaintenanceKind.DATA_CLEANUP)
+    with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP) as lease:
         plan = plan_vacuum(table, retention_ms=retention_ms, retention_check=retention_check)
-        deleted = _delete(table, plan, claim)
+        deleted = _delete(table, plan, lease)
     return VacuumResult(
         version=plan.version, retention_ms=plan.retention_ms, num_files=deleted, num_bytes=plan.num_bytes
     )
@@ -165,23 +164,23 @@ def _checked_snapshot(table: Table) -> Snapshot:
     return snapshot
 
 
-def _retention(snapshot: Snapshot, wanted_ms: int | None, check: RetentionCheck) -> int:
-    own = snapshot.properties.deleted_file_retention_ms
-    if wanted_ms is None:
-        return own
-    check_milliseconds(wanted_ms, name="retention_ms")
-    if wanted_ms < own and check is RetentionCheck.ENFORCED:
+def _retention(snapshot: Snapshot, requested_ms: int | None, check: RetentionCheck) -> int:
+    of_table_ms = snapshot.properties.deleted_file_retention_ms
+    if requested_ms is None:
+        return of_table_ms
+    check_milliseconds(requested_ms, name="retention_ms")
+    if requested_ms < of_table_ms and check is RetentionCheck.ENFORCED:
         raise RetentionTooShortError(
-            f"VACUUM of {snapshot.identifier} with a retention of {wanted_ms / _DAY_MS:g} days was refused: the table "
-            f"keeps removed files for {own / _DAY_MS:g} days (delta.deletedFileRetentionDuration), and less may break "
-            "running readers and writers and time travel. Nothing was deleted. Ask for at least that, change the table "
-            "property, or pass retention_check=RetentionCheck.OFF if nobody uses the table."
+            f"VACUUM of {snapshot.identifier} with a retention of {requested_ms / _DAY_MS:g} days was refused: the table "
+            f"keeps removed files for {of_table_ms / _DAY_MS:g} days (delta.deletedFileRetentionDuration), and a shorter "
+            "retention may break running readers and writers and time travel. Nothing was deleted. Use at least that "
+            "retention, change the table property, or pass retention_check=RetentionCheck.OFF if no client uses the table."
         )
-    return wanted_ms
+    return requested_ms
 
 
-def _listed(table: Table, *, older_than_ms: int) -> pa.Table:
-    """Files below the table root that are old enough, without those of the log, as ``retention.FILES_SCHEMA``."""
+def _list_files(table: Table, *, older_than_ms: int) -> pa.Table:
+    """List the files below the table root that are old enough, except those of the log, as ``cleanup.FILES_SCHEMA``."""
     root = table.location.rstrip("/") + "/"
     log = log_files.log_directory(table.location).rstrip("/") + "/"
     paths, sizes, times = [], [], []
@@ -195,16 +194,16 @@ def _listed(table: Table, *, older_than_ms: int) -> pa.Table:
     return pa.table([paths, sizes, times], schema=cleanup.FILES_SCHEMA)
 
 
-def _removes_to_honour(table: Table, snapshot: Snapshot, *, now_ms: int, retention_ms: int) -> pa.Table:
-    """Tombstones of the snapshot and of every commit within the retention.
+def _protecting_removes(table: Table, snapshot: Snapshot, *, now_ms: int, retention_ms: int) -> pa.Table:
+    """Return the tombstones of the snapshot and of the commits within the retention; their files are kept.
 
-    A checkpoint drops tombstones by the retention that the table had when it was written. Where that was shorter than
-    the one asked for now, only the commits still tell which files the versions within the retention had.
+    A checkpoint drops tombstones by the retention that the table had when the checkpoint was written. If that was shorter
+    than ``retention_ms``, only the commits show which files the versions within the retention had.
     """
     tables = [snapshot.tombstones]
     for commit in _recent_commits(table, snapshot, since_ms=now_ms - retention_ms):
         if commit.removes.num_rows:
-            # As if removed now: by the time of its commit the file belongs to a version that is still to be readable.
+            # Use the present as deletion time: the file belongs to a version that must stay readable.
             position = commit.removes.schema.get_field_index("deletionTimestamp")
             field = commit.removes.schema.field(position)
             times = pa.repeat(pa.scalar(now_ms, pa.int64()), commit.removes.num_rows)
@@ -213,16 +212,16 @@ def _removes_to_honour(table: Table, snapshot: Snapshot, *, now_ms: int, retenti
 
 
 def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Iterator[CommitActions]:
-    """Commits of the snapshot's history made at or after ``since_ms``, newest first, as far as the log reaches back."""
+    """Yield the commits up to the snapshot made at or after ``since_ms``, newest first, as far as the log still has them."""
     ratified: RatifiedCommits = table.ratified()
     first = table.commit_log().first
     end = snapshot.version
     while end >= first:
-        start = max(first, end - _COMMITS_AT_ONCE + 1)
+        start = max(first, end - _COMMITS_PER_BATCH + 1)
         sources = commit_sources(table.location, start=start, end=end, ratified=ratified.commits)
         for commit in reversed(table.reader.decode_all(sources)):
             info = commit.commit_info
-            # A commit without a time is taken for recent; keeping too much is the harmless mistake.
+            # A commit without a time counts as recent, so that its files are kept.
             if info is not None and info.in_commit_timestamp is not None and info.in_commit_timestamp < since_ms:
                 return
             yield commit
@@ -230,7 +229,7 @@ def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Itera
 
 
 def vector_files(location: str, files: pa.Table) -> set[str]:
-    """Locations of the deletion vectors of ``files``, inline ones left out."""
+    """Return the locations of the deletion vector files of ``files``."""
     vectors = files["deletionVector"].combine_chunks()
     names = pa.table(
         {
@@ -238,9 +237,9 @@ def vector_files(location: str, files: pa.Table) -> set[str]:
             "pathOrInlineDv": pc.struct_field(vectors, "pathOrInlineDv"),
         }
     ).filter(pc.is_valid(vectors))
-    # One file holds many vectors: each is looked up once.
+    # A deletion vector file holds many vectors; compute each location once.
     unique = names.group_by(["storageType", "pathOrInlineDv"]).aggregate([])
-    found = set()
+    locations = set()
     for row in unique.to_pylist():
         descriptor = DeletionVectorDescriptor(
             storage_type=row["storageType"],
@@ -250,24 +249,24 @@ def vector_files(location: str, files: pa.Table) -> set[str]:
         )
         vector = dv_location(location, descriptor)
         if vector is not None:
-            found.add(vector)
-    return found
+            locations.add(vector)
+    return locations
 
 
-def _delete(table: Table, plan: VacuumPlan, claim: MaintenanceLease) -> int:
+def _delete(table: Table, plan: VacuumPlan, lease: MaintenanceLease) -> int:
     root = table.location.rstrip("/")
     remaining = plan.paths
-    checked = plan.version
+    checked_version = plan.version
     deleted = 0
     with ThreadPoolExecutor(max_workers=_DELETE_THREADS, thread_name_prefix="cm-delta-vacuum") as pool:
         while remaining:
-            claim.check()
+            lease.check()
             snapshot = table.snapshot()
-            if snapshot.version != checked:
-                # A commit may have brought an old file back, as RESTORE does.
+            if snapshot.version != checked_version:
+                # A commit may have added an old file again, as RESTORE does.
                 remaining = _not_live(remaining, snapshot)
-                checked = snapshot.version
-            batch, remaining = remaining[:_DELETES_AT_ONCE], remaining[_DELETES_AT_ONCE:]
+                checked_version = snapshot.version
+            batch, remaining = remaining[:_DELETES_PER_BATCH], remaining[_DELETES_PER_BATCH:]
             for _ in pool.map(lambda path: _delete_one(table.store, f"{root}/{path}"), batch):
                 deleted += 1
     return deleted
@@ -276,7 +275,7 @@ def _delete(table: Table, plan: VacuumPlan, claim: MaintenanceLease) -> int:
 def _delete_one(store: Store, location: str) -> None:
     store.delete(location)
     if location.startswith("file:"):
-        # Hadoop's local file system keeps a hidden checksum beside each file, which no listing of data files shows.
+        # Hadoop's local file system writes a hidden checksum file next to each file, which is not listed as a data file.
         parent, _, name = location.rpartition("/")
         store.delete(f"{parent}/.{name}.crc")
 

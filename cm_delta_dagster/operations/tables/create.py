@@ -1,8 +1,8 @@
-"""CREATE TABLE, empty or with its first rows (protocol "Creating catalog-managed tables").
+"""CREATE TABLE, empty or with its first rows (heading "Creating and Dropping Catalog-managed Tables").
 
-Three phases: the catalog reserves an id and a location, the client writes version 0 there, the catalog registers the
-name. The first rows are part of version 0: nobody ever sees the table without them. Rows themselves are written by the
-verb that is handed in, to a table that looks empty to it.
+Creation has three phases: the catalog reserves a table id and a location, the client writes version 0 there, the catalog
+registers the name. The first rows are part of version 0, so that no reader sees the table without them. A write operation
+that the caller passes in writes these rows to the reserved table.
 """
 
 import json
@@ -56,11 +56,11 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDesign:
-    """What a table is to be.
+    """The definition of a table to create.
 
     Attributes:
         partition_columns: top-level columns of ``schema``, in partition order; case is ignored.
-        properties: table properties besides those that every table of this package has.
+        properties: table properties in addition to those that this package sets on every table.
     """
 
     schema: StructType
@@ -79,29 +79,29 @@ def create_table(
     description: str | None = None,
     context: CommitContext = NO_CONTEXT,
 ) -> Table:
-    """Make an empty table at version 0 and give it its name.
+    """Create an empty table at version 0 and register its name.
 
     Args:
         partition_columns: top-level columns of ``schema``, in partition order; case is ignored.
-        properties: table properties besides those that every table of this package has.
+        properties: table properties in addition to those that this package sets on every table.
 
     Raises:
         TableAlreadyExistsError: the name is taken; found before anything is written, or at the registration.
-        InvalidArgumentError: an unusable name, partition column or property.
-        SchemaMismatchError: column names that cannot be stored.
-        UnsupportedFeatureError: schema or properties need a feature that this client does not have.
-        CommitStateUnknownError: the catalog did not answer the registration; the table exists whole or not at all.
-        CatalogUnavailableError, StorageError: a phase before the registration failed; no table exists.
+        InvalidArgumentError: the name, a partition column or a property is invalid.
+        SchemaMismatchError: the schema has column names that cannot be stored.
+        UnsupportedFeatureError: schema or properties need a table feature that this client does not support.
+        CommitStateUnknownError: the catalog did not answer the registration; it is unknown whether the table exists.
+        CatalogUnavailableError, StorageError: a phase before the registration failed; the table does not exist.
         WarehouseMismatchError: the warehouse belongs to another catalog; nothing was written.
     """
     design = TableDesign(
         schema=schema, partition_columns=partition_columns, properties=dict(properties or {}), description=description
     )
 
-    def nothing(table: NewTable) -> None:
+    def commit_empty(table: NewTable) -> None:
         table.commit_empty(context)
 
-    table, _ = _create(client, _name(identifier), design, nothing)
+    table, _ = _create(client, _name(identifier), design, commit_empty)
     return table
 
 
@@ -112,16 +112,19 @@ def create_table_as(
     design: TableDesign,
     write: Callable[[Table], _Result],
 ) -> tuple[Table, _Result]:
-    """Make a table whose version 0 holds what ``write`` writes, and give it its name.
+    """Create a table whose version 0 holds the rows that ``write`` writes, and register its name.
 
     Args:
-        write: calls one verb, such as ``append`` or ``merge``, on the table that it is given.
+        write: calls one operation, such as ``append`` or ``merge``, on the table passed to it.
+
+    Returns:
+        The table and the result of ``write``.
 
     Raises:
-        TableAlreadyExistsError: the name is taken; found before anything is written, or at the registration, and then
-            every file written for this table was deleted.
-        CmDeltaError: whatever :func:`create_table` and ``write`` raise; unless it is a CommitStateUnknownError, no table
-            exists.
+        TableAlreadyExistsError: the name is taken; found before anything is written, or at the registration. All files
+            written for this table were deleted.
+        CmDeltaError: any error of :func:`create_table` and ``write``. The table does not exist, except perhaps after a
+            CommitStateUnknownError.
     """
     return _create(client, _name(identifier), design, write)
 
@@ -133,13 +136,13 @@ def write_or_create(
     design: Callable[[], TableDesign],
     write: Callable[[Table], _Result],
 ) -> tuple[Table, _Result]:
-    """Write to the table of that name; where there is none, as :func:`create_table_as`.
+    """Write to the table of that name; if it does not exist, create it as :func:`create_table_as`.
 
-    Of several callers at once one creates the table and the others write to it.
+    Of several concurrent callers, one creates the table and the others write to it.
 
     Args:
-        design: asked for only if there is no such table.
-        write: calls one verb on the table that it is given; called again if the table turned up meanwhile.
+        design: called only if the table does not exist.
+        write: calls one operation on the table passed to it; called again if another client created the table meanwhile.
     """
     name = _name(identifier)
     try:
@@ -148,7 +151,7 @@ def write_or_create(
         try:
             return _create(client, name, design(), write)
         except TableAlreadyExistsError:
-            _log.info("Another writer created %s at the same moment; the rows go there", name)
+            _log.info("Another client created %s concurrently; the rows are written to that table", name)
             table = client.table(name)
     return table, write(table)
 
@@ -163,14 +166,14 @@ def open_or_create(
     description: str | None = None,
     context: CommitContext = NO_CONTEXT,
 ) -> Table:
-    """The table of that name, created if it does not exist; of several callers at once one creates and the others open.
+    """Open the table of that name, or create it if it does not exist. Several clients may call this concurrently.
 
-    ``properties`` and ``description`` matter for a creation only. Arguments and errors are those of
+    ``properties`` and ``description`` are ignored if the table exists. Arguments and errors are those of
     :func:`create_table`, and:
 
     Raises:
-        SchemaMismatchError: the table exists and rows of ``schema`` could not be appended to it, or it is partitioned
-            otherwise.
+        SchemaMismatchError: the table exists, and rows of ``schema`` cannot be appended to it or its partition columns
+            differ.
     """
     name = _name(identifier)
     try:
@@ -187,7 +190,7 @@ def open_or_create(
                 context=context,
             )
         except TableAlreadyExistsError:
-            _log.info("Another writer created %s at the same moment; it is opened instead", name)
+            _log.info("Another client created %s concurrently; that table is opened", name)
             table = client.table(name)
     reconcile_schemas(table.snapshot().schema, schema, mode=SchemaMode.STRICT)
     check_partitioning(table, partition_columns)
@@ -195,19 +198,19 @@ def open_or_create(
 
 
 def first_schema(offered: StructType) -> StructType:
-    """Columns of a table that rows of ``offered`` are to be the first of.
+    """Return the schema of a table created for rows of ``offered``.
 
-    As nullable as they may be: whether a plan can prove that a column holds no NULL changes from one run to the next.
+    All columns become nullable: whether Spark can prove that a column holds no NULL changes from run to run.
     """
     return reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
 
 
 def check_partition_columns(schema: StructType, partition_columns: Sequence[str]) -> tuple[str, ...]:
-    """The partition columns as the schema spells them (META-4).
+    """Return the partition columns as the schema spells them.
 
     Raises:
-        InvalidArgumentError: a column is missing from the schema, named twice, or of a nested type; or no other column
-            is left.
+        InvalidArgumentError: a column is missing from the schema, named twice, or of a nested type; or every column is a
+            partition column.
     """
     fields = []
     for wanted in partition_columns:
@@ -219,33 +222,32 @@ def check_partition_columns(schema: StructType, partition_columns: Sequence[str]
             )
         if not is_partition_type(field.type):
             raise InvalidArgumentError(
-                f"Partition column {field.name!r} is of type {data_type_text(field.type)}, which has no form as a "
-                "partition value. Partition by a column of a simple type."
+                f"Partition column {field.name!r} is of type {data_type_text(field.type)}, which partition values cannot "
+                "have. Partition by a column of a simple type."
             )
         if field.name.startswith("."):
             raise InvalidArgumentError(
-                f"Partition column {field.name!r} would give directories that readers take for hidden. Rename it."
+                f"Partition column {field.name!r} would create directories that readers treat as hidden. Rename it."
             )
         fields.append(field.name)
     if len(set(fields)) != len(fields):
         raise InvalidArgumentError(f"A partition column is named twice in {list(partition_columns)}; name each once.")
     if fields and len(fields) == len(schema.names):
         raise InvalidArgumentError(
-            "Every column is a partition column, and a data file would have no column at all. Keep at least one other "
-            "column."
+            "Every column is a partition column, and a data file would have no columns. Keep at least one other column."
         )
     return tuple(fields)
 
 
 def check_partitioning(table: Table, partition_columns: Sequence[str]) -> None:
-    """Raises SchemaMismatchError if the table is partitioned otherwise."""
+    """Raises SchemaMismatchError if the table has other partition columns."""
     snapshot = table.snapshot()
-    wanted = tuple(name.casefold() for name in partition_columns)
-    found = tuple(name.casefold() for name in snapshot.partition_columns)
-    if wanted != found:
+    requested = tuple(name.casefold() for name in partition_columns)
+    existing = tuple(name.casefold() for name in snapshot.partition_columns)
+    if requested != existing:
         raise SchemaMismatchError(
             f"{table.identifier} exists and is partitioned by {list(snapshot.partition_columns)}, not by "
-            f"{list(partition_columns)}. Ask for the partitioning it has, or for another name. Its "
+            f"{list(partition_columns)}. Use its partitioning, or another table name. Its "
             f"columns:\n{schema_text(snapshot.schema)}"
         )
 
@@ -265,26 +267,27 @@ def _create(
         raise
     if table.entry is None:
         raise InvalidArgumentError(f"{name} was not created, because nothing was committed to it. Write to it.")
-    _purge_later(client)
+    _schedule_purge(client)
     return client.open(table.entry), result
 
 
-def _purge_later(client: DeltaClient) -> None:
-    """What creations leave that die half-way, the next ones take away: nobody else may ever look there (CM-D5)."""
+def _schedule_purge(client: DeltaClient) -> None:
+    """Purge abandoned creations in the background: each creation removes the files of earlier ones that failed."""
     try:
         client.background.submit("The purge of abandoned creations", lambda: _purge(client))
-    except RuntimeError:  # The client is being closed; the table exists all the same.
+    except RuntimeError:  # The client is being closed. The table has been created.
         _log.debug("No purge of abandoned creations", exc_info=True)
 
 
 def _purge(client: DeltaClient) -> None:
-    gone = purge_abandoned(client)
-    if gone:
-        _log.info("Purged %d creations that were given up: %s", len(gone), ", ".join(one.location for one in gone))
+    purged = purge_abandoned(client)
+    if purged:
+        locations = ", ".join(table.location for table in purged)
+        _log.info("Purged %d abandoned creations: %s", len(purged), locations)
 
 
 def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> NewTable:
-    """Phase 1; whatever cannot be is refused before."""
+    """Phase 1: check the design, then reserve the name."""
     check_column_names(design.schema)
     check_writable_types(design.schema)
     check_void_places(design.schema)
@@ -331,7 +334,7 @@ def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
 
 
 def _protocol(schema: StructType, draft: Metadata, properties: Mapping[str, str], *, table: str) -> Protocol:
-    """What the new table asks of its clients; refused here, not at the first write, if this client cannot do it."""
+    """Return the protocol of the new table. Raises UnsupportedFeatureError if this client could not write to the table."""
     features = required_features(schema, draft.configuration) | requested_features(properties)
     protocol = catalog_managed_protocol(extra_features=features)
     check_writable(protocol, table, metadata=draft)

@@ -1,6 +1,6 @@
-"""DROP TABLE: the name goes, log and data stay (protocol "Dropping catalog-managed tables").
+"""DROP TABLE: remove the name; log and data stay (heading "Creating and Dropping Catalog-managed Tables").
 
-Physical deletion is later business, of ``operations.purge``, and is not done here (CM-D7).
+``operations.tables.purge`` deletes the files later.
 """
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -11,14 +11,14 @@ from cm_delta_dagster.protocol.log.markers import MarkedState
 
 
 def drop_table(client: DeltaClient, *, identifier: TableIdentifier | str, table_id: str | None = None) -> None:
-    """Remove the name of a table from the catalog; no Delta commit is made, log and data stay as they are (CM-D6).
+    """Remove the name of a table from the catalog. No Delta commit is made; log and data stay as they are.
 
     Args:
-        table_id: the table that is meant: another one that has the name by now is left alone (CM-D8), and a repeated
-            drop is no error.
+        table_id: drop only the table with this id. Another table that has taken the name stays, and a repeated drop is not
+            an error.
 
     Raises:
-        TableNotFoundError: no table has that name, or not that table.
+        TableNotFoundError: no table has that name, or the table that has it has another id.
         InvalidArgumentError: ``identifier`` is not ``catalog.schema.table``.
     """
     name = TableIdentifier.of(identifier)

@@ -1,8 +1,8 @@
-"""What lies in a warehouse and belongs to no table that the catalog knows (CM-D5, CM-D8).
+"""List files in a warehouse that belong to no table that the catalog knows.
 
-A writer that still holds a table that was purged may write its rows after the purge; it takes them back when the catalog
-refuses the commit, unless it dies before. Such files are of no use to anybody, but the catalog has forgotten whose they
-were, and another catalog may have tables in the same directory. So they are listed, never deleted.
+A writer may write data files to a table after the table was purged. It deletes them when the catalog rejects the commit,
+unless it crashes before. Nothing uses such files, but the catalog has no record of them, and another catalog may have tables
+in the same directory. Therefore they are listed and never deleted.
 """
 
 import os
@@ -19,7 +19,7 @@ from cm_delta_dagster.storage.store import ObjectStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanFiles:
-    """What lies below one directory that no table has. ``last_written_ms``: epoch milliseconds."""
+    """The files below a directory that belongs to no table. ``last_written_ms``: epoch milliseconds."""
 
     location: str
     num_files: int
@@ -28,28 +28,29 @@ class OrphanFiles:
 
 
 def find_orphan_files(client: DeltaClient, *, warehouse: str) -> tuple[OrphanFiles, ...]:
-    """Every directory of the warehouse with files and without a table, by location. Nothing is deleted.
+    """List the directories of the warehouse that hold files and belong to no table, by location. Deletes nothing.
 
-    Files of creations under way and of dropped tables are claimed. Other catalogs that use the warehouse are not asked.
+    Directories of dropped tables and of tables being created are not orphans. Tables of other catalogs in the same warehouse
+    are not known to this client and are listed.
 
     Args:
-        warehouse: directory or URI, as of ``connect``.
+        warehouse: directory or URI, as for ``connect``.
     """
     root = normalise_location(warehouse if "://" in warehouse else os.path.abspath(warehouse))
-    # Storage first: what is reserved later was not listed. A table that is registered or dropped meanwhile is in one of
-    # the three answers of the catalog.
-    found = list(client.stores.store_for(root).list_recursive(root))
-    claimed = {one.location for one in client.catalog.inactive_tables()}
-    claimed |= set(_locations(client))
-    claimed |= {one.location for one in client.catalog.inactive_tables()}
-    known = frozenset(normalise_location(location) for location in claimed)
-    below: dict[str, list[ObjectStatus]] = {}
-    for status in found:
+    # List storage first: a table reserved later was not listed. A table that changes its state between the three calls of
+    # the catalog is in at least one answer.
+    listed = list(client.stores.store_for(root).list_recursive(root))
+    table_locations = {table.location for table in client.catalog.inactive_tables()}
+    table_locations |= set(_active_locations(client))
+    table_locations |= {table.location for table in client.catalog.inactive_tables()}
+    known = frozenset(normalise_location(location) for location in table_locations)
+    orphans: dict[str, list[ObjectStatus]] = {}
+    for status in listed:
         if status.location == f"{root}/{WAREHOUSE_MARKER_NAME}":
             continue
         parents = _parents(normalise_location(status.location), root)
         if known.isdisjoint(parents):
-            below.setdefault(parents[-1], []).append(status)
+            orphans.setdefault(parents[-1], []).append(status)
     return tuple(
         OrphanFiles(
             location=location,
@@ -57,11 +58,11 @@ def find_orphan_files(client: DeltaClient, *, warehouse: str) -> tuple[OrphanFil
             num_bytes=sum(status.size for status in files),
             last_written_ms=max(status.modification_time for status in files),
         )
-        for location, files in sorted(below.items())
+        for location, files in sorted(orphans.items())
     )
 
 
-def _locations(client: DeltaClient) -> Iterable[str]:
+def _active_locations(client: DeltaClient) -> Iterable[str]:
     for identifier in client.catalog.list_tables():
         try:
             yield client.catalog.load_table(identifier).location
@@ -70,6 +71,6 @@ def _locations(client: DeltaClient) -> Iterable[str]:
 
 
 def _parents(location: str, root: str) -> list[str]:
-    """The directories above a file, from the warehouse down to where a table would be."""
+    """Return the directories above a file, from the warehouse down to the level of table directories."""
     parts = location.removeprefix(f"{root}/").split("/")[:-1]
     return ["/".join([root, *parts[:depth]]) for depth in range(min(len(parts), LEVELS_BELOW_WAREHOUSE) + 1)]

@@ -1,12 +1,11 @@
-"""PURGE: the files of dropped and abandoned tables are deleted for good (CM-D5, CM-D7).
+"""PURGE: delete the files of dropped tables and of abandoned creations permanently.
 
-The catalog decides, and decides twice: the plan asks its policy, and before the first file of a table goes the catalog
-takes the table out of reach under its lock, so that no undrop and no registration can come in between. A run that dies
-is continued by the next one.
+The plan asks the catalog's policy. Before the first file of a table is deleted, the catalog sets the state of the table to
+PURGING under its lock, so that no concurrent UNDROP or registration succeeds. If a run fails, the next run continues it.
 
-What was a table needs TABLE_PURGE, which is denied unless a rule allows it. A creation that was given up needs
-CREATION_PURGE, which is allowed unless a rule denies it: no version of it ever existed, nobody has read it, and once the
-catalog has fenced its id nobody ever will. So every creation takes away a few old ones, see :func:`purge_abandoned`.
+Purging a dropped table needs TABLE_PURGE, which is denied unless a rule allows it. Purging an abandoned creation needs
+CREATION_PURGE, which is allowed unless a rule denies it: the table had no version and no reader, and in the state PURGING it
+can no longer be registered. Therefore each creation purges a few old ones, see :func:`purge_abandoned`.
 """
 
 import itertools
@@ -32,20 +31,20 @@ from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _DAY_MS = 24 * 60 * 60 * 1000
 DROPPED_RETENTION_MS = 7 * _DAY_MS
-"""How long a dropped table can be brought back for certain."""
+"""Milliseconds for which a dropped table is not purged."""
 ABANDONED_AFTER_MS = 7 * _DAY_MS
-"""Age from which a reservation without a table counts as abandoned; longer than any creation takes."""
+"""Age in milliseconds from which a creation without a registered table counts as abandoned; longer than any creation takes."""
 
 _log = logging.getLogger(__name__)
 
-_PASSES = 5
-_MOST_FILES = 1000
-"""Files that one creation deletes for others at most; the next creation goes on."""
+_MAX_PASSES = 5
+_MAX_FILES_PER_CREATION = 1000
+"""Number of files of abandoned creations that one creation deletes at most; the next creation continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeCandidate:
-    """One table of a plan, with what lies at its location now."""
+    """A table of a plan, with the number and size of the files at its location."""
 
     table: InactiveTable
     decision: MaintenanceDecision
@@ -55,12 +54,12 @@ class PurgeCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgePlan:
-    """What :func:`purge` would delete, oldest first; making it deletes nothing.
+    """What :func:`purge` would delete, oldest first.
 
     Attributes:
-        retention_ms, abandoned_after_ms: ages that the catalog checks again when the plan is carried out.
-        candidates: tables that are old enough and that the policy permits to purge.
-        denied: tables that are old enough and that it does not.
+        retention_ms, abandoned_after_ms: minimum ages, which the catalog checks again when the plan is executed.
+        candidates: tables that are old enough and that the policy allows to purge.
+        denied: tables that are old enough and that the policy does not allow to purge.
     """
 
     retention_ms: int
@@ -79,7 +78,7 @@ class PurgePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeResult:
-    """What was deleted. ``skipped`` are tables of the plan that were brought back or purged by another run meanwhile."""
+    """What was deleted. ``skipped``: tables of the plan that were restored, or purged by another run, after planning."""
 
     purged: tuple[InactiveTable, ...]
     skipped: tuple[InactiveTable, ...]
@@ -94,15 +93,15 @@ def plan_purge(
     retention_ms: int = DROPPED_RETENTION_MS,
     abandoned_after_ms: int = ABANDONED_AFTER_MS,
 ) -> PurgePlan:
-    """Find the tables and creations without a name that may be deleted for good: the dry run, which needs no permission.
+    """Find the dropped tables and abandoned creations that can be purged: the dry run. It needs no permission.
 
     Args:
-        scope: ``catalog``, ``catalog.schema``, a table's former name, or everything.
-        retention_ms: a table dropped less than so many milliseconds ago is kept.
-        abandoned_after_ms: a creation begun less than so many milliseconds ago is taken for one under way.
+        scope: ``catalog``, ``catalog.schema``, or the former name of a table; empty for all.
+        retention_ms: keep tables dropped less than this many milliseconds ago.
+        abandoned_after_ms: keep creations started less than this many milliseconds ago.
 
     Raises:
-        InvalidArgumentError: a negative time or a malformed scope.
+        InvalidArgumentError: a time is negative or ``scope`` is malformed.
     """
     check_milliseconds(retention_ms, name="retention_ms")
     check_milliseconds(abandoned_after_ms, name="abandoned_after_ms")
@@ -114,10 +113,10 @@ def plan_purge(
             continue
         files = list(client.stores.store_for(table.location).list_recursive(table.location))
         decision = client.catalog.maintenance_decision(table.identifier, table.purge_kind)
-        found = PurgeCandidate(
+        candidate = PurgeCandidate(
             table=table, decision=decision, num_files=len(files), num_bytes=sum(file.size for file in files)
         )
-        (candidates if decision.allowed else denied).append(found)
+        (candidates if decision.allowed else denied).append(candidate)
     return PurgePlan(
         retention_ms=retention_ms,
         abandoned_after_ms=abandoned_after_ms,
@@ -127,14 +126,14 @@ def plan_purge(
 
 
 def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
-    """Delete every file of the plan's permitted tables; nothing else is touched.
+    """Delete all files of the candidates of ``plan``.
 
     Raises:
-        MaintenanceNotPermittedError: the policy changed its mind about a table; those before it are purged.
-        PurgeRefusedError: a location is not inside the warehouse of this client, or shared with another table.
+        MaintenanceNotPermittedError: the policy no longer allows to purge a table; the tables before it are purged.
+        PurgeRefusedError: a location is outside the warehouse of this client, or is shared with another table.
         WarehouseMismatchError: the warehouse of this client belongs to another catalog; nothing was deleted.
-        CatalogBehindStorageError: the log of a table is newer than the catalog knows.
-        StorageError: a file could not be deleted; plan and run it again, what is gone is no obstacle.
+        CatalogBehindStorageError: the log of a table has commits that the catalog does not know.
+        StorageError: a file could not be deleted; plan and purge again to continue.
     """
     purged: list[InactiveTable] = []
     skipped: list[InactiveTable] = []
@@ -142,7 +141,7 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
     if plan.candidates:
         client.warehouse.check_own()
     for candidate in plan.candidates:
-        table = _claimed(client, candidate.table, plan)
+        table = _begin_purge(client, candidate.table, plan)
         if table is None:
             skipped.append(candidate.table)
             continue
@@ -155,24 +154,24 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
 
 
 def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_AFTER_MS) -> tuple[InactiveTable, ...]:
-    """Take away what creations that were given up have left, oldest first; every creation does it in the background.
+    """Delete the files of abandoned creations, oldest first. Each creation of a table calls this in the background.
 
-    Only reservations that never became a table, older than the limit by the catalog's clock, inside of this client's
-    warehouse, and not denied by the policy. What cannot be taken away now is left to a later call; nothing is raised for
-    it. One call deletes a bounded number of files.
+    A creation is abandoned if it registered no table and is older than ``abandoned_after_ms`` by the catalog's clock.
+    Creations outside the warehouse of this client, and those that the policy does not allow to purge, are kept. If a file
+    cannot be deleted, the error is logged and a later call retries. One call deletes a limited number of files.
 
     Returns:
-        The creations of which nothing is left.
+        The creations that were purged completely.
 
     Raises:
-        CatalogError: the catalog cannot be asked.
+        CatalogError: the catalog did not answer.
     """
-    gone: list[InactiveTable] = []
-    budget = _MOST_FILES
+    purged: list[InactiveTable] = []
+    budget = _MAX_FILES_PER_CREATION
     now_ms = client.now_ms()
     for table in client.catalog.inactive_tables():
-        young = table.since_ms > now_ms - _min_age(table, 0, abandoned_after_ms)
-        if table.registered or young or not budget:
+        min_age_ms = _min_age(table, 0, abandoned_after_ms)
+        if table.registered or table.since_ms > now_ms - min_age_ms or not budget:
             continue
         try:
             if not client.catalog.maintenance_decision(table.identifier, table.purge_kind).allowed:
@@ -180,79 +179,79 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
             store = client.stores.store_for(table.location)
             _refuse_links(store, table)
             _refuse_newer(store, table)
-            claimed = client.catalog.begin_purge(table.table_id, min_age_ms=_min_age(table, 0, abandoned_after_ms))
-            found = list(itertools.islice(store.list_recursive(claimed.location), budget))
-            for status in found:
+            purging = client.catalog.begin_purge(table.table_id, min_age_ms=min_age_ms)
+            listed = list(itertools.islice(store.list_recursive(purging.location), budget))
+            for status in listed:
                 store.delete(status.location)
-            budget -= len(found)
-            if next(iter(store.list_recursive(claimed.location)), None) is not None:
+            budget -= len(listed)
+            if next(iter(store.list_recursive(purging.location)), None) is not None:
                 continue
-            store.remove_empty_directories(claimed.location)
+            store.remove_empty_directories(purging.location)
             client.catalog.finish_purge(table.table_id)
         except CmDeltaError as error:
-            # Of another warehouse, purged by somebody else, a disk that fails: not this time.
-            _log.info("What the creation of %s left at %s stays: %s", table.identifier, table.location, error)
+            # For example a location in another warehouse, a concurrent purge, or a failing disk.
+            _log.info("Files of the abandoned creation of %s remain at %s: %s", table.identifier, table.location, error)
             continue
-        gone.append(claimed)
-    return tuple(gone)
+        purged.append(purging)
+    return tuple(purged)
 
 
 def _min_age(table: InactiveTable, retention_ms: int, abandoned_after_ms: int) -> int:
     ages = {InactiveState.STAGING: abandoned_after_ms, InactiveState.DROPPED: retention_ms}
-    # A purge that was begun was old enough then and can only be ended.
+    # In the state PURGING an earlier run has checked the age.
     return ages.get(table.state, 0)
 
 
-def _claimed(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> InactiveTable | None:
-    """The table, out of reach of everybody else; None if it has its name back or is gone."""
+def _begin_purge(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> InactiveTable | None:
+    """Set the state of the table to PURGING. Returns None if it was restored, or purged by another run, after planning."""
     kind = table.purge_kind
     decision = client.catalog.maintenance_decision(table.identifier, kind)
     if decision.kind is not kind or decision.allowed is not True:
         raise MaintenanceNotPermittedError(
-            f"{kind.value} of {table.identifier} is not permitted: {decision.reason}. It was left as it is. Whoever owns the "
-            f"policy can allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`."
+            f"{kind.value} of {table.identifier} is not permitted: {decision.reason}. Nothing of it was deleted. The owner of "
+            f"the policy can allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`."
         )
     min_age_ms = _min_age(table, plan.retention_ms, plan.abandoned_after_ms)
     store = client.stores.store_for(table.location)
     _refuse_links(store, table)
     _refuse_newer(store, table)
     try:
-        claimed = client.catalog.begin_purge(table.table_id, min_age_ms=min_age_ms)
+        purging = client.catalog.begin_purge(table.table_id, min_age_ms=min_age_ms)
     except TableNotFoundError:
         return None
     except PurgeRefusedError:
-        unnamed = {found.table_id: found.since_ms for found in client.catalog.inactive_tables(str(table.identifier))}
-        if unnamed.get(table.table_id) != table.since_ms:
-            return None  # It was brought back, and perhaps dropped again: its time starts anew.
+        inactive = {other.table_id: other.since_ms for other in client.catalog.inactive_tables(str(table.identifier))}
+        if inactive.get(table.table_id) != table.since_ms:
+            return None  # It was restored. If it was dropped again, its retention starts again.
         raise
-    if claimed.location != table.location:
+    if purging.location != table.location:
         raise PurgeRefusedError(
-            f"{table.identifier} was not purged: the plan says {table.location}, and the catalog {claimed.location}. "
+            f"{table.identifier} was not purged: the plan says {table.location}, and the catalog {purging.location}. "
             "Make another plan."
         )
-    return claimed
+    return purging
 
 
 def _refuse_links(store: Store, table: InactiveTable) -> None:
-    """The catalog has compared names only: on the way from the warehouse to the files there may be a link to elsewhere."""
+    """Refuse a location below a symbolic link. The catalog compares names and does not see links."""
     warehouse = table.location.rsplit("/", LEVELS_BELOW_WAREHOUSE)[0]
     expected = store.resolve(warehouse) + table.location.removeprefix(warehouse)
-    found = store.resolve(table.location)
-    if found != expected:
+    resolved = store.resolve(table.location)
+    if resolved != expected:
         raise PurgeRefusedError(
-            f"{table.identifier} was not purged: {table.location} leads by a symbolic link to {found}, outside of where "
-            "the catalog has put the table. Nothing was deleted. Remove the link, and what it leads to by hand if it is nobody's."
+            f"{table.identifier} was not purged: {table.location} leads by a symbolic link to {resolved}, outside of where "
+            "the catalog has put the table. Nothing was deleted. Remove the link; if no table uses its target, delete that by hand."
         )
 
 
 def _refuse_newer(store: Store, table: InactiveTable) -> None:
-    """Storage may know more of a table than a catalog that was restored from a backup: that it was used since.
+    """Refuse a table whose log has commits that the catalog does not know, as after the catalog's database was restored.
 
-    A creation that was given up left version 0 at most; anything else in its log was written after a registration that the
-    catalog has lost.
+    An abandoned creation leaves at most version 0. Any other file in its log was written after a registration that the
+    restored catalog does not know.
     """
     if table.state is InactiveState.PURGING:
-        return  # The purge was begun, after this check, and has deleted a part.
+        return  # An earlier run made this check and deleted a part of the files.
     names = [status.name for status in store.list_from(log_files.log_directory(table.location))]
     versions = [file.version for name in names if isinstance(file := log_files.parse_log_file(name), CommitFile)]
     newest = max(versions, default=-1)
@@ -270,15 +269,15 @@ def _refuse_newer(store: Store, table: InactiveTable) -> None:
 
 
 def _delete_all(store: Store, location: str) -> Iterator[ObjectStatus]:
-    """Every object below ``location``, again until a listing is empty: a writer killed late may have left more."""
-    for _ in range(_PASSES):
-        found = list(store.list_recursive(location))
-        if not found:
+    """Delete every object below ``location``; repeat until the listing is empty, because a writer may still add files."""
+    for _ in range(_MAX_PASSES):
+        listed = list(store.list_recursive(location))
+        if not listed:
             store.remove_empty_directories(location)
             return
-        for status in found:
+        for status in listed:
             store.delete(status.location)
             yield status
     raise StorageError(
-        f"{location} was listed and deleted {_PASSES} times and is not empty: somebody writes there. Stop that and purge again."
+        f"{location} was listed and deleted {_MAX_PASSES} times and is not empty: a client writes there. Stop it and purge again."
     )

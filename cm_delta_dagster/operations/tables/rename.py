@@ -1,4 +1,4 @@
-"""RENAME TABLE: another name for the same table. No commit is made; of the files only the marker changes."""
+"""RENAME TABLE: change the name of a table. No commit is made; of the table's files only the marker changes."""
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -10,15 +10,15 @@ from cm_delta_dagster.protocol.log.markers import MarkedState
 def rename_table(
     client: DeltaClient, *, identifier: TableIdentifier | str, to: TableIdentifier | str, table_id: str | None = None
 ) -> Table:
-    """Give a table another name; its id, location and history stay, and open handles go on writing to it.
+    """Change the name of a table. Its id, location and history stay, and open handles keep working.
 
-    Rules of maintenance policy belong to names, so that those of the new name, its schema and its catalog hold from now on.
-    What a rule for the old name allowed is not allowed by it any more. What one denied is denied under the new name too:
-    a rename permits nothing. The commit mode of the table moves along; that of a schema does not. A rename to the name that
-    the table has changes nothing.
+    Maintenance rules belong to names: after the rename the rules of the new name, its schema and its catalog apply. Rules of
+    the old name that allow an operation no longer apply. An operation that they deny stays denied: a rename never grants a
+    permission. A commit mode set for the table moves with it; a mode set for its schema does not. A rename to the current
+    name changes nothing.
 
     Args:
-        table_id: the table that is meant, if the name may belong to another one by now.
+        table_id: rename only the table with this id.
 
     Raises:
         TableNotFoundError: no table has that name.
@@ -26,8 +26,7 @@ def rename_table(
         InvalidArgumentError: a name is not ``catalog.schema.table``.
     """
     name = TableIdentifier.of(identifier)
-    wanted = TableIdentifier.of(to)
-    found = table_id or client.catalog.load_table(name).table_id
-    entry = client.catalog.rename_table(found, wanted)
+    new_name = TableIdentifier.of(to)
+    entry = client.catalog.rename_table(table_id or client.catalog.load_table(name).table_id, new_name)
     mark_table(client, entry, state=MarkedState.ACTIVE)
     return client.open(entry)

@@ -1,7 +1,7 @@
-"""Choosing how commits to a table are made, and presenting inline ones (protocol "Catalog-managed tables").
+"""Set the commit mode of a table, and stage inline commits for other clients (heading "Catalog-managed tables").
 
-Staged, inline and automatic are chosen at once. Into and out of put-if-absent the table goes by steps; while they last writers
-wait, and whoever chooses again after a crash completes them.
+A change between staged, inline and automatic takes effect immediately. A change to or from put-if-absent takes several steps,
+during which writers wait. If the client crashes between the steps, setting the mode again completes them.
 """
 
 import uuid
@@ -28,15 +28,15 @@ from cm_delta_dagster.protocol.log import log_files
 
 
 def choose_commit_policy(client: DeltaClient, *, scope: str, policy: CommitPolicy | None) -> None:
-    """Choose for ``catalog``, ``catalog.schema`` or ``catalog.schema.table``; the longest scope decides.
+    """Set the commit policy of ``catalog``, ``catalog.schema`` or ``catalog.schema.table``; the most specific scope applies.
 
-    Put-if-absent of a catalog or a schema holds for tables made afterwards; a table that is there is switched by its own name.
+    Put-if-absent of a catalog or a schema applies to tables created afterwards. To switch an existing table, name the table.
 
     Args:
-        policy: None takes the choice of that scope back.
+        policy: None removes the policy of that scope.
 
     Raises:
-        InvalidArgumentError: a malformed scope, or SWITCHING.
+        InvalidArgumentError: ``scope`` is malformed, or ``policy`` is SWITCHING.
         TableNotFoundError: no table has that name.
         CmDeltaError: for a table, as :func:`set_commit_policy`.
     """
@@ -49,19 +49,19 @@ def choose_commit_policy(client: DeltaClient, *, scope: str, policy: CommitPolic
 
 
 def set_commit_policy(table: Table, policy: CommitPolicy | None) -> None:
-    """Choose how commits to ``table`` are made from now on; None leaves it to its schema, its catalog or the default.
+    """Set the commit policy of ``table``. With None, the policy of its schema, of its catalog or the default applies.
 
     Raises:
         InvalidArgumentError: ``policy`` is SWITCHING.
-        StoreNotSupportedError: put-if-absent was chosen and the store cannot create a file exclusively; nothing changed.
-        CommitRetriesExceededError: writers were faster each time; the table is still switching. Choose again.
-        StorageError, CatalogUnavailableError: a step failed; the table may be switching. Choose again.
+        StoreNotSupportedError: ``policy`` is put-if-absent and the store cannot create a file exclusively; nothing changed.
+        CommitRetriesExceededError: concurrent commits prevented the switch; the table is still switching. Set it again.
+        StorageError, CatalogUnavailableError: a step failed; the table may still be switching. Set it again.
     """
     if policy is not None and policy.kind is CommitPolicyKind.PUT_IF_ABSENT:
         _check_exclusive_creation(table)
     attempts = table.services.settings.max_commit_attempts
     for _ in range(attempts):
-        # Read before the catalog is asked: a barrier that it does not know yet is then not older than the next version.
+        # Read before the catalog is called: a barrier that it then asks for is not older than the version after this snapshot.
         snapshot = table.snapshot()
         change = table.catalog.change_commit_policy(table.table_id, policy)
         if change is PolicyChange.DONE:
@@ -71,24 +71,24 @@ def set_commit_policy(table: Table, policy: CommitPolicy | None) -> None:
         else:
             table.commit_barrier(snapshot)
     raise CommitRetriesExceededError(
-        f"The commit mode of {table.identifier} was not switched in {attempts} attempts: writers were faster each time. It is "
-        "still being switched and writers wait; set the mode again."
+        f"The commit mode of {table.identifier} was not switched in {attempts} attempts: each time another commit came first. The "
+        "table is still being switched and writers wait; set the mode again."
     )
 
 
 def present_commits(table: Table) -> RatifiedCommits:
-    """The ratified commits for a client that knows file names only: each inline one is staged under its name before.
+    """Return the ratified commits for a client that reads them as files. Each inline commit is staged under its name first.
 
-    Sizes and modification times are those of the files, as far as they are still there.
+    Sizes and modification times are those of the files, unless a file has been deleted.
 
     Raises:
-        StorageError: a commit could not be staged; asking again continues.
+        StorageError: a commit could not be staged; call again to continue.
     """
     ratified = table.catalog_answer()
     directory = log_files.staged_commits_directory(table.location)
     for commit in ratified.commits:
         if commit.content is not None and commit.mode is CommitMode.INLINE:
-            # What is there under a name with a fresh id was put there by an earlier call, with the same bytes.
+            # The name holds a unique id: an existing file was written by an earlier call and has the same content.
             _create_or_keep(table, f"{directory}/{commit.file_name}", commit.content)
     return replace(ratified, commits=tuple(_as_stored(table, directory, commit) for commit in ratified.commits))
 
@@ -96,7 +96,7 @@ def present_commits(table: Table) -> RatifiedCommits:
 def _as_stored(table: Table, directory: str, commit: RatifiedCommit) -> RatifiedCommit:
     try:
         status = table.store.stat(f"{directory}/{commit.file_name}")
-    except ObjectNotFoundError:  # Published and cleaned since the catalog answered; what it has on record must do.
+    except ObjectNotFoundError:  # Published and cleaned since the catalog answered: keep the values of the catalog.
         return replace(commit, content=None)
     return replace(commit, content=None, file_modification_time=status.modification_time)
 
@@ -110,7 +110,7 @@ def _create_or_keep(table: Table, location: str, data: bytes) -> bool:
 
 
 def _check_exclusive_creation(table: Table) -> None:
-    """Try what every commit will depend on, with a staged file of version 0, which means nothing to anybody (CM-5)."""
+    """Test that the store creates a file exclusively, with a staged file of version 0, which no client reads."""
     name = log_files.staged_commit_file_name(0, str(uuid.uuid4()))
     location = f"{log_files.staged_commits_directory(table.location)}/{name}"
     try:

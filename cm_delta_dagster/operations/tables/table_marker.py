@@ -1,4 +1,4 @@
-"""The marker in a table's log follows what the catalog says of the table's name and state."""
+"""Keep the marker in a table's log in step with the table's name and state in the catalog."""
 
 import logging
 
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 def mark_table(client: DeltaClient, entry: TableEntry, *, state: MarkedState) -> None:
-    """Rewrite the marker after a change that the catalog has made. A failure is logged and does not undo the change."""
+    """Rewrite the marker after a change in the catalog. A failure is logged and does not undo the change."""
     try:
         catalog_id = client.catalog.identity().catalog_id
         store = client.stores.store_for(entry.location)

@@ -1,4 +1,4 @@
-"""UNDROP TABLE: a dropped table gets its name back (protocol "Dropping catalog-managed tables")."""
+"""UNDROP TABLE: register a dropped table under its name again (heading "Creating and Dropping Catalog-managed Tables")."""
 
 import datetime
 
@@ -11,17 +11,18 @@ from cm_delta_dagster.protocol.log.markers import MarkedState
 
 
 def undrop_table(client: DeltaClient, *, identifier: TableIdentifier | str, table_id: str | None = None) -> Table:
-    """Bring back the dropped table that had that name, with all of its versions.
+    """Restore the dropped table of that name, with all of its versions.
 
-    Possible until it is purged, which :data:`~cm_delta_dagster.operations.tables.purge.DROPPED_RETENTION_MS` delays.
+    A table can be restored until it is purged; it is not purged within
+    :data:`~cm_delta_dagster.operations.tables.purge.DROPPED_RETENTION_MS`.
 
     Args:
-        table_id: which one, where several tables of that name were dropped.
+        table_id: restore the table with this id; needed if several tables of that name were dropped.
 
     Raises:
         TableNotFoundError: no dropped table had that name, or it is being purged.
-        TableAlreadyExistsError: another table has the name by now; rename or drop that one first.
-        InvalidArgumentError: several dropped tables had that name and ``table_id`` does not tell which one is meant.
+        TableAlreadyExistsError: another table has taken the name; rename or drop that table first.
+        InvalidArgumentError: several dropped tables had that name and ``table_id`` is None.
     """
     name = TableIdentifier.of(identifier)
     dropped = [
@@ -32,21 +33,21 @@ def undrop_table(client: DeltaClient, *, identifier: TableIdentifier | str, tabl
     if not dropped and table_id is not None:
         current = client.table(name)
         if current.table_id == table_id:
-            return current  # An earlier call brought it back and its answer was lost.
+            return current  # An earlier call restored it, and its outcome was unknown to the client.
     if not dropped:
         raise TableNotFoundError(
-            f"No dropped table had the name {name}: it was never dropped, or was purged since. Names are case-sensitive."
+            f"No dropped table had the name {name}: it was never dropped, or it was purged. Names are case-sensitive."
         )
     if len(dropped) > 1:
         raise InvalidArgumentError(
-            f"{len(dropped)} dropped tables had the name {name}. Say which one by its table id: "
-            f"{', '.join(map(_shown, dropped))}."
+            f"{len(dropped)} dropped tables had the name {name}. Choose one by its table id: "
+            f"{', '.join(map(_text, dropped))}."
         )
     entry = client.catalog.undrop_table(dropped[0].table_id)
     mark_table(client, entry, state=MarkedState.ACTIVE)
     return client.open(entry)
 
 
-def _shown(table: InactiveTable) -> str:
+def _text(table: InactiveTable) -> str:
     time = datetime.datetime.fromtimestamp(table.since_ms / 1000, tz=datetime.UTC)
     return f"{table.table_id} (dropped {time:%Y-%m-%d %H:%M:%S} UTC)"

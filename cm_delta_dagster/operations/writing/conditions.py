@@ -1,7 +1,7 @@
-"""Conditions of the verbs that have Spark: what a write or a read by Spark is asked for. Layer: operations.
+"""Conditions of reads and writes by Spark.
 
-A write evaluates its condition more than once and declares it to the check for conflicts. So the present time is replaced by
-the moment of the call, and what would give another answer the second time is refused before anything is written.
+A write evaluates its condition several times and declares it to conflict detection. Therefore ``current_timestamp()`` is
+replaced by the time of the call, and a non-deterministic condition is refused before anything is written.
 """
 
 from datetime import UTC, datetime
@@ -20,25 +20,25 @@ from cm_delta_dagster.spark.conditions import check_repeatable, column_predicate
 from cm_delta_dagster.spark.session import session_time_zone
 
 Condition: TypeAlias = Predicate | str | Column
-"""SQL text, a predicate value, or a Column of pyspark."""
+"""SQL text, a predicate value, or a pyspark Column."""
 
 
 def read_condition(where: Condition | None, schema: StructType) -> Predicate | None:
-    """The condition of a read by Spark. Raises InvalidArgumentError for anything else than a :data:`Condition`."""
+    """Parse the condition of a read by Spark. Raises InvalidArgumentError unless it is a :data:`Condition`."""
     return column_predicate(where, schema) if isinstance(where, Column) else as_predicate(where, schema)
 
 
 def write_condition(
     where: Condition | None, snapshot: Snapshot, *, session: SparkSession, now_ms: int
 ) -> Predicate | None:
-    """The condition of a write: which rows are deleted, replaced or merged.
+    """Parse the condition of a write: which rows it deletes, replaces or merges.
 
     Args:
-        now_ms: epoch milliseconds that ``current_timestamp()`` and its kin stand for.
+        now_ms: value of ``current_timestamp()`` and similar functions, in epoch milliseconds.
 
     Raises:
-        InvalidArgumentError: not a :data:`Condition`, one that is not deterministic, or one that asks for the empty text in a
-            partition column, which no row has.
+        InvalidArgumentError: not a :data:`Condition`, not deterministic, or a comparison of a partition column with the empty
+            text, which no row has.
     """
     schema = snapshot.schema
     if isinstance(where, str):

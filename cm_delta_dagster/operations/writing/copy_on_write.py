@@ -1,8 +1,7 @@
-"""Taking the rows that satisfy a predicate out of a table, copy-on-write (heading "DML", DML-2, DML-3). Room:
-operations.
+"""Delete the rows that satisfy a predicate by copy-on-write. DELETE and the overwrite of a slice share it.
 
-Shared by DELETE and by the overwrite of a slice. Files whose partition values prove that every row goes are removed
-without a look into them; only files that hold rows of both kinds are rewritten.
+A file whose partition values prove that every row satisfies the predicate is removed without being read. A file that holds
+matching and other rows is rewritten.
 """
 
 from dataclasses import dataclass
@@ -21,41 +20,43 @@ from cm_delta_dagster.spark.rewrite import files_named, matches_by_file, rows_th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Removal:
-    """Which files go and which rows of them stay.
+class CopyOnWritePlan:
+    """Which files a copy-on-write delete removes, and which of their rows it writes again.
 
     Attributes:
-        removed: files that leave the table.
-        stays: rows that must be written again, or None if no file is rewritten.
-        num_removed_rows: rows that leave, or None where the log does not tell and nothing was read.
+        removed_files: files that leave the table, as add actions.
+        copied_rows: rows of the removed files that do not satisfy the predicate; None if there are none.
+        num_deleted_rows: rows that leave the table; None if the log has no row count for a file that was not read.
     """
 
-    removed: pa.Table
-    stays: DataFrame | None
-    num_removed_rows: int | None
+    removed_files: pa.Table
+    copied_rows: DataFrame | None
+    num_deleted_rows: int | None
 
 
-def plan_removal(table: Table, snapshot: Snapshot, session: SparkSession, predicate: Predicate) -> Removal:
-    """Find the files that hold rows satisfying ``predicate``; at most one Spark job. Changes nothing."""
+def plan_copy_on_write(
+    table: Table, snapshot: Snapshot, session: SparkSession, predicate: Predicate
+) -> CopyOnWritePlan:
+    """Find the files that hold rows satisfying ``predicate``, with at most two Spark jobs. Changes nothing."""
     candidates = snapshot.matching_files(predicate)
-    whole = partition_matches_exactly(
+    fully_matching = partition_matches_exactly(
         candidates, predicate, schema=snapshot.schema, partition_columns=snapshot.partition_columns
     )
-    certain, mixed = candidates.filter(whole), candidates.filter(pc.invert(whole))
-    known = logical_row_count(certain)
+    whole, mixed = candidates.filter(fully_matching), candidates.filter(pc.invert(fully_matching))
+    num_rows = logical_row_count(whole)
     if not mixed.num_rows:
-        return Removal(removed=certain, stays=None, num_removed_rows=known)
+        return CopyOnWritePlan(removed_files=whole, copied_rows=None, num_deleted_rows=num_rows)
     matches = matches_by_file(
         scan_files_by_name(table, snapshot, session, mixed, snapshot.schema), predicate, snapshot.schema
     )
     touched = files_named(mixed, snapshot.location, matches)
-    gone = sum(matches.values())
-    stays = None
-    if touched.num_rows and rows_of_files(table, snapshot, session, touched) != gone:
+    num_matches = sum(matches.values())
+    copied_rows = None
+    if touched.num_rows and rows_of_files(table, snapshot, session, touched) != num_matches:
         rows = scan_files(table, snapshot, session, touched, snapshot.schema)
-        stays = rows_that_stay(rows, predicate, snapshot.schema)
-    return Removal(
-        removed=pa.concat_tables([certain, touched]),
-        stays=stays,
-        num_removed_rows=None if known is None else known + gone,
+        copied_rows = rows_that_stay(rows, predicate, snapshot.schema)
+    return CopyOnWritePlan(
+        removed_files=pa.concat_tables([whole, touched]),
+        copied_rows=copied_rows,
+        num_deleted_rows=None if num_rows is None else num_rows + num_matches,
     )

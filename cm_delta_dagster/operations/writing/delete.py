@@ -1,4 +1,4 @@
-"""DELETE FROM ... WHERE (heading "DML": DML-1 to DML-3). Copy-on-write, one commit."""
+"""DELETE FROM ... WHERE, by copy-on-write, in one commit."""
 
 from pyspark.sql import SparkSession
 
@@ -7,14 +7,15 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
-from cm_delta_dagster.operations.writing.copy_on_write import plan_removal
+from cm_delta_dagster.operations.writing.copy_on_write import plan_copy_on_write
 from cm_delta_dagster.operations.writing.write_transaction import (
+    CommitOptions,
     TargetShape,
     WriteResult,
-    begin,
     check_not_append_only,
     json_text,
     size_of,
+    start_write,
 )
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import to_sql
@@ -22,15 +23,15 @@ from cm_delta_dagster.protocol.predicates.predicates import to_sql
 
 @names_table
 def delete(table: Table, *, spark: SparkSession, where: Condition, context: CommitContext = NO_CONTEXT) -> WriteResult:
-    """Remove the rows for which ``where`` is true; rows for which it is NULL stay.
+    """Delete the rows for which ``where`` is true. Rows for which it is NULL stay.
 
-    Files whose partition values prove that all rows go are removed without being read; a delete that finds no row
-    commits nothing.
+    Files whose partition values prove that all rows match are removed without being read. If no row matches, nothing is
+    committed.
 
     Raises:
-        InvalidArgumentError: ``where`` is not a condition over the table's columns, or one that a write cannot evaluate.
+        InvalidArgumentError: ``where`` is not a condition over the table's columns, or a write cannot evaluate it.
         IllegalCommitError: the table is append-only.
-        CommitConflictError: a concurrent commit changed rows that this delete looked at.
+        CommitConflictError: a concurrent commit changed rows that this delete read.
     """
     snapshot = table.snapshot()
     predicate = write_condition(where, snapshot, session=spark, now_ms=table.services.now_ms())
@@ -42,19 +43,18 @@ def delete(table: Table, *, spark: SparkSession, where: Condition, context: Comm
     check_not_append_only(snapshot, "a delete")
     shape = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
     parameters = {"predicate": json_text([to_sql(predicate)])}
-    with begin(
-        table, snapshot, shape=shape, operation="DELETE", parameters=parameters, idempotency=None, context=context
-    ) as commit:
-        commit.transaction.read(predicate)
-        removal = plan_removal(table, snapshot, spark, predicate)
-        copied = commit.write(removal.stays) if removal.stays is not None else None
+    options = CommitOptions(context=context)
+    with start_write(table, snapshot, shape=shape, operation="DELETE", parameters=parameters, options=options) as write:
+        write.transaction.read(predicate)
+        plan = plan_copy_on_write(table, snapshot, spark, predicate)
+        copied = write.add_rows(plan.copied_rows) if plan.copied_rows is not None else None
         metrics = {
-            "numRemovedFiles": removal.removed.num_rows,
-            "numRemovedBytes": size_of(removal.removed),
+            "numRemovedFiles": plan.removed_files.num_rows,
+            "numRemovedBytes": size_of(plan.removed_files),
             "numAddedFiles": len(copied.adds) if copied is not None else 0,
             "numAddedBytes": copied.size_bytes if copied is not None else 0,
             "numCopiedRows": copied.num_rows if copied is not None else 0,
         }
-        if removal.num_removed_rows is not None:
-            metrics["numDeletedRows"] = removal.num_removed_rows
-        return commit.finish(removal.removed, metrics)
+        if plan.num_deleted_rows is not None:
+            metrics["numDeletedRows"] = plan.num_deleted_rows
+        return write.commit(plan.removed_files, metrics)

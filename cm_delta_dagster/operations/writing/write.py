@@ -1,25 +1,28 @@
-"""Append and overwrite (headings "Add File and Remove File", "DML": DML-7). One commit each."""
+"""Append and overwrite, in one commit each."""
 
 from pyspark.sql import DataFrame
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
-from cm_delta_dagster.operations.writing.copy_on_write import Removal, plan_removal
+from cm_delta_dagster.operations.writing.copy_on_write import CopyOnWritePlan, plan_copy_on_write
 from cm_delta_dagster.operations.writing.write_transaction import (
+    DEFAULT_OPTIONS,
+    CommitOptions,
+    TargetShape,
     WriteOutcome,
     WriteResult,
-    already_done,
-    begin,
+    WriteTransaction,
     check_not_append_only,
+    earlier_write,
     json_text,
     size_of,
+    start_write,
     target_shape,
 )
-from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, to_sql
+from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, to_sql
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
@@ -35,21 +38,19 @@ def append(
     *,
     frame: DataFrame,
     schema_mode: SchemaMode = SchemaMode.STRICT,
-    idempotency: Idempotency | None = None,
-    context: CommitContext = NO_CONTEXT,
+    options: CommitOptions = DEFAULT_OPTIONS,
 ) -> WriteResult:
-    """Add the rows of ``frame``. A blind append: it reads nothing and conflicts with no other append (OCC-12).
+    """Add the rows of ``frame``. A blind append: it reads no row and does not conflict with other appends.
 
     Args:
-        frame: columns are matched by name ignoring case; missing nullable ones become NULL.
+        frame: columns are matched by name, ignoring case; missing nullable columns become NULL.
         schema_mode: STRICT, or MERGE to add columns to the table in the same commit.
-        idempotency: the write happens once for this application and version (TXN-4).
 
     Raises:
         SchemaMismatchError: the columns do not fit; the message shows both schemas.
-        InvalidDataError: a row breaks NOT NULL or has a partition value that cannot be stored.
-        CommitConflictError: the table changed in a way that an append depends on, e.g. its schema.
-        CommitStateUnknownError: it is not known whether the rows are in the table.
+        InvalidDataError: a row violates NOT NULL or has a partition value that cannot be stored.
+        CommitConflictError: a concurrent commit changed what an append depends on, e.g. the schema.
+        CommitStateUnknownError: it is unknown whether the commit succeeded.
     """
     check_frame(frame)
     if schema_mode is SchemaMode.OVERWRITE:
@@ -57,28 +58,19 @@ def append(
             "An append cannot replace the schema, because old rows stay. Use overwrite, or merge."
         )
     snapshot = table.snapshot()
-    done = already_done(table, snapshot, idempotency)
-    if done is not None:
-        return done
+    earlier = earlier_write(table, snapshot, options.idempotency)
+    if earlier is not None:
+        return earlier
     shape = target_shape(snapshot, frame, schema_mode)
     _check_partition_columns(snapshot, frame)
-    parameters = {"mode": "Append", "partitionBy": json_text(snapshot.partition_columns)}
-    with begin(
-        table,
-        snapshot,
-        shape=shape,
-        operation=OPERATION,
-        parameters=parameters,
-        idempotency=idempotency,
-        context=context,
-    ) as commit:
-        written = commit.write(frame)
+    with _start(table, snapshot, shape, _parameters("Append", snapshot), options) as write:
+        written = write.add_rows(frame)
         metrics = {
             "numFiles": len(written.adds),
             "numOutputRows": written.num_rows,
             "numOutputBytes": written.size_bytes,
         }
-        return commit.finish(snapshot.files.slice(0, 0), metrics)
+        return write.commit(snapshot.files.slice(0, 0), metrics)
 
 
 @names_table
@@ -88,19 +80,18 @@ def overwrite(
     frame: DataFrame,
     where: Condition | None = None,
     schema_mode: SchemaMode = SchemaMode.STRICT,
-    idempotency: Idempotency | None = None,
-    context: CommitContext = NO_CONTEXT,
+    options: CommitOptions = DEFAULT_OPTIONS,
 ) -> WriteResult:
-    """Replace all rows, or exactly the rows that satisfy ``where``, by the rows of ``frame``, in one commit (DML-7).
+    """Replace all rows, or exactly the rows that satisfy ``where``, by the rows of ``frame``, in one commit.
 
     Args:
-        where: the slice that is replaced; an empty frame clears it. A condition on partition columns alone removes
-            whole files and reads nothing; another one rewrites the files that hold rows of both kinds. NULL does not satisfy.
-        schema_mode: OVERWRITE replaces the schema too, only without ``where``.
-        idempotency: the write happens once for this application and version (TXN-4).
+        where: the slice to replace; an empty frame clears it. A condition on partition columns alone removes whole files
+            and reads nothing. Another condition rewrites the files that hold matching and other rows. Rows for which it is
+            NULL stay.
+        schema_mode: OVERWRITE also replaces the schema and excludes ``where``.
 
     Raises:
-        InvalidArgumentError: ``where`` is not a condition over the table's columns, or one that a write cannot evaluate.
+        InvalidArgumentError: ``where`` is not a condition over the table's columns, or a write cannot evaluate it.
         PartitionMismatchError: a row of ``frame`` does not satisfy ``where``; nothing was committed.
         SchemaMismatchError, InvalidDataError, CommitConflictError, CommitStateUnknownError: as for :func:`append`.
         IllegalCommitError: the table is append-only.
@@ -112,9 +103,9 @@ def overwrite(
             "merge the schema."
         )
     snapshot = table.snapshot()
-    done = already_done(table, snapshot, idempotency)
-    if done is not None:
-        return done
+    earlier = earlier_write(table, snapshot, options.idempotency)
+    if earlier is not None:
+        return earlier
     predicate = write_condition(where, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
     if isinstance(predicate, AlwaysTrue):
         predicate = None
@@ -122,39 +113,47 @@ def overwrite(
         check_not_append_only(snapshot, "an overwrite")
     shape = target_shape(snapshot, frame, schema_mode)
     _check_partition_columns(snapshot, frame)
-    parameters = {"mode": "Overwrite", "partitionBy": json_text(snapshot.partition_columns)}
+    with _start(table, snapshot, shape, _parameters("Overwrite", snapshot, predicate), options) as write:
+        return _replace(write, frame, predicate)
+
+
+def _replace(write: WriteTransaction, frame: DataFrame, predicate: Predicate | None) -> WriteResult:
+    """Remove the rows that satisfy ``predicate``, or all rows, add those of ``frame``, and commit."""
+    snapshot = write.transaction.snapshot
+    if predicate is None:
+        write.transaction.read_whole_table()
+        plan = CopyOnWritePlan(removed_files=snapshot.files, copied_rows=None, num_deleted_rows=snapshot.num_rows)
+    else:
+        write.transaction.read(predicate)
+        plan = plan_copy_on_write(write.table, snapshot, frame.sparkSession, predicate)
+    write.add_rows(frame, predicate)
+    copied = 0 if plan.copied_rows is None else write.add_rows(plan.copied_rows).num_rows
+    metrics = {
+        "numFiles": sum(len(files.adds) for files in write.written),
+        "numOutputRows": sum(files.num_rows for files in write.written),
+        "numOutputBytes": sum(files.size_bytes for files in write.written),
+        "numCopiedRows": copied,
+        "numRemovedFiles": plan.removed_files.num_rows,
+        "numRemovedBytes": size_of(plan.removed_files),
+    }
+    return write.commit(plan.removed_files, metrics)
+
+
+def _start(
+    table: Table, snapshot: Snapshot, shape: TargetShape, parameters: dict[str, str], options: CommitOptions
+) -> WriteTransaction:
+    return start_write(table, snapshot, shape=shape, operation=OPERATION, parameters=parameters, options=options)
+
+
+def _parameters(mode: str, snapshot: Snapshot, predicate: Predicate | None = None) -> dict[str, str]:
+    parameters = {"mode": mode, "partitionBy": json_text(snapshot.partition_columns)}
     if predicate is not None:
         parameters["predicate"] = to_sql(predicate)
-    with begin(
-        table,
-        snapshot,
-        shape=shape,
-        operation=OPERATION,
-        parameters=parameters,
-        idempotency=idempotency,
-        context=context,
-    ) as commit:
-        if predicate is None:
-            commit.transaction.read_whole_table()
-            removal = Removal(removed=snapshot.files, stays=None, num_removed_rows=snapshot.num_rows)
-        else:
-            commit.transaction.read(predicate)
-            removal = plan_removal(table, snapshot, frame.sparkSession, predicate)
-        commit.write(frame, predicate)
-        copied = 0 if removal.stays is None else commit.write(removal.stays).num_rows
-        metrics = {
-            "numFiles": sum(len(files.adds) for files in commit.written),
-            "numOutputRows": sum(files.num_rows for files in commit.written),
-            "numOutputBytes": sum(files.size_bytes for files in commit.written),
-            "numCopiedRows": copied,
-            "numRemovedFiles": removal.removed.num_rows,
-            "numRemovedBytes": size_of(removal.removed),
-        }
-        return commit.finish(removal.removed, metrics)
+    return parameters
 
 
 def _check_partition_columns(snapshot: Snapshot, frame: DataFrame) -> None:
-    """Rows without a partition column would all go to the partition of NULL, which nobody means."""
+    """Refuse rows without a partition column: all of them would go to the partition of NULL."""
     offered = schema_of(frame)
     missing = [name for name in snapshot.partition_columns if offered.field(name) is None]
     if missing:

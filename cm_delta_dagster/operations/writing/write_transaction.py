@@ -1,7 +1,7 @@
-"""What every verb that writes rows shares: schema changes, idempotency, the commit and its result.
+"""The write transaction that append, overwrite, delete and merge share: schema changes, idempotency, commit and result.
 
-Nothing here decides which rows change. New files exist before the commit and are deleted again only after an answer
-that proves that no commit names them.
+The operations decide which rows change. Data files are written before the commit. They are deleted only if it is certain
+that no commit names them.
 """
 
 import json
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, IdempotencyRule
-from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency, IdempotencyRule
+from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -54,27 +54,28 @@ from cm_delta_dagster.storage.discard import discard_below
 
 
 class WriteOutcome(StrEnum):
-    """How a write ended; a failure is an exception."""
+    """How a write ended. A failure is an exception."""
 
     COMMITTED = "committed"
     ALREADY_COMMITTED = "already_committed"
-    """The table's ``txn`` says that this work was done before; nothing was written."""
+    """A ``txn`` action of the table shows that an earlier attempt committed; nothing was written."""
     NOTHING_TO_DO = "nothing_to_do"
-    """No row would change; no version was made."""
+    """No row would change; no version was created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
-    """What a write did.
+    """The result of a write.
 
     Attributes:
-        version: the version committed; for ALREADY_COMMITTED the one that did the work where it can still be told, else,
-            as for NOTHING_TO_DO, the version that was looked at.
+        version: the committed version. For ALREADY_COMMITTED the version that the earlier attempt committed, if the log still
+            holds it; otherwise, and for NOTHING_TO_DO, the version that was read.
         data_version: newest version at or before ``snapshot.version`` that changed data.
-        num_output_rows: rows in the files that were added, rewritten ones included.
+        num_output_rows: rows in the added files, including rows copied from rewritten files.
         metrics: as in ``commitInfo.operationMetrics``.
-        snapshot: the table right after the commit, or as it was looked at.
-        rows_by_partition: rows of the added files by partition texts, in the order of the partition columns.
+        snapshot: the table after the commit; without a commit, the snapshot that was read.
+        rows_by_partition: rows of the added files for each tuple of serialized partition values, in the order of the partition
+            columns.
     """
 
     table_id: str
@@ -93,29 +94,52 @@ class WriteResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOptions:
+    """What the caller of a write says about its commit, besides the rows.
+
+    Attributes:
+        idempotency: the write commits at most once for this application and version.
+        context: provenance for ``commitInfo`` and the commit feed of the catalog.
+    """
+
+    idempotency: Idempotency | None = None
+    context: CommitContext = NO_CONTEXT
+
+
+DEFAULT_OPTIONS = CommitOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetShape:
-    """Metadata and protocol that a write leaves behind; equal to the snapshot's unless the schema changes."""
+    """Schema, metadata and protocol of the table after a write; those of the snapshot unless the schema changes."""
 
     schema: StructType
     metadata: Metadata
     protocol: Protocol
 
 
-def check_not_append_only(snapshot: Snapshot, doing: str) -> None:
-    """Raises IllegalCommitError for a table that keeps every row (APPEND-2); nothing has been written then."""
+def check_not_append_only(snapshot: Snapshot, operation: str) -> None:
+    """Refuse an operation that removes rows from an append-only table (heading "Append-only Tables").
+
+    Args:
+        operation: the operation with its article, for the message.
+
+    Raises:
+        IllegalCommitError: the table is append-only.
+    """
     if snapshot.properties.append_only:
         raise IllegalCommitError(
-            f"Table {snapshot.identifier} is append-only (delta.appendOnly=true) and {doing} removes rows; nothing was "
+            f"Table {snapshot.identifier} is append-only (delta.appendOnly=true) and {operation} removes rows; nothing was "
             "written. Append instead, or unset the property first."
         )
 
 
 def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> TargetShape:
-    """The table's shape after a write of ``frame``, checked against what this client can write.
+    """Return schema, metadata and protocol of the table after a write of ``frame``.
 
     Raises:
-        SchemaMismatchError: the columns do not fit, there are none, or a partition column would be lost.
-        UnsupportedFeatureError: the table or a new column needs a feature that this client does not keep.
+        SchemaMismatchError: the columns do not fit, the frame has no columns, or a partition column is missing.
+        UnsupportedFeatureError: the table or a new column needs a table feature that this client does not support.
     """
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     present = snapshot.schema
@@ -127,7 +151,7 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
         )
     schema = reconcile_schemas(present, offered, mode=mode)
     if mode is SchemaMode.OVERWRITE:
-        schema = _overwriting(schema, snapshot)
+        schema = _replacement_schema(schema, snapshot)
     if schema == present:
         return TargetShape(schema=present, metadata=snapshot.metadata, protocol=snapshot.protocol)
     check_column_names(schema)
@@ -146,8 +170,8 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
     return TargetShape(schema=schema, metadata=metadata, protocol=protocol)
 
 
-def _overwriting(offered: StructType, snapshot: Snapshot) -> StructType:
-    """The offered schema, nullable throughout: a DataFrame's NOT NULL is an accident of how it was computed."""
+def _replacement_schema(offered: StructType, snapshot: Snapshot) -> StructType:
+    """Return the offered schema with every field nullable: NOT NULL in a DataFrame depends on how Spark computed it."""
     missing = [name for name in snapshot.partition_columns if offered.field(name) is None]
     if missing:
         raise SchemaMismatchError(
@@ -158,28 +182,27 @@ def _overwriting(offered: StructType, snapshot: Snapshot) -> StructType:
     # The partition columns keep the spelling that the metadata has for them.
     return StructType(
         tuple(
-            StructField(partitions.get(item.name.lower(), item.name), _relaxed(item.type), True, item.metadata)
+            StructField(partitions.get(item.name.lower(), item.name), _nullable(item.type), True, item.metadata)
             for item in offered.fields
         )
     )
 
 
-def _relaxed(data_type: DataType) -> DataType:
+def _nullable(data_type: DataType) -> DataType:
     match data_type:
         case StructType():
-            fields = (StructField(item.name, _relaxed(item.type), True, item.metadata) for item in data_type.fields)
+            fields = (StructField(item.name, _nullable(item.type), True, item.metadata) for item in data_type.fields)
             return StructType(tuple(fields))
         case ArrayType():
-            return ArrayType(_relaxed(data_type.element_type), True)
+            return ArrayType(_nullable(data_type.element_type), True)
         case MapType():
-            return MapType(_relaxed(data_type.key_type), _relaxed(data_type.value_type), True)
+            return MapType(_nullable(data_type.key_type), _nullable(data_type.value_type), True)
         case _:
             return data_type
 
 
 def write_rows(table: Table, frame: DataFrame, shape: TargetShape, guard: Predicate | None = None) -> WrittenFiles:
-    """Data files for ``frame`` in the shape of the table. Raises as
-    :func:`~cm_delta_dagster.spark.write.write_files`."""
+    """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
     properties = TableProperties(shape.metadata.configuration)
     partition_columns = shape.metadata.partition_columns
     return write_files(
@@ -198,7 +221,7 @@ def write_rows(table: Table, frame: DataFrame, shape: TargetShape, guard: Predic
 def scan_files(
     table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
 ) -> DataFrame:
-    """Rows of some of the table's files."""
+    """Read some files of the table."""
     return scan(
         session,
         store=table.store,
@@ -212,7 +235,7 @@ def scan_files(
 def scan_files_by_name(
     table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
 ) -> DataFrame:
-    """Rows of some of the table's files, each with its file."""
+    """Read some files of the table, with the file of each row."""
     return scan_with_files(
         session,
         store=table.store,
@@ -224,17 +247,17 @@ def scan_files_by_name(
 
 
 def rows_of_files(table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table) -> int:
-    """Rows of the files: from the log where every file tells, else by a Spark job."""
+    """Count the rows of the files: from the statistics in the log if all files have them, otherwise by a Spark job."""
     known = logical_row_count(files)
     return known if known is not None else count_rows(scan_files(table, snapshot, session, files, snapshot.schema))
 
 
 @dataclass(slots=True, kw_only=True)
-class RowCommit:
-    """A transaction of one verb with the files it has written so far.
+class WriteTransaction:
+    """A transaction of one operation, and the data files written for it.
 
-    Leaving the ``with`` block by an exception deletes those files, unless the commit had begun: then only an answer
-    that proves that nothing was committed makes them garbage.
+    If the ``with`` block ends by an exception, the files are deleted. Once the commit was attempted, they are deleted only
+    if the exception proves that nothing was committed.
     """
 
     table: Table
@@ -242,45 +265,53 @@ class RowCommit:
     shape: TargetShape
     idempotency: Idempotency | None = None
     written: list[WrittenFiles] = field(default_factory=list)
-    committing: bool = False
+    commit_attempted: bool = False
 
-    def __enter__(self) -> "RowCommit":
+    def __enter__(self) -> "WriteTransaction":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is not None and (not self.committing or isinstance(error, NOT_COMMITTED)):
+        if error is not None and (not self.commit_attempted or isinstance(error, NOT_COMMITTED)):
             self.discard()
 
     def discard(self) -> None:
-        """Delete the files written so far."""
+        """Delete the data files."""
         for files in self.written:
             discard_below(self.table.store, files.directory)
 
-    def write(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
-        """Write rows that the commit will add."""
+    def add_rows(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
+        """Write the rows of ``frame`` to data files, which :meth:`commit` adds to the table."""
         written = write_rows(self.table, frame, self.shape, guard)
         self.written.append(written)
         return written
 
-    def finish(self, removed: pa.Table, metrics: Mapping[str, int]) -> WriteResult:
-        """Commit the written files and the removal of ``removed``, or nothing if nothing changes.
+    def commit(self, removed: pa.Table, metrics: Mapping[str, int]) -> WriteResult:
+        """Commit the written files and the removal of ``removed``; commit nothing if nothing changes.
+
+        Args:
+            removed: add actions of the files to remove.
+            metrics: ``commitInfo.operationMetrics``.
 
         Raises:
             CommitConflictError, CommitRejectedError, CommitRetriesExceededError, CommitStateUnknownError: as
-            ``commit``.
+            :meth:`Transaction.commit`.
         """
         self._fill(removed, metrics)
         if self.transaction.is_empty:
             return nothing_to_do(self.table, self.transaction.snapshot)
-        self.committing = True
+        self.commit_attempted = True
         try:
             committed = self.transaction.commit()
         except CommitConflictError:
-            done = self._done_by_another()
-            if done is None:
+            # The winner may be another attempt of the same write.
+            earlier = earlier_write(self.table, self.table.snapshot(), self.idempotency)
+            if earlier is None:
                 raise
             self.discard()
-            return done
+            return earlier
+        return self._result(committed, removed)
+
+    def _result(self, committed: Committed, removed: pa.Table) -> WriteResult:
         adds = [add for files in self.written for add in files.adds]
         rows: Counter[tuple[str | None, ...]] = Counter()
         for files in self.written:
@@ -320,45 +351,56 @@ class RowCommit:
                 transaction.set_transaction(done)
         transaction.metrics.update({name: str(value) for name, value in metrics.items()})
 
-    def _done_by_another(self) -> WriteResult | None:
-        """The result of a run of the same idempotency that won, if that is why this one lost."""
-        return None if self.idempotency is None else already_done(self.table, self.table.snapshot(), self.idempotency)
 
-
-def begin(
+def start_write(
     table: Table,
     snapshot: Snapshot,
     *,
     shape: TargetShape,
     operation: str,
     parameters: Mapping[str, str],
-    idempotency: Idempotency | None,
-    context: CommitContext,
-) -> RowCommit:
-    """Start the transaction of a verb; refuses tables that cannot be written before anything is written (PROT-7)."""
-    transaction = table.start_transaction(snapshot, operation=operation, parameters=parameters, context=context)
-    return RowCommit(table=table, transaction=transaction, shape=shape, idempotency=idempotency)
+    options: CommitOptions,
+) -> WriteTransaction:
+    """Start the transaction of an operation. Raises UnsupportedFeatureError if this client must not write to the table."""
+    transaction = table.start_transaction(snapshot, operation=operation, parameters=parameters, context=options.context)
+    return WriteTransaction(table=table, transaction=transaction, shape=shape, idempotency=options.idempotency)
 
 
-def already_done(table: Table, snapshot: Snapshot, idempotency: Idempotency | None) -> WriteResult | None:
-    """The result to give back when the table's ``txn`` says that the work was done before (TXN-4), else None."""
+def is_already_committed(snapshot: Snapshot, idempotency: Idempotency | None) -> bool:
+    """Whether the ``txn`` actions of the snapshot show that an earlier attempt of the write committed."""
     if idempotency is None:
-        return None
+        return False
     current = snapshot.transactions.get(idempotency.app_id)
-    if not idempotency.is_done(None if current is None else current.version):
+    return idempotency.is_done(None if current is None else current.version)
+
+
+def earlier_write(table: Table, snapshot: Snapshot, idempotency: Idempotency | None) -> WriteResult | None:
+    """Return the result of a write whose earlier attempt committed; None if no attempt did."""
+    if idempotency is None or not is_already_committed(snapshot, idempotency):
         return None
     version = find_transaction(table, app_id=idempotency.app_id, version=idempotency.version)
+    return already_committed(table, snapshot, version=snapshot.version if version is None else version)
+
+
+def already_committed(
+    table: Table, snapshot: Snapshot, *, version: int, data_version: int | None = None
+) -> WriteResult:
+    """Return the result of a write that an earlier attempt committed as ``version``.
+
+    Args:
+        data_version: by default that of ``snapshot``.
+    """
     return WriteResult(
         table_id=table.table_id,
-        version=snapshot.version if version is None else version,
-        data_version=snapshot.data_version,
+        version=version,
+        data_version=snapshot.data_version if data_version is None else data_version,
         outcome=WriteOutcome.ALREADY_COMMITTED,
         snapshot=snapshot,
     )
 
 
 def nothing_to_do(table: Table, snapshot: Snapshot) -> WriteResult:
-    """The result of a write that changes no row."""
+    """Return the result of a write that changes no row."""
     return WriteResult(
         table_id=table.table_id,
         version=snapshot.version,
@@ -369,10 +411,10 @@ def nothing_to_do(table: Table, snapshot: Snapshot) -> WriteResult:
 
 
 def size_of(files: pa.Table) -> int:
-    """Bytes of the files."""
+    """Return the total size of the files in bytes."""
     return int(pc.sum(files["size"]).as_py() or 0)
 
 
 def json_text(names: Sequence[object]) -> str:
-    """Operation parameters are strings; nested values are JSON in them (CINFO-3)."""
+    """Serialize a nested operation parameter: values of ``operationParameters`` are strings."""
     return json.dumps(names, separators=(",", ":"), ensure_ascii=False)

@@ -43,14 +43,14 @@ def test_nothing_is_checkpointed_when_the_version_cannot_be_published(lake: Lake
     assert not any("checkpoint" in name for name in lake.files(table, "_delta_log"))
 
 
-def test_a_commit_made_meanwhile_is_left_out_rather_than_checkpointed_unpublished(lake: Lake) -> None:
+def test_an_unpublished_concurrent_commit_is_not_checkpointed(lake: Lake) -> None:
     """CM-M1"""
     table = lake.new_table()
     lake.append(table)
     done: list[int] = []
 
     def overtake(method: str, argument: object) -> None:
-        # Between publishing and taking the snapshot another writer commits, and cannot publish.
+        # After the publication and before the snapshot, another writer commits and cannot publish.
         if method == "get_ratified_commits" and len(done) == 1:
             done.append(1)
             lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{2:020d}.json")

@@ -1,4 +1,4 @@
-"""Metadata cleanup: what has outlived the retention goes, what is needed to read the rest stays."""
+"""Metadata cleanup deletes expired log files and keeps what is needed to read the remaining versions."""
 
 from dataclasses import replace
 
@@ -35,11 +35,11 @@ def grow(lake: Lake, table: Table, count: int) -> None:
 
 
 def paths(lake: Lake, version: int | None = None) -> list[str]:
-    """Live files as a client without anything in memory sees them."""
+    """Live files as a client with an empty cache reads them."""
     return sorted(lake.reopened().table("main.test.t").snapshot(version=version).files["path"].to_pylist())
 
 
-def test_everything_before_the_newest_old_checkpoint_goes(lake: Lake, table: Table) -> None:
+def test_log_files_before_the_newest_expired_checkpoint_are_deleted(lake: Lake, table: Table) -> None:
     """CLEAN-2, CLEAN-3, CLEAN-5, CLEAN-6, CLEAN-8, CLEAN-10"""
     grow(lake, table, 3)
     first = checkpoint(table).file_name
@@ -168,8 +168,8 @@ def test_unpublished_commits_are_never_deleted(lake: Lake, table: Table) -> None
     assert paths(lake) == expected
 
 
-def test_a_staged_file_that_the_catalog_still_serves_is_kept(lake: Lake, table: Table) -> None:
-    """CM-R4: a catalog may name commits that are published already, and readers then read the staged file."""
+def test_a_staged_file_that_the_catalog_still_returns_is_kept(lake: Lake, table: Table) -> None:
+    """CM-R4: a catalog may return commits that are published already. Readers then read the staged file."""
     grow(lake, table, 2)
     (name,) = (name for name in lake.files(table, STAGED) if name.startswith(f"{2:020d}"))
     checkpoint(table)
@@ -185,7 +185,7 @@ def test_a_staged_file_that_the_catalog_still_serves_is_kept(lake: Lake, table: 
 
 
 def test_an_interrupted_run_leaves_a_readable_tail(lake: Lake, table: Table) -> None:
-    """CLEAN-11: whichever deletion is the last, every version from the cut-off on stays readable."""
+    """CLEAN-11: after each deletion every version from the cut-off on is readable."""
     grow(lake, table, 2)
     checkpoint(table)
     grow(lake, table, 2)
@@ -213,7 +213,7 @@ def test_an_interrupted_run_leaves_a_readable_tail(lake: Lake, table: Table) -> 
     assert commits(lake, table) == [4, 5]
 
 
-def test_sidecars_that_no_checkpoint_needs_go_and_young_ones_stay(lake: Lake, table: Table) -> None:
+def test_old_sidecars_that_no_checkpoint_needs_are_deleted(lake: Lake, table: Table) -> None:
     """CLEAN-9"""
     grow(lake, table, 2)
     checkpoint(table)

@@ -1,4 +1,4 @@
-"""Staged files go when their version is published, the catalog does not serve them and they are old enough."""
+"""A staged file is deleted if its version is published, the catalog does not return it, and it is old enough."""
 
 import uuid
 from dataclasses import replace
@@ -24,7 +24,7 @@ def table(lake: Lake) -> Table:
 
 
 def orphan(lake: Lake, table: Table, version: int) -> str:
-    """A staged file that lost its race, or was never proposed."""
+    """A staged file of a lost commit attempt, or of a commit that was never proposed."""
     name = f"{version:020d}.{uuid.uuid4()}.json"
     lake.put(table, f"{STAGED}/{name}")
     return name
@@ -40,9 +40,7 @@ def test_old_staged_files_of_published_versions_are_deleted(lake: Lake, table: T
     assert lake.reopened().table("main.test.t").snapshot().num_files == 1
 
 
-def test_the_staged_file_of_a_lost_race_goes_and_never_before_its_version_is_published(
-    lake: Lake, table: Table
-) -> None:
+def test_the_file_of_a_lost_attempt_stays_until_its_version_is_published(lake: Lake, table: Table) -> None:
     """CM-W3, CM-W5, CM-C7"""
     loser = table.start_transaction(table.snapshot(), operation="WRITE")
     loser.add_files(
@@ -81,7 +79,7 @@ def test_young_files_are_kept(lake: Lake, table: Table) -> None:
     assert clean_staged_commits(table, safety_age_ms=0).num_files == 1
 
 
-def test_files_of_unpublished_versions_are_kept_whatever_their_age(lake: Lake, table: Table) -> None:
+def test_files_of_unpublished_versions_are_kept_regardless_of_age(lake: Lake, table: Table) -> None:
     """CM-C7"""
     lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}.json")
     lake.append(table)
@@ -93,8 +91,8 @@ def test_files_of_unpublished_versions_are_kept_whatever_their_age(lake: Lake, t
     assert lake.files(table, STAGED) == before
 
 
-def test_a_file_that_the_catalog_still_serves_is_kept(lake: Lake, table: Table) -> None:
-    """CM-C9, CM-R4: some served commits may be published already."""
+def test_a_file_that_the_catalog_still_returns_is_kept(lake: Lake, table: Table) -> None:
+    """CM-C9, CM-R4: commits that the catalog returns may be published already."""
     lake.append(table)
     (name,) = lake.files(table, STAGED)
     lost = orphan(lake, table, 1)
@@ -114,7 +112,7 @@ def test_a_file_whose_published_copy_is_missing_is_kept(lake: Lake, table: Table
     assert [name[:20] for name in lake.files(table, STAGED)] == [f"{1:020d}"]
 
 
-def test_a_file_whose_published_copy_is_another_one_is_kept_and_those_that_lost_go(lake: Lake, table: Table) -> None:
+def test_a_staged_file_whose_published_copy_differs_is_kept(lake: Lake, table: Table) -> None:
     """CM-P7: it is the last copy of its commit."""
     lake.append(table)
     lake.append(table)
@@ -143,7 +141,7 @@ def test_a_negative_age_is_refused(lake: Lake, table: Table) -> None:
 
 
 def serve(lake: Lake, table: Table, file_name: str) -> None:
-    """Let the catalog name a staged file although its version is published, as a catalog may."""
+    """Let the catalog return a staged file of a published version, as a catalog may."""
     commit = RatifiedCommit(
         version=int(file_name[:20]),
         file_name=file_name,

@@ -29,7 +29,7 @@ def test_a_compaction_holds_what_remains_of_its_commits_and_keeps_them(lake: Lak
     assert lake.reopened().table("main.test.t").snapshot().files["path"].to_pylist() == ["b.parquet"]
 
 
-def test_the_same_range_again_finds_the_file(lake: Lake) -> None:
+def test_a_second_compaction_of_a_range_returns_the_existing_file(lake: Lake) -> None:
     table = lake.new_table()
     lake.append(table)
     lake.append(table)
@@ -56,7 +56,7 @@ def test_unpublished_commits_are_never_compacted(lake: Lake) -> None:
     compact_log(table, start=0, end=1)
 
 
-def test_commits_that_are_gone_cannot_be_compacted(lake: Lake) -> None:
+def test_deleted_commits_cannot_be_compacted(lake: Lake) -> None:
     table = lake.new_table()
     lake.append(table)
     lake.append(table)

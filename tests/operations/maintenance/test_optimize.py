@@ -1,4 +1,4 @@
-"""OPTIMIZE: which files go together, that no row changes, and what happens beside concurrent writers."""
+"""OPTIMIZE: how files are packed into bins, that no row changes, and conflicts with concurrent writers."""
 
 import datetime
 import logging
@@ -65,23 +65,23 @@ def test_files_of_different_partitions_never_share_a_bin() -> None:
     assert sorted(map(sorted, bins(*files))) == [["a", "d"], ["b", "c"], ["e", "f"]]
 
 
-def test_large_files_and_lonely_files_are_left_alone() -> None:
+def test_large_files_and_single_files_are_not_rewritten() -> None:
     """OPT-1"""
     assert bins(file("a", 100), file("b", 200), file("c", 10)) == []
     assert bins(file("a", 60), file("b", 30), min_size=50) == []
 
 
-def test_a_file_with_many_deleted_rows_is_rewritten_whatever_its_size() -> None:
+def test_a_file_with_many_deleted_rows_is_rewritten_regardless_of_its_size() -> None:
     """OPT-1, OPT-4"""
-    worn, fresh = vector(cardinality=5), vector(cardinality=4)
-    assert bins(file("a", 500, deletion_vector=worn), file("b", 500, deletion_vector=fresh)) == [["a"]]
+    many, few = vector(cardinality=5), vector(cardinality=4)
+    assert bins(file("a", 500, deletion_vector=many), file("b", 500, deletion_vector=few)) == [["a"]]
 
 
-def test_a_file_with_deleted_rows_and_no_row_count_counts_as_worn() -> None:
+def test_a_file_with_deleted_rows_and_no_row_count_is_rewritten() -> None:
     assert bins(file("a", 500, deletion_vector=vector(), stats=None)) == [["a"]]
 
 
-def test_what_was_packed_before_is_packed_again_only_together_with_something_new() -> None:
+def test_packed_files_are_rewritten_only_together_with_new_files() -> None:
     """OPT-2"""
     tags = {"OPTIMIZE_TARGET_SIZE": "100"}
     old = [file("a", 20, tags=tags), file("b", 30, tags=tags)]
@@ -94,7 +94,7 @@ def test_an_empty_table_has_nothing_to_pack() -> None:
     assert bins() == []
 
 
-def test_no_bin_of_several_files_exceeds_the_target_and_every_small_file_is_considered_once() -> None:
+def test_bins_stay_below_the_target_and_hold_each_small_file_once() -> None:
     """OPT-1"""
     files = [file(f"f{number:03d}", 7 + (number * 37) % 60, str(number % 3)) for number in range(200)]
     sizes = {add.path: add.size for add in files}
@@ -114,7 +114,7 @@ def store() -> Unreliable:
 
 @pytest.fixture
 def build(tmp_path: Path, store: Unreliable, spark: SparkSession) -> Iterator[Callable[..., TableBuilder]]:
-    """Makes tables that may be optimised, through a client of its own over ``store``."""
+    """Creates tables whose optimization is allowed, through a separate client over ``store``."""
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/own.db", warehouse=f"file://{tmp_path}/own")
     settings = ClientSettings(retry_initial_seconds=0.001)
     client = DeltaClient(catalog, stores=Stores(stores={"file": store}), settings=settings)
@@ -214,7 +214,7 @@ def test_many_small_bins_are_written_by_one_job_and_each_becomes_a_file(
 
 
 def test_large_and_small_bins_are_written_in_one_run(build: Callable[..., TableBuilder]) -> None:
-    """OPT-1, OPT-2: two bins of more than 32 MiB, which are not shuffled, and two small ones."""
+    """OPT-1, OPT-2: two bins of more than 32 MiB, which are not shuffled, and two small bins."""
     lake = build("id long, x double, y double, p int", partition_by=["p"])
     numbers = lake.spark.range(0, 4_600_000, 1, 2).selectExpr(
         "id", "rand(7) AS x", "rand(8) AS y", "CAST(id % 2 AS INT) AS p"
@@ -265,12 +265,12 @@ def test_a_condition_on_other_columns_is_refused(build: Callable[..., TableBuild
 
 
 @pytest.mark.parametrize("sizes", [{"target_size": 0}, {"min_size": -1}])
-def test_sizes_without_meaning_are_refused(build: Callable[..., TableBuilder], sizes: dict[str, int]) -> None:
+def test_invalid_sizes_are_refused(build: Callable[..., TableBuilder], sizes: dict[str, int]) -> None:
     with pytest.raises(InvalidArgumentError):
         plan_optimize(build().table, **sizes)
 
 
-def test_deleted_rows_are_dropped_and_the_vector_goes(build: Callable[..., TableBuilder]) -> None:
+def test_deleted_rows_are_dropped_and_the_deletion_vector_is_removed(build: Callable[..., TableBuilder]) -> None:
     """OPT-4"""
     lake = build()
     lake.append(*[(number, "x") for number in range(10)])

@@ -53,8 +53,8 @@ def test_a_failing_publication_stops_those_after_it(lake: Lake) -> None:
     assert lake.catalog.get_ratified_commits(table.table_id).published_version == 1
 
 
-def test_a_file_that_is_not_the_ratified_commit_stops_publication_whatever_is_published_after_it(lake: Lake) -> None:
-    """CM-P1, CM-P2: somebody else may have published those after it without a look at it."""
+def test_a_file_that_is_not_the_ratified_commit_stops_publication(lake: Lake) -> None:
+    """CM-P1, CM-P2: another client may have published later versions without a check of this one."""
     table, names = unpublished(lake, commits=5)
     log = f"{table.location}/_delta_log"
     for commit in lake.catalog.get_ratified_commits(table.table_id).commits:
@@ -66,7 +66,7 @@ def test_a_file_that_is_not_the_ratified_commit_stops_publication_whatever_is_pu
     assert lake.reopened().table("main.test.t").snapshot().num_files == table.snapshot().num_files
 
 
-def test_what_has_gone_since_somebody_published_it_is_published_again(lake: Lake) -> None:
+def test_a_published_file_that_was_deleted_is_published_again(lake: Lake) -> None:
     """CM-P2, CM-P3"""
     table, names = unpublished(lake, commits=5)
     log = f"{table.location}/_delta_log"
@@ -85,7 +85,7 @@ def test_publishing_needs_no_permission(lake: Lake) -> None:
     assert publish(table).published == (1,)
 
 
-def test_a_staged_file_cleaned_by_a_faster_publisher_is_no_failure(lake: Lake) -> None:
+def test_a_staged_file_that_another_publisher_cleaned_is_not_an_error(lake: Lake) -> None:
     """CM-P5"""
     table, _ = unpublished(lake, commits=1)
     (commit,) = lake.catalog.get_ratified_commits(table.table_id).commits
@@ -104,8 +104,8 @@ def test_a_staged_file_cleaned_by_a_faster_publisher_is_no_failure(lake: Lake) -
 
 
 @pytest.mark.parametrize("backlog", [0, 1])
-def test_a_file_that_somebody_put_in_the_place_of_a_commit_is_never_taken_for_it(lake: Lake, backlog: int) -> None:
-    """CM-P1, CM-P3: with the commit's own publication right after it, and with one that comes later."""
+def test_a_foreign_file_under_the_name_of_a_commit_is_not_read_as_the_commit(lake: Lake, backlog: int) -> None:
+    """CM-P1, CM-P3: found by the publication right after the commit, and by a later one."""
     table = lake.new_table()
     if backlog:
         lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}")
@@ -124,7 +124,7 @@ def test_a_file_that_somebody_put_in_the_place_of_a_commit_is_never_taken_for_it
     assert lake.reopened().table(table.identifier).snapshot().num_files == version
 
 
-def test_a_lost_staged_file_is_named_with_its_table_and_what_to_do(lake: Lake) -> None:
+def test_the_error_for_a_missing_staged_file_names_table_and_remedy(lake: Lake) -> None:
     table, names = unpublished(lake)
     staged = {row.version: row.file_name for row in lake.catalog.get_ratified_commits(table.table_id).commits}
     lake.memory.delete(f"{table.location}/_delta_log/_staged_commits/{staged[2]}")
@@ -133,7 +133,7 @@ def test_a_lost_staged_file_is_named_with_its_table_and_what_to_do(lake: Lake) -
     assert lake.files(table, "_delta_log") & set(names) == {names[0]}
 
 
-def test_a_publication_into_storage_that_is_not_there_makes_no_directory(lake: Lake) -> None:
+def test_a_publication_into_missing_storage_creates_no_directory(lake: Lake) -> None:
     table, _ = unpublished(lake)
     lake.client.wait_for_background()
     for path in lake.files(table):
@@ -143,7 +143,7 @@ def test_a_publication_into_storage_that_is_not_there_makes_no_directory(lake: L
     assert lake.files(table) == set()
 
 
-def test_a_version_of_which_the_catalog_has_no_record_is_not_passed_over(lake: Lake) -> None:
+def test_a_version_without_a_record_in_the_catalog_is_an_error(lake: Lake) -> None:
     table, _ = unpublished(lake)
     with closing(sqlite3.connect(lake.directory / "catalog.db")) as database, database:
         database.execute("DELETE FROM cm_delta_commits WHERE table_id = ? AND version = ?", (table.table_id, 3))

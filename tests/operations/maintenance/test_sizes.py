@@ -1,4 +1,4 @@
-"""Sizes and spans of time as people read them."""
+"""Formatted sizes and durations."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from cm_delta_dagster.operations.maintenance.sizes import size_text, span_text
         (3000 * 1024**5, "3,000.0 PiB"),
     ],
 )
-def test_sizes_are_told_in_the_unit_that_fits(num_bytes: int, text: str) -> None:
+def test_sizes_are_formatted_in_a_suitable_unit(num_bytes: int, text: str) -> None:
     assert size_text(num_bytes) == text
 
 
@@ -36,5 +36,5 @@ def test_sizes_are_told_in_the_unit_that_fits(num_bytes: int, text: str) -> None
         (0, "0 seconds"),
     ],
 )
-def test_spans_are_told_in_the_unit_of_which_they_are_a_whole_number(span_ms: int, text: str) -> None:
+def test_durations_are_formatted_as_a_whole_number_of_units(span_ms: int, text: str) -> None:
     assert span_text(span_ms) == text

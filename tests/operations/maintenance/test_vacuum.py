@@ -29,7 +29,7 @@ def table(lake: Lake) -> Table:
 
 
 def age(lake: Lake, table: Table, path: str) -> None:
-    """Make a file look old."""
+    """Set the modification time of a file to the past."""
     now, lake.clock.now = lake.clock.now, 0
     lake.put(table, path)
     lake.clock.now = now
@@ -74,7 +74,7 @@ def test_the_plan_lists_the_same_files_and_deletes_nothing(lake: Lake, table: Ta
     assert lake.data_files(table) == {"a.parquet", "b c.parquet", "live.parquet"}
 
 
-def test_vacuum_commits_nothing_and_leaves_the_log_alone(lake: Lake, table: Table) -> None:
+def test_vacuum_commits_nothing_and_deletes_no_log_file(lake: Lake, table: Table) -> None:
     """VAC-3, VAC-6"""
     lake.append(table, "live.parquet")
     lake.put(table, "_delta_log/_staged_commits/junk.json")
@@ -86,7 +86,7 @@ def test_vacuum_commits_nothing_and_leaves_the_log_alone(lake: Lake, table: Tabl
     assert (lake.files(table), table.snapshot().version) == (before, version)
 
 
-def test_hidden_files_are_left_alone_but_change_data_is_not(lake: Lake, table: Table) -> None:
+def test_hidden_files_are_kept_but_old_change_data_is_deleted(lake: Lake, table: Table) -> None:
     """VAC-3"""
     for path in ("_SUCCESS", ".part.crc", "_temporary/x.parquet", ".hidden/x.parquet", "day=1/_x.parquet"):
         lake.put(table, path)
@@ -142,7 +142,7 @@ def test_files_of_unpublished_commits_are_kept(lake: Lake, table: Table) -> None
 
 
 def test_a_commit_made_during_the_listing_protects_its_files(lake: Lake, table: Table) -> None:
-    """An old file comes back to life, as RESTORE does, after the listing began."""
+    """A commit adds an old file again after the listing began, as RESTORE does."""
     lake.put(table, "back.parquet")
     lake.clock.pass_days(8)
     done: list[str] = []
@@ -168,7 +168,7 @@ def test_a_commit_made_after_the_plan_protects_its_files(lake: Lake, table: Tabl
     def overtake(method: str, argument: object) -> None:
         if method == "get_ratified_commits":
             asked.append(1)
-        # Two snapshots and one walk over the history make the plan; the next question precedes the deletion.
+        # The plan takes two snapshots and one walk over the history. The next call precedes the deletion.
         if len(asked) == 4 and not done:
             done.append("x")
             lake.append(table, "back.parquet")
@@ -179,8 +179,8 @@ def test_a_commit_made_after_the_plan_protects_its_files(lake: Lake, table: Tabl
     assert lake.data_files(table) == {"back.parquet"}
 
 
-def test_tombstones_that_a_checkpoint_dropped_still_protect_a_longer_retention(lake: Lake) -> None:
-    """VAC-6: the table's retention was shorter when the checkpoint was written than what is asked for now."""
+def test_tombstones_dropped_by_a_checkpoint_protect_a_longer_retention(lake: Lake) -> None:
+    """VAC-6: when the checkpoint was written, the retention of the table was shorter than that of this run."""
     lake.allow(MaintenanceKind.DATA_CLEANUP)
     table = lake.new_table(properties={"delta.deletedFileRetentionDuration": "interval 1 days"})
     lake.append(table, "a.parquet")
@@ -194,7 +194,7 @@ def test_tombstones_that_a_checkpoint_dropped_still_protect_a_longer_retention(l
     assert plan_vacuum(fresh).paths == ("a.parquet",)
 
 
-def test_a_retention_below_that_of_the_table_is_refused_unless_the_check_is_off(lake: Lake, table: Table) -> None:
+def test_a_retention_below_that_of_the_table_is_refused(lake: Lake, table: Table) -> None:
     """VAC-5"""
     lake.put(table, "orphan.parquet")
     lake.clock.pass_days(1)
@@ -205,8 +205,8 @@ def test_a_retention_below_that_of_the_table_is_refused_unless_the_check_is_off(
 
 
 @pytest.mark.parametrize("retention", [0, 7, 1.5, "7 days", True, datetime.timedelta(microseconds=-1)])
-def test_a_retention_that_is_no_length_of_time_is_refused(lake: Lake, table: Table, retention: Any) -> None:
-    """The unit of a number would be a guess, and a wrong guess deletes files."""
+def test_a_retention_that_is_not_a_timedelta_is_refused(lake: Lake, table: Table, retention: Any) -> None:
+    """A number has no unit, and a wrong unit would delete files."""
     lake.put(table, "orphan.parquet")
     lake.clock.pass_days(8)
     handle = Connection(lake.client).table(str(table.identifier))
@@ -220,13 +220,13 @@ def test_a_retention_that_is_no_length_of_time_is_refused(lake: Lake, table: Tab
 
 
 @pytest.mark.parametrize("retention", [0.5, "0", True])
-def test_a_retention_that_is_no_number_of_milliseconds_is_refused(table: Table, retention: Any) -> None:
+def test_a_retention_that_is_not_in_milliseconds_is_refused(table: Table, retention: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="retention_ms"):
         vacuum(table, retention_ms=retention, retention_check=RetentionCheck.OFF)
 
 
-def test_a_table_that_keeps_removed_files_for_no_time_warns(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
-    """At its creation, and each time that VACUUM goes by it."""
+def test_a_retention_of_zero_is_logged_as_a_warning(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    """When the table is created, and at each VACUUM with that retention."""
     lake.allow(MaintenanceKind.DATA_CLEANUP)
     properties = {"delta.deletedFileRetentionDuration": "interval 0 days"}
     table = lake.new_table("careless", properties=properties)
@@ -245,7 +245,7 @@ def test_a_table_that_keeps_removed_files_for_no_time_warns(lake: Lake, caplog: 
     assert not caplog.records
 
 
-def test_a_negative_retention_is_refused_whatever_the_check(lake: Lake, table: Table) -> None:
+def test_a_negative_retention_is_refused_even_without_the_check(lake: Lake, table: Table) -> None:
     with pytest.raises(InvalidArgumentError):
         vacuum(table, retention_ms=-1, retention_check=RetentionCheck.OFF)
 
@@ -264,7 +264,7 @@ def test_an_unsupported_writer_feature_stops_vacuum_before_the_listing(lake: Lak
     assert not any(method in ("list_recursive", "delete") for method, _ in lake.store.calls)
 
 
-def test_a_file_that_cannot_be_deleted_is_reported_and_the_next_run_goes_on(lake: Lake, table: Table) -> None:
+def test_the_next_run_deletes_a_file_that_could_not_be_deleted(lake: Lake, table: Table) -> None:
     for number in range(5):
         lake.put(table, f"orphan-{number}.parquet")
     lake.clock.pass_days(8)
@@ -277,8 +277,8 @@ def test_a_file_that_cannot_be_deleted_is_reported_and_the_next_run_goes_on(lake
     assert lake.data_files(table) == set()
 
 
-def test_hadoops_checksum_files_go_with_their_files(tmp_path: Path) -> None:
-    """On a local file system Spark leaves a hidden checksum beside each file."""
+def test_hadoops_checksum_files_are_deleted_with_their_files(tmp_path: Path) -> None:
+    """On a local file system Spark writes a hidden checksum file next to each file."""
     local = Lake(tmp_path, warehouse=f"file://{tmp_path}/warehouse")
     local.allow(MaintenanceKind.DATA_CLEANUP)
     table = local.new_table()

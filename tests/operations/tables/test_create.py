@@ -1,4 +1,4 @@
-"""CREATE TABLE: three phases, of which only the last makes anything visible."""
+"""CREATE TABLE: three phases, of which only the last makes the table visible."""
 
 import json
 import threading
@@ -61,7 +61,7 @@ def test_version_0_starts_with_the_commit_info_of_the_creation(lake: Lake) -> No
     assert others[1]["metaData"]["description"] == "what it is"
 
 
-def test_properties_of_the_user_stand_beside_those_every_table_has(lake: Lake) -> None:
+def test_user_properties_are_added_to_the_default_properties(lake: Lake) -> None:
     properties = {"delta.appendOnly": "true", "owner": "us", "delta.feature.timestampNtz": "supported"}
     table = lake.new_table(properties=properties)
     snapshot = table.snapshot()
@@ -74,13 +74,13 @@ def test_properties_of_the_user_stand_beside_those_every_table_has(lake: Lake) -
     assert "timestampNtz" in (snapshot.protocol.reader_features or ())
 
 
-def test_a_column_that_needs_a_feature_brings_it_along(lake: Lake) -> None:
+def test_a_column_that_needs_a_table_feature_enables_it(lake: Lake) -> None:
     schema = StructType((*SCHEMA.fields, StructField("at", PrimitiveType("timestamp_ntz"))))
     table = lake.new_table(schema=schema)
     assert "timestampNtz" in (table.snapshot().protocol.writer_features or ())
 
 
-def test_partition_columns_are_found_ignoring_case_and_kept_as_the_schema_spells_them(lake: Lake) -> None:
+def test_partition_columns_are_spelled_as_in_the_schema(lake: Lake) -> None:
     """META-4"""
     assert lake.new_table(partition_columns=("DAY",)).snapshot().partition_columns == ("day",)
 
@@ -98,7 +98,7 @@ def test_partition_columns_are_found_ignoring_case_and_kept_as_the_schema_spells
         ({"schema": WITH_LIST, "partition_columns": ("tags",)}, InvalidArgumentError),
     ],
 )
-def test_a_table_that_cannot_be_is_refused_before_anything_is_reserved(
+def test_an_invalid_definition_is_refused_before_anything_is_reserved(
     lake: Lake, arguments: dict[str, Any], error: type[Exception]
 ) -> None:
     """META-7, CM-D1"""
@@ -117,7 +117,7 @@ def test_a_taken_name_is_refused_before_anything_is_written(lake: Lake) -> None:
     assert not any(method.startswith("write") for method, _ in lake.store.calls)
 
 
-def test_a_name_taken_while_version_0_is_written_leaves_the_winner_alone(lake: Lake) -> None:
+def test_a_name_taken_while_version_0_is_written_keeps_the_other_table(lake: Lake) -> None:
     """CM-D3"""
     winners = []
 
@@ -149,8 +149,8 @@ def test_a_failure_at_any_point_leaves_nothing_visible(lake: Lake, point: str) -
     assert lake.new_table(description="second").snapshot().metadata.description == "second"
 
 
-def test_a_lost_answer_of_the_registration_is_asked_for_again(lake: Lake) -> None:
-    """Registering the same id again answers with the entry, so that the table is made once."""
+def test_a_registration_with_an_unknown_outcome_is_retried(lake: Lake) -> None:
+    """Registering the same id again returns the entry, so that the table is created once."""
     lost = iter([CatalogUnavailableError("the answer was lost")])
     lake.catalog.fails_after = lambda method, _: next(lost, None) if method == "register_table" else None
     table = lake.new_table()
@@ -158,7 +158,7 @@ def test_a_lost_answer_of_the_registration_is_asked_for_again(lake: Lake) -> Non
     assert [method for method, _ in lake.catalog.calls].count("register_table") == 2
 
 
-def test_a_registration_whose_answer_stays_lost_is_reported_as_unknown(lake: Lake) -> None:
+def test_a_registration_that_stays_unanswered_is_reported_as_unknown(lake: Lake) -> None:
     lake.catalog.fails_after = lambda method, _: CatalogUnavailableError("lost") if method == "register_table" else None
     with pytest.raises(CommitStateUnknownError, match="whole or not at all"):
         lake.new_table()
@@ -200,7 +200,7 @@ def test_open_or_create_creates_once_and_opens_afterwards(lake: Lake) -> None:
     assert created.table_id == opened.table_id
 
 
-def test_open_or_create_opens_the_table_of_a_faster_writer(lake: Lake) -> None:
+def test_open_or_create_opens_a_concurrently_created_table(lake: Lake) -> None:
     winners = []
 
     def overtake(method: str, location: Any) -> None:
@@ -213,7 +213,7 @@ def test_open_or_create_opens_the_table_of_a_faster_writer(lake: Lake) -> None:
     assert table.table_id == winners[1]
 
 
-def test_of_many_creators_at_once_one_creates_and_all_open_the_same_table(lake: Lake) -> None:
+def test_of_many_concurrent_callers_one_creates_and_all_open_the_same_table(lake: Lake) -> None:
     """CM-D3"""
     ids: list[str] = []
 

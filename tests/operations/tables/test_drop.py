@@ -1,4 +1,4 @@
-"""DROP TABLE frees the name and touches nothing else."""
+"""DROP TABLE removes the name and changes nothing else."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_a_dropped_table_is_not_found_and_its_files_stay(lake: Lake) -> None:
     assert lake.files(table) == before
 
 
-def test_a_writer_that_still_holds_a_dropped_table_gets_an_error(lake: Lake) -> None:
+def test_a_writer_with_a_handle_to_a_dropped_table_gets_an_error(lake: Lake) -> None:
     """CM-D8"""
     table = lake.new_table()
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")

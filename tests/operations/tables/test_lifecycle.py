@@ -1,4 +1,4 @@
-"""Undrop, rename and purge: what comes back is whole, what goes is gone, and nothing else is touched."""
+"""Undrop, rename and purge: a restored table is complete, a purged one is deleted, and other tables stay unchanged."""
 
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,12 @@ NAME = "main.test.t"
 
 
 def all_objects(lake: Lake) -> set[str]:
-    """But for the marker of the warehouse, which the first creation leaves."""
+    """All objects except the marker of the warehouse, which the first creation writes."""
     found = {status.location for status in lake.memory.list_recursive("memory://lake/warehouse")}
     return found - {f"memory://lake/warehouse/{WAREHOUSE_MARKER_NAME}"}
 
 
-def test_an_undropped_table_has_every_version_and_is_written_on(lake: Lake) -> None:
+def test_an_undropped_table_has_every_version_and_accepts_writes(lake: Lake) -> None:
     """CM-D6"""
     table = lake.new_table()
     lake.append(table)
@@ -54,7 +54,7 @@ def test_an_undropped_table_has_every_version_and_is_written_on(lake: Lake) -> N
     assert lake.reopened().table(NAME).snapshot(version=1).num_files == 1
 
 
-def test_of_several_dropped_tables_of_one_name_the_id_says_which_one(lake: Lake) -> None:
+def test_of_several_dropped_tables_of_one_name_the_id_selects_one(lake: Lake) -> None:
     """CM-D8"""
     first = lake.new_table()
     lake.append(first)
@@ -71,7 +71,7 @@ def test_of_several_dropped_tables_of_one_name_the_id_says_which_one(lake: Lake)
         undrop_table(lake.client, identifier="main.test.other")
 
 
-def test_a_handle_from_before_a_rename_goes_on_and_never_meets_the_new_owner_of_the_name(lake: Lake) -> None:
+def test_a_handle_from_before_a_rename_keeps_its_table(lake: Lake) -> None:
     """CM-D8"""
     old = lake.new_table()
     lake.append(old)
@@ -100,7 +100,7 @@ def test_a_rename_to_the_same_name_changes_nothing(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 1, ("main", "test", "t")])
-def test_what_is_not_a_name_is_refused_wherever_a_name_is_asked_for(lake: Lake, name: Any) -> None:
+def test_an_invalid_name_is_refused_by_every_operation(lake: Lake, name: Any) -> None:
     table = lake.new_table()
     strange = table if name is None else name
     for call in (
@@ -116,7 +116,7 @@ def test_what_is_not_a_name_is_refused_wherever_a_name_is_asked_for(lake: Lake, 
             call()
 
 
-def test_a_handle_from_before_a_rename_is_under_the_policy_of_the_name_now(lake: Lake) -> None:
+def test_a_handle_from_before_a_rename_follows_the_policy_of_the_new_name(lake: Lake) -> None:
     """CM-M5"""
     table = lake.new_table()
     lake.allow(MaintenanceKind.DATA_CLEANUP, scope=NAME)
@@ -126,7 +126,7 @@ def test_a_handle_from_before_a_rename_is_under_the_policy_of_the_name_now(lake:
         require_permission(table, MaintenanceKind.DATA_CLEANUP)
 
 
-def test_a_stale_client_of_a_dropped_table_gets_an_error_and_the_new_table_stays(lake: Lake) -> None:
+def test_a_handle_to_a_dropped_table_cannot_write_to_its_successor(lake: Lake) -> None:
     """CM-D8"""
     old = lake.new_table()
     lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}.json")
@@ -198,7 +198,7 @@ def test_purge_needs_its_own_permission(lake: Lake) -> None:
     assert undrop_table(lake.client, identifier=NAME).snapshot().version == 0
 
 
-def test_a_table_brought_back_after_the_plan_is_left_alone_even_if_dropped_again(lake: Lake) -> None:
+def test_a_table_restored_after_the_plan_is_not_purged_even_if_dropped_again(lake: Lake) -> None:
     """CM-D7"""
     lake.allow(MaintenanceKind.TABLE_PURGE)
     table = lake.new_table()
@@ -213,15 +213,15 @@ def test_a_table_brought_back_after_the_plan_is_left_alone_even_if_dropped_again
 
 
 def abandon_creation(lake: Lake, name: str = NAME) -> StagingTable:
-    """What a creator leaves that dies before it registers the name."""
+    """The files that a client leaves that crashes before it registers the name."""
     staging = lake.catalog.create_staging_table(TableIdentifier.parse(name))
     lake.memory.write(f"{staging.location}/_delta_log/{0:020d}.json", b"{}")
     lake.memory.write(f"{staging.location}/part.parquet", b"rows")
     return staging
 
 
-def test_the_next_creation_takes_away_what_an_abandoned_one_has_left_long_ago(lake: Lake) -> None:
-    """CM-D5: without anybody's doing, and nothing else goes: neither young creations nor dropped tables."""
+def test_a_creation_purges_old_abandoned_creations(lake: Lake) -> None:
+    """CM-D5: recent creations and dropped tables are kept."""
     staging = abandon_creation(lake)
     dropped = lake.new_table("dropped")
     drop_table(lake.client, identifier="main.test.dropped")
@@ -243,7 +243,7 @@ def test_the_next_creation_takes_away_what_an_abandoned_one_has_left_long_ago(la
         lake.catalog.register_table(staging.table_id, TableIdentifier.parse(NAME), summary=summary)
 
 
-def test_what_abandoned_creations_left_stays_where_the_policy_denies_its_purge(lake: Lake) -> None:
+def test_abandoned_creations_stay_if_the_policy_denies_their_purge(lake: Lake) -> None:
     """CM-M5, CM-M6"""
     abandon_creation(lake)
     lake.deny(MaintenanceKind.CREATION_PURGE)
@@ -258,9 +258,7 @@ def test_what_abandoned_creations_left_stays_where_the_policy_denies_its_purge(l
     assert all_objects(lake) == set()
 
 
-def test_what_abandoned_creations_left_in_another_warehouse_is_left_to_its_own_clients(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_abandoned_creations_in_another_warehouse_are_not_purged(lake: Lake, tmp_path: Path) -> None:
     """CM-D7"""
     abandon_creation(lake)
     lake.clock.pass_days(8)
@@ -271,7 +269,7 @@ def test_what_abandoned_creations_left_in_another_warehouse_is_left_to_its_own_c
     assert (all_objects(lake), len(lake.catalog.inactive_tables())) == (before, 1)
 
 
-def test_a_purge_of_a_large_abandoned_creation_goes_on_with_the_next_creations(lake: Lake) -> None:
+def test_the_next_creations_continue_the_purge_of_a_large_abandoned_one(lake: Lake) -> None:
     """CM-D5"""
     staging = abandon_creation(lake)
     for number in range(1500):
@@ -285,7 +283,7 @@ def test_a_purge_of_a_large_abandoned_creation_goes_on_with_the_next_creations(l
     assert (all_objects(lake), lake.catalog.inactive_tables()) == (set(), ())
 
 
-def test_a_creation_that_took_so_long_that_it_was_purged_fails_and_leaves_nothing(lake: Lake) -> None:
+def test_a_creation_that_was_purged_before_it_ended_leaves_nothing(lake: Lake) -> None:
     """CM-D5, CM-W5"""
 
     def write(table: Table) -> None:
@@ -298,8 +296,8 @@ def test_a_creation_that_took_so_long_that_it_was_purged_fails_and_leaves_nothin
     assert (all_objects(lake), lake.catalog.list_tables()) == (set(), ())
 
 
-def test_a_creation_abandoned_in_the_middle_is_purged_after_its_time(lake: Lake) -> None:
-    """CM-D5: in a plan as well, where it shows before it goes."""
+def test_an_abandoned_creation_is_purged_when_it_is_old_enough(lake: Lake) -> None:
+    """CM-D5: the plan lists it."""
     name = TableIdentifier.parse(NAME)
     staging = abandon_creation(lake)
     lake.clock.pass_days(6.9)
@@ -332,11 +330,11 @@ def test_a_location_outside_of_the_managed_root_is_refused(lake: Lake, tmp_path:
 
 
 @pytest.mark.parametrize("linked", ["table", "schema"])
-def test_a_link_that_leads_out_of_the_warehouse_is_not_followed_by_a_purge(tmp_path: Path, linked: str) -> None:
-    """CM-D7: what lies elsewhere is somebody else's, whatever leads there."""
+def test_a_purge_does_not_follow_a_link_out_of_the_warehouse(tmp_path: Path, linked: str) -> None:
+    """CM-D7: files outside of the warehouse are not purged."""
     warehouse, elsewhere = tmp_path / "warehouse", tmp_path / "elsewhere"
     (tmp_path / "real").mkdir()
-    warehouse.symlink_to(tmp_path / "real")  # The warehouse itself may be a link: it was chosen so.
+    warehouse.symlink_to(tmp_path / "real")  # The warehouse itself may be a link.
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{warehouse}")
     client = DeltaClient(catalog, stores=Stores())
     for kind in (MaintenanceKind.TABLE_PURGE, MaintenanceKind.CREATION_PURGE):
@@ -361,7 +359,7 @@ def test_a_link_that_leads_out_of_the_warehouse_is_not_followed_by_a_purge(tmp_p
     client.close()
 
 
-def test_an_interrupted_purge_is_ended_by_the_next_one(lake: Lake) -> None:
+def test_the_next_purge_completes_an_interrupted_one(lake: Lake) -> None:
     lake.allow(MaintenanceKind.TABLE_PURGE)
     table = lake.new_table()
     lake.append(table)

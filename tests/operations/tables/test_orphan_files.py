@@ -1,4 +1,4 @@
-"""Files that no table has are found, and whatever a table has is not among them."""
+"""Files that belong to no table are found; files of tables are not listed."""
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -10,7 +10,7 @@ from tests.support.lake import Lake
 WAREHOUSE = "memory://lake/warehouse"
 
 
-def test_what_a_stale_writer_leaves_after_the_purge_of_its_table_is_found(lake: Lake) -> None:
+def test_files_written_after_the_purge_of_their_table_are_found(lake: Lake) -> None:
     """CM-D7, CM-D8"""
     lake.allow(MaintenanceKind.TABLE_PURGE)
     for name in ("kept", "dropped", "purged"):

@@ -1,4 +1,4 @@
-"""Conditions of writes and reads by Spark: what they may be, and that they are evaluated the same each time."""
+"""Conditions of reads and writes by Spark: which are allowed, and that each evaluation gives the same result."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def refused_by_every_write(builder: TableBuilder, where: Any, match: str) -> Non
 
 
 def test_every_function_of_spark_is_classified(spark: SparkSession) -> None:
-    """A new release of Spark whose functions are not known here fails this test."""
+    """Fails for a new release of Spark with functions that are not classified."""
     known = [DETERMINISTIC, VARYING, CLOCK, OVER_ROWS, RAW_ONLY]
     for position, names in enumerate(known):
         assert not names & frozenset().union(*known[position + 1 :])
@@ -84,7 +84,7 @@ def test_a_write_refuses_functions_whose_value_varies(build: Callable[[], TableB
     refused_by_every_write(builder, F.expr(call), rf"{name}\(\)")
 
 
-def test_a_write_refuses_what_spark_calls_not_deterministic(build: Callable[[], TableBuilder]) -> None:
+def test_a_write_refuses_what_spark_calls_non_deterministic(build: Callable[[], TableBuilder]) -> None:
     builder = build()
     function = F.udf(lambda value: True, "boolean", useArrow=False).asNondeterministic()
     refused_by_every_write(builder, function(F.col("id")), "not deterministic")
@@ -97,8 +97,8 @@ def test_a_read_may_take_a_random_sample(build: Callable[[], TableBuilder]) -> N
     assert builder.rows(where="rand() >= 0") == builder.rows(where=F.rand() >= 0) == list(ROWS)
 
 
-def test_a_write_knows_the_present_time(client: DeltaClient, spark: SparkSession) -> None:
-    """DML-1: the moment of the call, the day in the session's time zone."""
+def test_current_timestamp_is_the_time_of_the_call(client: DeltaClient, spark: SparkSession) -> None:
+    """DML-1: the date is that of the session's time zone."""
     builder = TableBuilder(client, spark, "id long, day date, ts timestamp", partition_by=["day"])
     now = dt.datetime.fromtimestamp(builder.table.services.now_ms() / 1000, dt.UTC)
     old = now - dt.timedelta(days=10)
@@ -119,7 +119,7 @@ def test_functions_outside_of_the_list_need_raw_sql(build: Callable[[], TableBui
         with pytest.raises(InvalidArgumentError, match="raw_sql"):
             read(where=text)
     assert builder.rows(where=raw_sql(text)) == [(2, "b")]
-    # Spark does not trust what Java methods give to be the same twice.
+    # Spark treats results of Java methods as non-deterministic.
     refused_by_every_write(builder, raw_sql(text), "not deterministic")
 
 
@@ -136,7 +136,7 @@ def test_functions_and_queries_of_the_session_work_as_raw_sql(build: Callable[[]
     [1, object(), 1.5, b"id = 1", ["id = 1"], True, Or(("id = 1",)), And((1,))],
     ids=lambda value: type(value).__name__,
 )  # type: ignore[arg-type]
-def test_what_is_not_a_condition_is_refused_by_its_type(build: Callable[[], TableBuilder], where: Any) -> None:
+def test_an_argument_that_is_not_a_condition_is_refused(build: Callable[[], TableBuilder], where: Any) -> None:
     builder = build()
     refused_by_every_write(builder, where, r"A condition is .* of type \w+\. Give SQL text")
     with pytest.raises(InvalidArgumentError, match="Give SQL text"):
@@ -171,8 +171,10 @@ COLUMN_TEXTS: list[tuple[Callable[[], Column], str]] = [
 
 
 @pytest.mark.parametrize(("column", "sql"), COLUMN_TEXTS)
-def test_columns_are_understood_like_text(spark: SparkSession, column: Callable[[], Column], sql: str | None) -> None:
-    """SKIP-1: so they decide which files are read, too."""
+def test_columns_are_translated_like_sql_text(
+    spark: SparkSession, column: Callable[[], Column], sql: str | None
+) -> None:
+    """SKIP-1: they select files by statistics."""
     ddl = "id long, s string, st struct<in: long>, day date, `a.b` long"
     schema = from_spark(spark.createDataFrame([], ddl).schema)
     predicate = column_predicate(column(), schema)
@@ -183,7 +185,7 @@ def test_columns_are_understood_like_text(spark: SparkSession, column: Callable[
     assert frame.where(column()).collect() == frame.where(to_sql(predicate)).collect()
 
 
-def test_columns_are_conditions_of_every_verb(build: Callable[[], TableBuilder]) -> None:
+def test_columns_are_conditions_of_every_operation(build: Callable[[], TableBuilder]) -> None:
     """DML-1, DML-4, DML-7."""
     builder = build()
     assert builder.rows(where=F.col("id") > 1) == [(2, "b"), (3, "c")]
@@ -196,7 +198,7 @@ def test_columns_are_conditions_of_every_verb(build: Callable[[], TableBuilder])
         delete(builder.table, spark=builder.spark, where=F.col("nope") == 1)
 
 
-def test_a_column_that_only_spark_understands_is_obeyed(build: Callable[[], TableBuilder]) -> None:
+def test_a_column_that_only_spark_can_evaluate_works(build: Callable[[], TableBuilder]) -> None:
     """DML-1, DML-7."""
     builder = build()
     odd = F.udf(lambda value: value % 2 == 1, "boolean", useArrow=False)
@@ -209,7 +211,7 @@ def test_a_column_that_only_spark_understands_is_obeyed(build: Callable[[], Tabl
     assert builder.rows() == [(2, "b")]
 
 
-def test_a_column_that_only_spark_understands_conflicts_with_every_change(build: Callable[[], TableBuilder]) -> None:
+def test_a_column_that_only_spark_can_evaluate_conflicts_with_every_change(build: Callable[[], TableBuilder]) -> None:
     """OCC-9: nothing is known of the rows that it reads."""
     builder = build()
     builder.append((10, "x"))
@@ -223,7 +225,7 @@ def test_a_column_that_only_spark_understands_conflicts_with_every_change(build:
         transaction.commit()
 
 
-def test_ten_thousand_comparisons_work_in_every_verb(client: DeltaClient, spark: SparkSession) -> None:
+def test_ten_thousand_comparisons_work_in_every_operation(client: DeltaClient, spark: SparkSession) -> None:
     """DML-1, DML-4, DML-7."""
     builder = TableBuilder(client, spark, "id long, s string")
     builder.append(*((number, "x") for number in range(6)))

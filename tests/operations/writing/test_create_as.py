@@ -1,4 +1,4 @@
-"""The first write of a table through Spark: version 0 holds its rows, whatever the verb."""
+"""The first write of a table through Spark: version 0 holds its rows, for every write operation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ from cm_delta_dagster.operations.tables.create import (
 )
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteOutcome, WriteResult
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.spark.schema import schema_of
 from tests.support.builders import rows_of
@@ -49,7 +49,7 @@ def test_the_rows_of_an_append_are_in_version_0(client: DeltaClient, spark: Spar
     once = Idempotency(app_id="job", version=3)
 
     def write(table: Table) -> WriteResult:
-        return append(table, frame=frame, idempotency=once)
+        return append(table, frame=frame, options=CommitOptions(idempotency=once))
 
     table, result = create_table_as(client, identifier=NAME, design=of(frame, "p"), write=write)
     assert (result.version, result.data_version, result.outcome) == (0, 0, WriteOutcome.COMMITTED)
@@ -74,7 +74,7 @@ VERBS: dict[str, Callable[[Table, DataFrame], WriteResult]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_can_be_the_first(client: DeltaClient, spark: SparkSession, verb: str) -> None:
+def test_every_write_operation_can_create_the_table(client: DeltaClient, spark: SparkSession, verb: str) -> None:
     """DML-4, DML-7"""
     frame = spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string")
     table, result = create_table_as(
@@ -85,7 +85,7 @@ def test_every_verb_can_be_the_first(client: DeltaClient, spark: SparkSession, v
 
 
 @pytest.mark.parametrize("mode", [MergeMode.UPDATE_ONLY, None])
-def test_a_first_write_without_rows_makes_an_empty_table(
+def test_a_first_write_without_rows_creates_an_empty_table(
     client: DeltaClient, spark: SparkSession, mode: MergeMode | None, tmp_path: Path
 ) -> None:
     """DML-3"""
@@ -126,7 +126,7 @@ def test_a_first_write_that_fails_leaves_no_table_and_no_file(
 
 
 def overtaking(client: DeltaClient, write: Callable[[Table], Any], **winner: Any) -> Callable[[Table], Any]:
-    """``write``, which another writer overtakes after its rows are written and before the name is given."""
+    """``write``; another writer registers the name after the rows are written and before this registration."""
 
     def overtaken(table: Table) -> Any:
         if client.catalog.list_tables() == ():
@@ -148,10 +148,10 @@ def overtaking(client: DeltaClient, write: Callable[[Table], Any], **winner: Any
     return overtaken
 
 
-def test_rows_of_the_loser_of_a_race_go_to_the_winners_table(
+def test_the_second_of_two_concurrent_creations_writes_to_the_same_table(
     client: DeltaClient, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """CM-D3: with the partitioning of the winner, and no file of the loser stays."""
+    """CM-D3: with the partitioning of the existing table; the files of the failed creation are deleted."""
     frame = spark.createDataFrame([(1, "a")], "id long, p string")
     design = of(frame)
     write = overtaking(client, lambda table: append(table, frame=frame), schema=design.schema, partition_columns=["p"])
@@ -161,7 +161,7 @@ def test_rows_of_the_loser_of_a_race_go_to_the_winners_table(
     assert [f"file://{path}" for path in (tmp_path / "warehouse/main/test").iterdir()] == [table.location]
 
 
-def test_rows_of_the_loser_that_do_not_fit_the_winners_table_are_refused(
+def test_rows_that_do_not_fit_a_concurrently_created_table_are_refused(
     client: DeltaClient, spark: SparkSession, tmp_path: Path
 ) -> None:
     frame = spark.createDataFrame([(1, "a")], "id long, p string")
@@ -182,10 +182,10 @@ def test_a_taken_name_is_refused_before_any_row_is_written(client: DeltaClient, 
     assert called == []
 
 
-def test_nothing_but_data_files_and_their_checksums_is_left_by_a_write(
+def test_a_write_leaves_only_data_files_and_their_checksums(
     client: DeltaClient, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """No marker of Spark's, no temporary directory, no directory without a file."""
+    """No marker file of Spark, no temporary directory, no empty directory."""
     frame = spark.createDataFrame([(1, "a"), (2, "b")], "id long, p string").repartition(4)
     table, _ = create_table_as(
         client, identifier=NAME, design=of(frame, "p"), write=lambda table: append(table, frame=frame)

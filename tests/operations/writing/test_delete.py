@@ -1,4 +1,4 @@
-"""DELETE: rows that go, rows that stay, files that are not touched."""
+"""DELETE: deleted rows, remaining rows, and files that are not rewritten."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def test_a_partition_is_removed_without_being_read(build: Callable[..., TableBui
 
 
 def test_files_with_rows_of_both_kinds_are_rewritten(build: Callable[..., TableBuilder]) -> None:
-    """DML-1, DML-2: rows for which the condition is NULL stay; whole files go without a copy."""
+    """DML-1, DML-2: rows for which the condition is NULL stay; files whose rows all match are removed."""
     builder = build("id long, v long")
     builder.append((1, 1), (2, 2), (3, None))
     builder.append((4, 1), (5, 1))
@@ -47,7 +47,7 @@ def test_files_with_rows_of_both_kinds_are_rewritten(build: Callable[..., TableB
     assert info is not None and info.operation == "DELETE"
 
 
-def test_a_delete_that_finds_nothing_makes_no_version(build: Callable[..., TableBuilder]) -> None:
+def test_a_delete_that_matches_no_row_creates_no_version(build: Callable[..., TableBuilder]) -> None:
     """DML-3."""
     builder = build("id long")
     builder.append((1,), (3,))
@@ -55,14 +55,14 @@ def test_a_delete_that_finds_nothing_makes_no_version(build: Callable[..., Table
     assert (result.outcome, builder.table.snapshot().version) == (WriteOutcome.NOTHING_TO_DO, 1)
 
 
-def test_a_condition_that_only_spark_understands_is_obeyed(build: Callable[..., TableBuilder]) -> None:
+def test_a_condition_that_only_spark_can_evaluate_works(build: Callable[..., TableBuilder]) -> None:
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (2, "a"), (3, "b"))
     delete(builder.table, spark=builder.spark, where="p = 'a' AND id % 2 = 0")
     assert builder.rows() == [(1, "a"), (3, "b")]
 
 
-def test_every_row_goes_only_when_asked_for(build: Callable[..., TableBuilder]) -> None:
+def test_a_delete_of_every_row_needs_an_explicit_condition(build: Callable[..., TableBuilder]) -> None:
     builder = build("id long")
     builder.append((1,))
     with pytest.raises(InvalidArgumentError):

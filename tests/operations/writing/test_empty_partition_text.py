@@ -1,4 +1,4 @@
-"""The empty text in a partition column is NULL in Delta: no write that is repeated may double its rows."""
+"""The empty text in a partition column is NULL in Delta: a repeated write must not duplicate its rows."""
 
 from collections.abc import Callable
 
@@ -41,7 +41,7 @@ def build(client: DeltaClient, spark: SparkSession) -> Callable[[], TableBuilder
     ids=str,
 )
 def test_writes_refuse_a_condition_on_the_empty_text(build: Callable[[], TableBuilder], where: Predicate | str) -> None:
-    """PART-1, DML-7: nothing is written, so a rerun adds nothing either."""
+    """PART-1, DML-7: nothing is written."""
     builder = build()
     with pytest.raises(InvalidArgumentError, match=r"partition column 'p'.*p IS NULL"):
         overwrite(builder.table, frame=builder.frame((9, "")), where=where)
@@ -62,7 +62,7 @@ def test_rows_with_the_empty_text_lie_in_the_slice_of_null(build: Callable[[], T
 
 @pytest.mark.parametrize("where", ["length(p) = 0", "p >= ''", "p IN ('a') OR p LIKE '%'"])
 def test_rows_are_compared_as_they_will_be_stored(build: Callable[[], TableBuilder], where: str) -> None:
-    """DML-7: what will be NULL does not satisfy a condition that the empty text would."""
+    """DML-7: the condition is evaluated for NULL, not for the empty text."""
     builder = build()
     with pytest.raises(PartitionMismatchError):
         overwrite(builder.table, frame=builder.frame((9, "")), where=where)
@@ -88,7 +88,7 @@ def test_a_merge_refuses_the_empty_text_as_a_key(build: Callable[[], TableBuilde
 
 
 def test_a_merge_by_another_key_keeps_its_rows_on_each_run(build: Callable[[], TableBuilder]) -> None:
-    """DML-4: the slice holds the rows as they will be stored."""
+    """DML-4: the slice is compared with the rows as they are stored."""
     builder = build()
     for _ in range(2):
         merge(builder.table, frame=builder.frame((1, ""), (4, "")), keys=["id"], within="p IS NULL")

@@ -1,4 +1,4 @@
-"""Verbs that lose a race against another verb, with real rows: both stand as if one had run after the other, or one fails."""
+"""Conflicts of concurrent operations with real rows: both commit with the outcome of a serial execution, or one fails."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -53,7 +53,7 @@ VERBS: Mapping[str, tuple[Callable[[TableBuilder, Any], Any], Callable[[Rows], R
         lambda rows: rows,
     ),
 }
-"""Each verb, and what it does to a set of rows."""
+"""Each operation, and its effect on a set of rows."""
 
 RACES = (
     ("WriteSerializable", "append a", "overwrite", True),
@@ -67,7 +67,7 @@ RACES = (
     ("WriteSerializable", "merge 2", "optimize", False),
     ("WriteSerializable", "merge 2", "delete b", True),
 )
-"""Level, loser, winner, and whether both stand."""
+"""Isolation level, loser, winner, and whether both commit."""
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def allowed(client: DeltaClient) -> Iterator[DeltaClient]:
 
 
 @pytest.mark.parametrize(("level", "loser", "winner", "both"), RACES)
-def test_the_outcome_is_that_of_one_after_the_other(
+def test_the_outcome_is_that_of_a_serial_execution(
     allowed: DeltaClient, spark: SparkSession, tmp_path: Path, level: str, loser: str, winner: str, both: bool
 ) -> None:
     """OCC-3, OCC-8 to OCC-12, OCC-14."""

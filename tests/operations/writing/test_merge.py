@@ -1,4 +1,4 @@
-"""Merge by key, compared with the same merge done by hand on dictionaries."""
+"""MERGE by key, compared with the same merge of dictionaries."""
 
 import random
 from collections.abc import Callable
@@ -22,6 +22,7 @@ from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import WriteOutcome, append
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from tests.operations.writing.test_write import Interleaved
 from tests.support.builders import TableBuilder
@@ -66,10 +67,10 @@ EXPECTED = {
 
 @pytest.mark.parametrize("mode", MergeMode)
 @pytest.mark.parametrize("partitions", [(), ("p",)])
-def test_every_mode_does_what_it_says(
+def test_every_merge_mode_changes_the_documented_rows(
     build: Callable[..., TableBuilder], mode: MergeMode, partitions: tuple[str, ...]
 ) -> None:
-    """DML-4, DML-5: NULL keys match nothing, not even one another."""
+    """DML-4, DML-5: NULL keys do not match, not even other NULL keys."""
     builder = build("id long, p string, v long", *partitions)
     builder.append(*TARGET)
     result = merge(builder.table, frame=builder.frame(*SOURCE), keys=["ID"], mode=mode)
@@ -80,7 +81,7 @@ def test_every_mode_does_what_it_says(
     assert info is not None and info.operation == "MERGE"
 
 
-def test_files_without_a_match_are_not_touched(build: Callable[..., TableBuilder]) -> None:
+def test_files_without_a_match_are_not_rewritten(build: Callable[..., TableBuilder]) -> None:
     """DML-2."""
     builder = build("id long, v long")
     for number in range(4):
@@ -154,8 +155,8 @@ def test_delete_unmatched_deletes_only_within_the_slice(build: Callable[..., Tab
     assert counts(result.metrics) == (0, 1, 2, 0)
 
 
-def test_rows_outside_of_the_slice_are_left_alone_even_in_rewritten_files(build: Callable[..., TableBuilder]) -> None:
-    """A row outside is not looked at, although its key is in the source and its file is rewritten."""
+def test_rows_outside_of_the_slice_are_unchanged_in_rewritten_files(build: Callable[..., TableBuilder]) -> None:
+    """A row outside of the slice is not merged, although its key is in the source and its file is rewritten."""
     builder = build("id long, v long")
     builder.append((1, 5), (2, 50), (3, 6), (4, None))
     frame = builder.frame((1, 7), (2, 8), (4, 9))
@@ -174,7 +175,7 @@ def test_an_empty_source_clears_the_slice_or_does_nothing(build: Callable[..., T
     assert builder.rows() == [(3, "b", 30), (4, "b", 40)]
 
 
-def test_duplicate_keys_are_refused_and_one_is_named(build: Callable[..., TableBuilder]) -> None:
+def test_duplicate_source_keys_are_refused_with_an_example(build: Callable[..., TableBuilder]) -> None:
     """DML-5."""
     builder = build("id long, v long")
     builder.append((1, 1))
@@ -268,13 +269,13 @@ def test_a_repeated_merge_happens_once(build: Callable[..., TableBuilder]) -> No
     """TXN-4."""
     builder = build("id long, v long")
     batch = Idempotency(app_id="m", version=1)
-    merge(builder.table, frame=builder.frame((1, 1)), keys=["id"], idempotency=batch)
-    again = merge(builder.table, frame=builder.frame((1, 2)), keys=["id"], idempotency=batch)
+    merge(builder.table, frame=builder.frame((1, 1)), keys=["id"], options=CommitOptions(idempotency=batch))
+    again = merge(builder.table, frame=builder.frame((1, 2)), keys=["id"], options=CommitOptions(idempotency=batch))
     assert (again.outcome, again.version) == (WriteOutcome.ALREADY_COMMITTED, 1)
     assert builder.rows() == [(1, 1)]
 
 
-def test_merges_of_different_partitions_both_stay(build: Callable[..., TableBuilder]) -> None:
+def test_merges_of_different_partitions_both_commit(build: Callable[..., TableBuilder]) -> None:
     """OCC-8."""
     builder = build("id long, p string, v long", "p")
     builder.append(*TARGET)
@@ -286,10 +287,10 @@ def test_merges_of_different_partitions_both_stay(build: Callable[..., TableBuil
     assert {(2, "a", 1), (3, "b", 1)} <= set(builder.rows())
 
 
-def test_merges_of_different_partitions_both_stay_if_the_keys_tell_the_partition(
+def test_merges_whose_keys_imply_different_partitions_both_commit(
     build: Callable[..., TableBuilder],
 ) -> None:
-    """OCC-8, OCC-9: what a merge reads comes from its source, also if the other's partition lies between its own."""
+    """OCC-8, OCC-9: the source decides what a merge reads, also if the other partition lies between its partitions."""
     builder = build("id long, p string, v long", "p")
     builder.append((1, "a", 0), (1, "b", 0), (1, "c", 0))
     table = Interleaved(
@@ -301,7 +302,7 @@ def test_merges_of_different_partitions_both_stay_if_the_keys_tell_the_partition
     assert builder.rows() == [(1, "a", 2), (1, "b", 1), (1, "c", 0), (2, "b", 1), (2, "c", 2)]
 
 
-def test_merges_of_keys_apart_both_stay_without_any_partition(build: Callable[..., TableBuilder]) -> None:
+def test_merges_of_distant_keys_both_commit_without_partitions(build: Callable[..., TableBuilder]) -> None:
     """OCC-8, OCC-9: files whose statistics exclude the keys of the source were not read."""
     builder = build("id long, v long")
     builder.append((1, 0), (2, 0))

@@ -21,6 +21,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.writing.write import WriteOutcome, append, overwrite
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from tests.support.builders import TableBuilder
 
@@ -37,7 +38,7 @@ def build(client: DeltaClient, spark: SparkSession) -> Callable[..., TableBuilde
 
 
 class Interleaved:
-    """A table handle that lets something happen between the snapshot of a write and its commit."""
+    """A table handle that calls a function between the snapshot of a write and its commit."""
 
     def __init__(self, table: Table, meanwhile: Callable[[], object]) -> None:
         self._table, self._meanwhile = table, meanwhile
@@ -74,7 +75,7 @@ def test_appended_rows_are_read_back_and_described(build: Callable[..., TableBui
     assert result.metrics["numOutputRows"] == "3"
 
 
-def test_an_empty_append_makes_no_version(build: Callable[..., TableBuilder]) -> None:
+def test_an_empty_append_creates_no_version(build: Callable[..., TableBuilder]) -> None:
     """DML-3."""
     builder = build("id long")
     result = builder.append()
@@ -103,7 +104,7 @@ def test_an_overwrite_with_rows_of_the_same_table_is_safe(build: Callable[..., T
 
 
 def test_a_partition_slice_is_replaced_without_reading_rows(build: Callable[..., TableBuilder]) -> None:
-    """DML-7: the file of the replaced partition may even be gone."""
+    """DML-7: the file of the replaced partition may be missing."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (2, "b"), (3, None))
     for status in list(builder.table.store.list_recursive(builder.table.location)):
@@ -117,7 +118,7 @@ def test_a_partition_slice_is_replaced_without_reading_rows(build: Callable[...,
 
 
 def test_a_slice_within_files_keeps_their_other_rows(build: Callable[..., TableBuilder]) -> None:
-    """DML-7, DML-2: NULL does not satisfy the condition and stays; untouched files are not mentioned."""
+    """DML-7, DML-2: a row for which the condition is NULL stays; files without a match are not in the commit."""
     builder = build("id long, v long")
     builder.append((1, 10), (2, 20), (3, None))
     builder.append((4, 40), (5, 50))
@@ -185,32 +186,35 @@ def test_append_only_tables_take_appends_and_refuse_removals(build: Callable[...
     assert (builder.rows(), data_files(builder)) == ([(1,)], before)
 
 
-def test_a_repeated_write_of_one_batch_happens_once(build: Callable[..., TableBuilder]) -> None:
+def batch(version: int, rule: IdempotencyRule = IdempotencyRule.MONOTONIC) -> CommitOptions:
+    return CommitOptions(idempotency=Idempotency(app_id="job", version=version, rule=rule))
+
+
+def test_a_repeated_write_of_a_batch_commits_once(build: Callable[..., TableBuilder]) -> None:
     """TXN-4."""
     builder = build("id long")
-    first = append(builder.table, frame=builder.frame((1,)), idempotency=Idempotency(app_id="job", version=7))
+    first = append(builder.table, frame=builder.frame((1,)), options=batch(7))
     builder.append((2,))
-    again = append(builder.table, frame=builder.frame((1,)), idempotency=Idempotency(app_id="job", version=7))
+    again = append(builder.table, frame=builder.frame((1,)), options=batch(7))
     assert (again.outcome, again.version) == (WriteOutcome.ALREADY_COMMITTED, first.version)
-    older = append(builder.table, frame=builder.frame((1,)), idempotency=Idempotency(app_id="job", version=6))
+    older = append(builder.table, frame=builder.frame((1,)), options=batch(6))
     assert older.outcome is WriteOutcome.ALREADY_COMMITTED
-    exact = Idempotency(app_id="job", version=6, rule=IdempotencyRule.EXACT)
-    assert append(builder.table, frame=builder.frame((3,)), idempotency=exact).outcome is WriteOutcome.COMMITTED
+    exact = batch(6, IdempotencyRule.EXACT)
+    assert append(builder.table, frame=builder.frame((3,)), options=exact).outcome is WriteOutcome.COMMITTED
     assert builder.rows() == [(1,), (2,), (3,)]
 
 
-def test_the_same_batch_committed_meanwhile_is_recognised(build: Callable[..., TableBuilder]) -> None:
-    """TXN-4, OCC-11: the loser of the race removes its files and answers with the winner's version."""
+def test_a_concurrent_commit_of_the_same_batch_is_detected(build: Callable[..., TableBuilder]) -> None:
+    """TXN-4, OCC-11: the write that loses the conflict deletes its files and returns the version of the winner."""
     builder = build("id long")
-    batch = Idempotency(app_id="job", version=1)
-    table = Interleaved(builder.table, lambda: append(builder.table, frame=builder.frame((1,)), idempotency=batch))
-    result = append(table, frame=builder.frame((1,)), idempotency=batch)
+    table = Interleaved(builder.table, lambda: append(builder.table, frame=builder.frame((1,)), options=batch(1)))
+    result = append(table, frame=builder.frame((1,)), options=batch(1))
     assert (result.outcome, result.version) == (WriteOutcome.ALREADY_COMMITTED, 1)
     assert builder.rows() == [(1,)]
     assert data_files(builder) == 1
 
 
-def test_two_appends_at_once_both_stay(build: Callable[..., TableBuilder]) -> None:
+def test_two_concurrent_appends_both_commit(build: Callable[..., TableBuilder]) -> None:
     """OCC-12."""
     builder = build("id long")
     table = Interleaved(builder.table, lambda: builder.append((1,)))
@@ -218,8 +222,8 @@ def test_two_appends_at_once_both_stay(build: Callable[..., TableBuilder]) -> No
     assert builder.rows() == [(1,), (2,)]
 
 
-def test_overwrites_of_different_partitions_both_stay(build: Callable[..., TableBuilder]) -> None:
-    """OCC-8: the loser is rebased, not refused."""
+def test_overwrites_of_different_partitions_both_commit(build: Callable[..., TableBuilder]) -> None:
+    """OCC-8: the losing commit is rebased and not refused."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (2, "b"))
     table = Interleaved(builder.table, lambda: overwrite(builder.table, frame=builder.frame((8, "b")), where="p = 'b'"))

@@ -32,6 +32,7 @@ from cm_delta_dagster.protocol.actions.commit_json import (
 )
 from cm_delta_dagster.protocol.actions.file_columns import table_to_adds, table_to_removes
 from cm_delta_dagster.protocol.commits.commit_validation import check_commit
+from tests.support.actions import add_file as _add
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
     ["2024-01-01", "2024-01-01 10:00:00", "1970-01-01T00:00:00.123456Z", "1", "true", "", 'q"\\\n\u2028', "ü/%20"]
@@ -322,10 +323,6 @@ def test_a_number_that_json_lacks_is_refused_before_it_is_written() -> None:
 
 _INFO_ACTION = CommitInfo(operation="WRITE")
 _DV = DeletionVectorDescriptor(storage_type="u", path_or_inline_dv="x", size_in_bytes=1, cardinality=1, offset=1)
-
-
-def _add(path: str, vector: DeletionVectorDescriptor | None = None) -> AddFile:
-    return AddFile(path=path, partition_values={}, size=1, modification_time=1, deletion_vector=vector)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """File actions as columns."""
 
-import dataclasses
-
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -20,6 +18,7 @@ from cm_delta_dagster.protocol.actions.file_columns import (
     table_to_adds,
     table_to_removes,
 )
+from tests.support.actions import add_file as _add
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 _LONG = st.integers(-(2**63), 2**63 - 1)
@@ -60,10 +59,6 @@ REMOVES = st.builds(
     base_row_id=st.none() | _LONG,
     default_row_commit_version=st.none() | _LONG,
 )
-
-
-def _add(path: str, **fields: object) -> AddFile:
-    return dataclasses.replace(AddFile(path=path, partition_values={}, size=1, modification_time=2), **fields)
 
 
 @settings(deadline=None)

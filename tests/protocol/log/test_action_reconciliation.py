@@ -13,7 +13,6 @@ from cm_delta_dagster.protocol.actions.actions import (
     AddCdcFile,
     AddFile,
     CommitInfo,
-    DeletionVectorDescriptor,
     DomainMetadata,
     Metadata,
     Protocol,
@@ -24,25 +23,13 @@ from cm_delta_dagster.protocol.actions.commit_json import CommitActions, decode_
 from cm_delta_dagster.protocol.actions.file_columns import table_to_adds, table_to_removes
 from cm_delta_dagster.protocol.log.action_reconciliation import FileState, TableState, replay
 from cm_delta_dagster.protocol.log.log_compaction import compact
+from tests.support.actions import add_file as _add
+from tests.support.actions import remove_file as _remove
 
 _LOCATION = "file:///data/t"
 _PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 _METADATA = Metadata(id="i", schema_string="{}", configuration={"a": "1"}, name="first")
 _START: tuple[Action, ...] = (_PROTOCOL, _METADATA)
-
-
-def _dv(name: str | None) -> DeletionVectorDescriptor | None:
-    if name is None:
-        return None
-    return DeletionVectorDescriptor(storage_type="u", path_or_inline_dv=name, size_in_bytes=1, cardinality=1, offset=1)
-
-
-def _add(path: str, dv: str | None = None, *, size: int = 1, stats: str | None = None) -> AddFile:
-    return AddFile(path=path, partition_values={}, size=size, modification_time=0, stats=stats, deletion_vector=_dv(dv))
-
-
-def _remove(path: str, dv: str | None = None) -> RemoveFile:
-    return RemoveFile(path=path, deletion_timestamp=1, deletion_vector=_dv(dv))
 
 
 def _commits(*commits: Sequence[Action], start: int = 0) -> list[CommitActions]:

@@ -6,20 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, adds_to_table
 from cm_delta_dagster.protocol.log.file_set import BLOCK_ROWS, FileSet, KeyedFiles, logical_keys, text_hashes
+from tests.support.actions import add_file as _add
 
 _LOCATION = "file:///data/t"
-
-
-def _add(path: str, vector: str | None = None) -> AddFile:
-    described = None
-    if vector is not None:
-        described = DeletionVectorDescriptor(
-            storage_type="u", path_or_inline_dv=vector, size_in_bytes=1, cardinality=1, offset=1
-        )
-    return AddFile(path=path, partition_values={}, size=1, modification_time=0, deletion_vector=described)
 
 
 def _keyed(*adds: AddFile) -> KeyedFiles:

@@ -8,33 +8,25 @@ from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.actions import (
     Action,
     AddCdcFile,
-    AddFile,
     CommitInfo,
     DeletionVectorDescriptor,
     DomainMetadata,
     Metadata,
     Protocol,
-    RemoveFile,
     SetTransaction,
 )
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions, decode_commit, encode_commit
 from cm_delta_dagster.protocol.actions.file_columns import table_to_adds, table_to_removes
 from cm_delta_dagster.protocol.log.action_reconciliation import replay
 from cm_delta_dagster.protocol.log.log_compaction import compact
+from tests.support.actions import add_file as _add
+from tests.support.actions import remove_file as _remove
 
 _LOCATION = "file:///data/t"
 
 
 def _commit(version: int, *actions: Action) -> CommitActions:
     return decode_commit(encode_commit(actions), version=version)
-
-
-def _add(path: str, size: int = 1, vector: DeletionVectorDescriptor | None = None) -> AddFile:
-    return AddFile(path=path, partition_values={}, size=size, modification_time=0, deletion_vector=vector)
-
-
-def _remove(path: str, vector: DeletionVectorDescriptor | None = None) -> RemoveFile:
-    return RemoveFile(path=path, deletion_timestamp=1, deletion_vector=vector)
 
 
 def _files(compacted: CommitActions) -> tuple[list[str], list[str]]:
@@ -117,7 +109,7 @@ def test_replaying_a_compaction_gives_the_state_of_its_commits(steps: list[dict[
         _add("x"),
     )
     commits = [
-        _commit(version, *(_add(path, size) if size else _remove(path) for path, size in step.items()))
+        _commit(version, *(_add(path, size=size) if size else _remove(path) for path, size in step.items()))
         for version, step in enumerate(steps, start=1)
     ]
     base = replay(None, [start], location=_LOCATION)
