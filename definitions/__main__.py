@@ -17,7 +17,7 @@ import dagster as dg
 
 from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.orchestration import MaintenanceTask
-from cm_delta_dagster.orchestration.maintenance import job_name
+from cm_delta_dagster.orchestration.maintenance_policy import job_name
 from definitions.definitions import defs as load_definitions
 from definitions.defs.automation import MAINTAINED, commit_sensor
 from definitions.defs.flights import DAYS, FLIGHT_KEY, flights_enriched

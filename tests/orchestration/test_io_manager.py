@@ -554,3 +554,30 @@ def test_an_empty_table_is_no_obstacle_to_error_if_exists(world):
     world.materialize(made)
     assert isinstance(refused(world, made), TableAlreadyExistsError)
     assert world.rows("main.default.t") == [(1,)]
+
+
+EMPTY_KEY_MODES = {
+    "append": {},
+    "overwrite": {},
+    "error_if_exists": {},
+    "merge": {"merge_keys": ["id"]},
+    "replace_where": {"replace_where": "id > 0"},
+}
+
+
+@pytest.mark.parametrize("mode", EMPTY_KEY_MODES)
+def test_the_empty_partition_key_is_refused_in_every_mode(world, mode):
+    """Delta stores it as NULL, so that no key would find the rows again."""
+
+    def frame(_):
+        return world.frame([(1, "", "s")], "id int, name string, size string")
+
+    names = dg.StaticPartitionsDefinition(["", "a"])
+    pairs = dg.MultiPartitionsDefinition({"name": names, "size": dg.StaticPartitionsDefinition(["s"])})
+    metadata = {"mode": mode, **EMPTY_KEY_MODES[mode]}
+    one = asset("one", frame, partitions_def=names, metadata={**metadata, "partition_expr": "name"})
+    two_columns = {"name": "name", "size": "size"}
+    two = asset("two", frame, partitions_def=pairs, metadata={**metadata, "partition_expr": two_columns})
+    for made, key in ((one, ""), (two, dg.MultiPartitionKey({"name": "", "size": "s"}))):
+        assert isinstance(refused(world, made, partition_key=key), InvalidArgumentError)
+    assert world.client.catalog.list_tables() == ()

@@ -13,7 +13,7 @@ from cm_delta_dagster.orchestration import (
     build_maintenance_jobs,
     build_maintenance_schedules,
 )
-from cm_delta_dagster.orchestration.maintenance import due_tasks
+from cm_delta_dagster.orchestration.maintenance_policy import due_tasks
 from tests.orchestration.log_tables import commit, make_table, resource_at
 
 NAME = "main.s.t"
@@ -112,7 +112,7 @@ def test_a_vacuum_that_finds_nothing_says_how_long_files_are_kept(catalog, insta
     commit(table)
     table.store.write(f"{table.location}/stray.parquet", b"x" * 7)
     allow(catalog, MaintenanceKind.DATA_CLEANUP)
-    kept = "Files written or removed within the last 7 days are kept, for time travel and for queries that run."
+    kept = "Files written or removed within the last 7 days are kept for time travel and running queries."
     for action, outcome, text in (
         ("plan", "planned", f"0 files would be deleted. {kept} It is permitted."),
         ("run", "nothing_to_do", f"Deleted 0 data files. {kept}"),
