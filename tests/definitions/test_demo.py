@@ -55,7 +55,9 @@ def test_the_year_of_flights_ends_in_tables_that_equal_the_raw_files(tmp_path: P
     daemon = run_python("-W", "ignore", "-m", "tests.definitions.daemon_worker", home=tmp_path)
     assert daemon.returncode == 0, daemon.stderr[-3000:]
     seen = json.loads(daemon.stdout.strip().splitlines()[-1])
-    assert seen == {"running": True, "events": 0, "runs": 0, "joined": 0}, "the daemon continues after the last commit of the demo"
+    assert seen == {"running": True, "events": 0, "runs": 0, "joined": 0}, (
+        "the daemon continues after the last commit of the demo"
+    )
     with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey(["nyc", "carrier_months"]))
         assert event is not None

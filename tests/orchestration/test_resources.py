@@ -116,7 +116,7 @@ def test_a_session_is_classic_or_connect(spark):
     assert asked == {"spark.app.name": "a", "spark.jars.packages": "g:a:1,g:b:2", "spark.jars": "x.jar", "k": "v"}
 
 
-def test_a_running_session_is_taken_and_never_stopped(spark):
+def test_a_running_session_is_used_and_never_stopped(spark):
     resource = SparkResource(
         master="local[7]",
         config={"spark.sql.session.timeZone": spark.conf.get("spark.sql.session.timeZone")},
