@@ -188,7 +188,7 @@ def _table_schedule(
 def _startable(
     instance: dg.DagsterInstance, table: Table, due: Sequence[DueTask]
 ) -> tuple[tuple[DueTask, ...], tuple[str, ...]]:
-    """The due tasks that are permitted and were not started for this state, and for the other ones the reasons."""
+    """The due tasks that are permitted and were not started for this state; for all others, the reasons."""
     startable, reasons = [], []
     for item in due:
         kind = item.task.permission

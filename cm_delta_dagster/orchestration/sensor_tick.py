@@ -147,7 +147,7 @@ class SensorTick:
                 self._report(commit, asset, run, recorded or frozenset())
 
     def _run_for(self, commit: WatchedCommit, asset_key: dg.AssetKey) -> dg.DagsterRun | None:
-        """The run of this instance that accounts for the commit on this asset."""
+        """The run of this instance that made the commit and stores its events for this asset; None if there is none."""
         if commit.run_asset not in (None, asset_key.to_user_string()):
             return None
         return self._known.run_of(commit)
@@ -222,7 +222,7 @@ class SensorTick:
         )
 
     def _launch_for_own(self, commit: WatchedCommit, asset: WatchedAsset, recorded: frozenset[str]) -> None:
-        """A commit of this instance's runs needs no event; downstream it is as new as any other."""
+        """Launch the job for a commit of a run of this instance, which has its events already."""
         if commit.data_change and self._plan.launch_for is LaunchFor.EVERY_COMMIT:
             self._launch(commit, asset, AssetParts(keys=tuple(sorted(recorded))))
 
