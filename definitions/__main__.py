@@ -1,4 +1,4 @@
-"""The demo without a UI: a year of flights, in few commits, with progress and a summary to check. ``python -m definitions``."""
+"""The demo without a UI: loads a year of flights, prints progress and a summary. ``python -m definitions``."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ import dagster as dg
 
 from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.orchestration import MaintenanceTask
-from cm_delta_dagster.orchestration.maintenance import job_name
+from cm_delta_dagster.orchestration.maintenance_policy import job_name
 from definitions.definitions import defs as load_definitions
 from definitions.defs.automation import MAINTAINED, commit_sensor
 from definitions.defs.flights import DAYS, FLIGHT_KEY, flights_enriched
@@ -32,7 +32,7 @@ QUARTERS = (
     ("2013-10-01", "2013-12-31"),
 )
 QUIET = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
-"""Run configuration that leaves the console to the lines of this module; the UI has every event."""
+"""Run configuration that hides Dagster's events on the console; the UI shows them."""
 
 INSTANCE_SETTINGS = """\
 telemetry:
@@ -47,17 +47,17 @@ concurrency:
           applyLimitPerUniqueValue: true
         limit: 1
 """
-"""Runs that one sensor launches queue, so that two of them never overwrite the same table at once."""
+"""Runs of one sensor are queued, so that no two of them overwrite the same table concurrently."""
 
 COMPACTED = ("main.nyc.flights", "main.nyc.flights_enriched")
-"""Tables with several files a day, which maintenance joins."""
+"""Tables with several files for each day, which maintenance compacts."""
 
 _COLUMNS = 120
 _STARTED = time.monotonic()
 
 
 def say(text: str) -> None:
-    """Progress, with the time since the start; what is longer than a line is continued below, further in."""
+    """Print progress with the time since the start; long text is folded and indented."""
     clock = f"[{time.monotonic() - _STARTED:6.1f} s] "
     for line in folded(text, width=_COLUMNS - len(clock)):
         print(clock + line, flush=True)
@@ -65,7 +65,7 @@ def say(text: str) -> None:
 
 
 def folded(text: str, *, width: int = _COLUMNS) -> list[str]:
-    """``text`` in lines of at most ``width`` columns, all but the first further in; words are not torn apart."""
+    """``text`` in lines of at most ``width`` columns, all but the first indented; words are not split."""
     indent = " " * (len(text) - len(text.lstrip()) + 2)
     return textwrap.wrap(text, width=width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
@@ -79,7 +79,7 @@ def step(title: str) -> Iterator[None]:
 
 
 class Demo:
-    """The headless run: what the daemon and the UI would do, one thing after the other, on the same instance."""
+    """The demo without a daemon: executes in sequence what daemon and UI would do, on the same instance."""
 
     def __init__(self, instance: dg.DagsterInstance, lake: Connection) -> None:
         self.instance = instance
@@ -89,7 +89,7 @@ class Demo:
         self.follow_cursor: Any = None
 
     def materialize(self, *keys: str, days: tuple[str, str] | None = None) -> None:
-        """Materialize assets of the demo; ``days`` makes one run, and one commit a table, of that range."""
+        """Materialize assets of the demo; ``days`` is a range for one run, with one commit for each table."""
         tags = {}
         if days is not None:
             tags = {"dagster/asset_partition_range_start": days[0], "dagster/asset_partition_range_end": days[1]}
@@ -104,7 +104,7 @@ class Demo:
                     f"{facts.get('dagster/row_count'):,} rows")  # fmt: skip
 
     def tick(self) -> None:
-        """Let the sensor look, report what it found, and run what it asks for, as the daemon does."""
+        """Evaluate the sensor, store its events and execute its run requests, as the daemon does."""
         with dg.build_sensor_context(
             instance=self.instance, cursor=self.cursor, resources=dict(self.definitions.resources or {})
         ) as context:
@@ -125,7 +125,7 @@ class Demo:
         self.cursor = result.cursor or self.cursor
 
     def follow(self) -> None:
-        """Join the days anew whose flights or weather changed, as the automation sensor does: one run for each range."""
+        """Join the days again whose flights or weather changed, as the automation sensor does: one run for each range."""
         evaluated = dg.evaluate_automation_conditions(
             self.definitions,
             self.instance,
@@ -134,19 +134,21 @@ class Demo:
         )
         self.follow_cursor = evaluated.cursor
         for first, last in ranges(evaluated.get_requested_partitions(flights_enriched.key)):
-            say(f"    automation: flights_enriched is made anew, {first} to {last}")
+            say(f"    automation: flights_enriched is materialized again, {first} to {last}")
             self.materialize("flights_enriched", days=(first, last))
 
     def hand_over(self) -> None:
-        """Let the sensor of the daemon go on where this run has stopped, instead of telling every commit again."""
+        """Set the cursor of the daemon's sensor to the last commit of this run, so that it does not report commits again."""
         root = Path(__file__).parents[1]
         for command in (["cursor", commit_sensor.name, "--set", self.cursor or ""], ["start", commit_sensor.name]):
             arguments = [sys.executable, "-m", "dagster", "sensor", *command, "-w", str(root / "workspace.yaml")]
             done = subprocess.run(arguments, cwd=root, capture_output=True, text=True)
             if done.returncode:
-                say(f"    that failed, so it begins with the first commit: {done.stderr.strip().splitlines()[-1:]}")
+                say(
+                    f"    this failed, so the sensor starts with the first commit: {done.stderr.strip().splitlines()[-1:]}"
+                )
                 return
-        say("    it is switched on, and begins after the last commit that is reported above")
+        say("    the sensor is started and continues after the last commit reported above")
 
     def maintain(self, table: str, **actions: str) -> None:
         """One run of a table's maintenance job; tasks that are not named are skipped."""
@@ -168,7 +170,7 @@ class Demo:
 
 
 def ranges(days: Iterable[str | None]) -> list[tuple[str, str]]:
-    """First and last day of each unbroken run of days."""
+    """First and last day of each contiguous range of days."""
     found: list[tuple[str, str]] = []
     keys = list(DAYS.get_partition_keys())
     for key in sorted(day for day in days if day is not None):
@@ -180,7 +182,7 @@ def ranges(days: Iterable[str | None]) -> list[tuple[str, str]]:
 
 
 def table_of(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
-    """Text columns, numbers to the right."""
+    """A text table; numbers are aligned to the right."""
     cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
     numeric = [isinstance(rows[0][index], int) if rows else False for index in range(len(header))]
@@ -204,37 +206,37 @@ def raw_counts(raw: RawData) -> dict[str, int]:
 
 
 def run(demo: Demo) -> None:
-    """The whole story."""
+    """Load the tables, correct them, and evaluate the sensor after each step."""
     with step("Reference tables, merged by key"):
         demo.materialize("airlines", "airports", "planes")
     for first, last in QUARTERS:
-        with step(f"Flights, weather and both joined, {first} to {last}, one commit a table"):
+        with step(f"Flights, weather and both joined, {first} to {last}, one commit for each table"):
             demo.materialize("flights", "weather", "flights_enriched", days=(first, last))
-    with step("The sensor looks at what was ratified, and has the report made"):
+    with step("The sensor reports the ratified commits and launches the report"):
         demo.tick()
         demo.follow()
-    with step("Late corrections, merged by a script that knows nothing of Dagster"):
+    with step("Late corrections, merged by a script without Dagster"):
         result = merge_corrections()
         say(f"    main.nyc.flights version {result.version}: {result.metrics.get('numTargetRowsUpdated')} flights corrected, "
             f"{result.metrics.get('numTargetRowsInserted')} added")  # fmt: skip
-    with step("The sensor notices the commit: the report is made anew, and so are the joined days that changed"):
+    with step("The sensor reports the commit: the report and the changed days of the join are materialized again"):
         demo.tick()
         demo.follow()
-    with step("One day of flights is loaded again, as a person would in the UI: only that day is replaced"):
+    with step("One day of flights is materialized again, as in the UI: only that day is replaced"):
         demo.materialize("flights", days=("2013-11-28", "2013-11-28"))
         demo.tick()
         demo.follow()
 
 
 def maintain(demo: Demo) -> tuple[dict[str, int], dict[str, int]]:
-    """Maintenance: denied by default, planned, allowed, done. Returns files before and after."""
+    """Run maintenance: denied by default, then planned, allowed and executed. Returns files before and after."""
     before = demo.files()
-    with step("Maintenance without permission: the catalog denies it, nothing happens"):
+    with step("Maintenance without permission: the catalog denies it"):
         demo.maintain("main.nyc.flights", compact="run", vacuum="run")
-    with step("The owner of the schema allows compaction, and clean-up of old files on one table"):
+    with step("The owner of the schema allows compaction, and vacuum of one table"):
         demo.lake.allow("main.nyc", "DATA_REORGANIZATION", "compaction of the demo's tables was approved")
         demo.lake.allow("main.nyc.flights", "DATA_CLEANUP", "vacuum of flights was approved")
-    with step("A dry run, then compaction and clean-up by the maintenance job"):
+    with step("A dry run, then compaction and vacuum by the maintenance job"):
         demo.maintain("main.nyc.flights", compact="plan", vacuum="plan")
         demo.maintain("main.nyc.flights", publish="run", checkpoint="run", compact="run", vacuum="run")
     with step("Compaction of another table by a script outside Dagster"):
@@ -243,15 +245,15 @@ def maintain(demo: Demo) -> tuple[dict[str, int], dict[str, int]]:
             f"    main.nyc.flights_enriched version {result.version}: "
             f"{result.num_removed_files} files became {result.num_added_files}"
         )
-    with step("The sensor sees it as an observation: nothing downstream runs, since no row changed"):
+    with step("The sensor reports an observation, which triggers no downstream run, because no row changed"):
         demo.tick()
-    with step("The sensor is handed over to dg dev, which is to repeat nothing that was reported here"):
+    with step("The sensor of dg dev gets the cursor, so that it does not repeat these reports"):
         demo.hand_over()
     return before, demo.files()
 
 
 def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
-    """Print what a person can check, and whether the tables hold exactly the rows of the raw files."""
+    """Print tables, files and rows, and whether the tables have exactly the rows of the raw files."""
     raw = raw_counts(RawData(directory=str(home() / "raw")))
     rows = []
     for name in demo.lake.tables():
@@ -280,14 +282,14 @@ def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
             f"{'ok ' if found == wanted else 'BAD'} main.nyc.{name}: {found:,} rows; the raw file has {expected:,}{extra}"
         )
     right &= check_joined(demo)
-    print(f"\nTables and catalog are in {home()}. To look around:")
+    print(f"\nTables and catalog are in {home()}. To inspect them:")
     print(f"    {look()}")
     print(f"    cm-delta --catalog sqlite:///{home()}/catalog.db commits main.nyc.flights")
     return right
 
 
 def about_weather(demo: Demo) -> str:
-    """Why the table has fewer files than the year has days, and is not compacted."""
+    """Why the table of the weather is not compacted."""
     table = demo.lake.table("main.nyc.weather")
     present = {str(day) for day in table.to_arrow(["date"])["date"].unique().to_pylist()}
     missing = [day for day in DAYS.get_partition_keys() if day not in present]
@@ -298,7 +300,7 @@ def about_weather(demo: Demo) -> str:
 
 
 def check_joined(demo: Demo) -> bool:
-    """Whether the joined table holds the flights as they are after the corrections."""
+    """Whether the joined table has the flights with the corrections."""
     key = [*FLIGHT_KEY, "dep_delay", "arr_delay"]
     flights = demo.lake.table("main.nyc.flights").to_df().select(key)
     joined = demo.lake.table("main.nyc.flights_enriched").to_df().select(key)
@@ -310,13 +312,13 @@ def check_joined(demo: Demo) -> bool:
 @click.command()
 @click.option("--fresh", is_flag=True, help="Delete the tables of an earlier run first.")
 def main(fresh: bool) -> None:
-    """Load a year of flights into catalog-managed tables, correct them, notice it, maintain them, and check the result."""
+    """Load a year of flights into catalog-managed tables, correct them, run sensor and maintenance, check the result."""
     own_instance = "DAGSTER_HOME" not in os.environ
     os.environ.setdefault("DAGSTER_HOME", str(Path(".dagster").absolute()))
     if home().exists() and fresh:
         shutil.rmtree(home())
         if own_instance:
-            # Dagster's memory of the old tables goes too: a sensor's place in the old feed means nothing in a new catalog.
+            # The instance has events and cursors of the former catalog, which are invalid for the new one.
             shutil.rmtree(os.environ["DAGSTER_HOME"], ignore_errors=True)
     Path(os.environ["DAGSTER_HOME"]).mkdir(parents=True, exist_ok=True)
     settings = Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml"
@@ -324,7 +326,7 @@ def main(fresh: bool) -> None:
         settings.write_text(INSTANCE_SETTINGS)
     if (home() / "catalog.db").exists():
         raise click.UsageError(
-            f"{home()} holds the tables of an earlier run. Give --fresh to begin anew, or look at them:\n    {look()}"
+            f"{home()} has the tables of an earlier run. Use --fresh to delete them and start again, or inspect them:\n    {look()}"
         )
     home().mkdir(parents=True, exist_ok=True)
     with (
@@ -340,7 +342,7 @@ def main(fresh: bool) -> None:
 
 
 def look() -> str:
-    """The command that shows the tables; without its own instance, dg dev would know of nothing and make all of it again."""
+    """The command that starts the UI. With another instance, dg dev would materialize all assets again."""
     return f"DAGSTER_HOME={os.environ['DAGSTER_HOME']} dg dev"
 
 

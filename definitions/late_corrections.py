@@ -1,9 +1,9 @@
-"""Late corrections, merged into ``main.nyc.flights`` by a script that knows nothing of Dagster.
+"""Late corrections, merged into ``main.nyc.flights`` by a script without Dagster.
 
 Run it as ``python -m definitions.late_corrections``.
 
-The airline reports, months later, that every flight of Hawaiian Airlines in June had its delays recorded an hour too high, and
-hands in one flight that was forgotten. The sensor of the demo notices the commit and has the report made anew.
+The delays of every flight of Hawaiian Airlines in June were recorded an hour too high, and one flight is missing. The sensor of
+the demo reports the commit and launches the report again.
 """
 
 import datetime

@@ -1,9 +1,8 @@
-"""From the partition values that a commit changed to the partition keys of an asset. Room: orchestration; no Spark, no I/O
-but a look at the instance's dynamic partitions.
+"""Maps the partition values that a commit changed to partition keys of an asset.
 
-The feed tells partition values as the log writes them, without the type of their column. A value therefore belongs to
-a key if its text is the key, or if both are the same number or the same instant; a date or time belongs to the window
-that holds it. A value that fits no key, or more than one, is said to be unknown, never guessed.
+The commit feed has partition values as the log serializes them, without the type of their column. A value belongs to a key if
+its text is the key, or if both are the same number or the same instant; a date or time belongs to the window that contains it. A
+value that belongs to no key, or to several, is reported as unknown.
 """
 
 import json
@@ -22,7 +21,7 @@ from cm_delta_dagster.protocol.actions.partition_values import parse_partition_v
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, TIMESTAMP_NTZ
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_MOST_VALUES_SHOWN = 3
+_MAX_LISTED_VALUES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +29,8 @@ class WatchedAsset:
     """An asset on a watched table.
 
     Attributes:
-        partitions: None for an asset without partitions, or whose definition the sensor was not given.
-        partition_expr: column of each dimension, ``""`` for the only one.
+        partitions: None for an asset without partitions or without a known definition.
+        partition_expr: column of each dimension; the key is ``""`` for a single dimension.
     """
 
     key: dg.AssetKey
@@ -41,11 +40,11 @@ class WatchedAsset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssetParts:
-    """What of an asset a commit changed.
+    """The partitions of an asset that a commit changed.
 
     Attributes:
-        keys: partition keys, sorted; of several dimensions ``MultiPartitionKey``.
-        unknown: why something beside ``keys`` changed too, or may have; None if the keys are all.
+        keys: partition keys, sorted; ``MultiPartitionKey`` for several dimensions.
+        unknown: why the commit may have changed more than ``keys``; None if the keys are complete.
     """
 
     keys: tuple[str, ...] = ()
@@ -53,7 +52,7 @@ class AssetParts:
 
 
 class PartitionFinder:
-    """Finds the partition keys of one asset. Remembers what it found, so make one for each tick."""
+    """Finds the partition keys of one asset. Caches results and dynamic partitions, so create one for each tick."""
 
     def __init__(self, asset: WatchedAsset, instance: dg.DagsterInstance) -> None:
         self._asset = asset
@@ -64,23 +63,23 @@ class PartitionFinder:
             )
 
     def parts_of(self, changed: Sequence[Mapping[str, str | None]] | None) -> AssetParts:
-        """Partition keys for the partition values of a commit; ``changed`` is None if the commit does not tell them."""
+        """Partition keys for the partition values of a commit; ``changed`` is None if the feed does not have them."""
         if not self._dimensions:
             return AssetParts()
         if changed is None:
             return AssetParts(
-                unknown="The commit does not tell which partitions it changed: the table has no partition columns, or "
-                "too many partitions or the schema changed."
+                unknown="The changed partitions of the commit are unknown: the table has no partition columns, or the "
+                "commit changed the schema or too many partitions."
             )
         keys: set[str] = set()
-        strangers: list[str] = []
+        unmatched: list[str] = []
         for values in changed:
             key = self._key(values)
             if key is None:
-                strangers.append(json.dumps(dict(values)))
+                unmatched.append(json.dumps(dict(values)))
             else:
                 keys.add(key)
-        return AssetParts(keys=tuple(sorted(keys)), unknown=_strangers_text(strangers, self._asset))
+        return AssetParts(keys=tuple(sorted(keys)), unknown=_unknown_text(unmatched, self._asset))
 
     def _key(self, values: Mapping[str, str | None]) -> str | None:
         by_column = {column.casefold(): text for column, text in values.items()}
@@ -102,38 +101,38 @@ def _parts(definition: dg.PartitionsDefinition[Any] | None) -> Mapping[str, dg.P
     return {"": definition}
 
 
-def _strangers_text(strangers: Sequence[str], asset: WatchedAsset) -> str | None:
-    if not strangers:
+def _unknown_text(unmatched: Sequence[str], asset: WatchedAsset) -> str | None:
+    if not unmatched:
         return None
     columns = ", ".join(sorted(set(asset.partition_expr.values()))) or "no column"
-    more = f" and {len(strangers) - _MOST_VALUES_SHOWN} more" if len(strangers) > _MOST_VALUES_SHOWN else ""
+    more = f" and {len(unmatched) - _MAX_LISTED_VALUES} more" if len(unmatched) > _MAX_LISTED_VALUES else ""
     return (
-        f"The commit changed {'; '.join(sorted(strangers)[:_MOST_VALUES_SHOWN])}{more}, for which the asset, partitioned "
+        f"The commit changed {'; '.join(sorted(unmatched)[:_MAX_LISTED_VALUES])}{more}, for which the asset, partitioned "
         f"by {columns}, has no partition key."
     )
 
 
 class _Keys:
-    """Static and dynamic keys: the text itself, or the same number or instant."""
+    """Static and dynamic keys: the same text, number or instant."""
 
     def __init__(self, definition: dg.PartitionsDefinition[Any], instance: dg.DagsterInstance) -> None:
         self._keys = frozenset(definition.get_partition_keys(dynamic_partitions_store=instance))
         self._by_value: dict[Any, set[str]] = {}
         for key in self._keys:
-            for value in _readings(key):
+            for value in _typed_values(key):
                 self._by_value.setdefault(value, set()).add(key)
 
     def key_of(self, text: str) -> str | None:
         if text in self._keys:
             return text
         found: set[str] = set()
-        for value in _readings(text):
+        for value in _typed_values(text):
             found |= self._by_value.get(value, set())
         return found.pop() if len(found) == 1 else None
 
 
 class _Windows:
-    """Time windows of any format: the key itself, or the window that holds the date or time."""
+    """Time windows of any format: the key itself, or the window that contains the date or time."""
 
     def __init__(self, definition: dg.TimeWindowPartitionsDefinition) -> None:
         self._definition = definition
@@ -142,46 +141,43 @@ class _Windows:
 
     def key_of(self, text: str) -> str | None:
         if text not in self._known:
-            found = {key for key in (self._same(text), *map(self._around, self._moments(text))) if key is not None}
+            found = {key for key in (self._exact(text), *map(self._window_at, self._instants(text))) if key is not None}
             self._known[text] = found.pop() if len(found) == 1 else None
         return self._known[text]
 
-    def _same(self, text: str) -> str | None:
+    def _exact(self, text: str) -> str | None:
         try:
             window = self._definition.time_window_for_partition_key(text)
         except (ValueError, OverflowError, StopIteration):
             return None
-        return text if self._around(window.start) == text else None
+        return text if self._window_at(window.start) == text else None
 
-    def _around(self, moment: datetime) -> str | None:
+    def _window_at(self, moment: datetime) -> str | None:
         try:
             key = self._definition.get_partition_key_for_timestamp(moment.timestamp())
             return key if self._definition.has_partition_key(key) else None
-        except (
-            ValueError,
-            OverflowError,
-        ):  # At the ends of the calendar, e.g. 9999-12-31 for "never", no window has two.
+        except (ValueError, OverflowError):  # No window ends after the last date, e.g. for 9999-12-31.
             return None
 
-    def _moments(self, text: str) -> tuple[datetime, ...]:
+    def _instants(self, text: str) -> tuple[datetime, ...]:
         if _DATE.fullmatch(text):
             try:
                 return (datetime.combine(date.fromisoformat(text), datetime.min.time(), self._zone),)
             except ValueError:
                 return ()
-        moment = _moment(text)
+        moment = _timestamp(text)
         if moment is None or moment.tzinfo is not None:
             return () if moment is None else (moment,)
-        # Without a zone it is the wall time of a timestamp_ntz, or a timestamp that an older writer wrote in UTC.
+        # A text without a zone is a timestamp_ntz, or a timestamp in UTC from an older writer.
         return moment.replace(tzinfo=self._zone), moment.replace(tzinfo=UTC)
 
 
 _Dimension = _Keys | _Windows
 
 
-def _readings(text: str) -> tuple[Any, ...]:
-    """What a text may mean beside itself: a number, an instant."""
-    moment = _moment(text)
+def _typed_values(text: str) -> tuple[Any, ...]:
+    """The number or instant that a text represents, if any."""
+    moment = _timestamp(text)
     if moment is not None:
         return (moment if moment.tzinfo is None else moment.astimezone(UTC),)
     try:
@@ -191,8 +187,8 @@ def _readings(text: str) -> tuple[Any, ...]:
     return (number,) if number.is_finite() else ()
 
 
-def _moment(text: str) -> datetime | None:
-    """A date and time, with or without a zone; a bare date is none."""
+def _timestamp(text: str) -> datetime | None:
+    """The date and time of a text, with or without a zone; None for a date without time."""
     if _DATE.fullmatch(text):
         return None
     for kind in (TIMESTAMP_NTZ, TIMESTAMP):

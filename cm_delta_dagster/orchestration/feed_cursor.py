@@ -1,7 +1,7 @@
-"""How far a sensor has come in the commit feed, and the commits that wait for their runs. Room: orchestration; no I/O.
+"""The cursor of a commit sensor: its position in the commit feed and the pending commits. No I/O.
 
-A cursor remembers which catalog it belongs to and which commit it saw last, so that another catalog under the same
-address, or one that was restored from a copy, is noticed instead of read on from a place that means something else.
+The cursor stores the catalog id and the last commit seen, so that the sensor detects a catalog that was replaced or restored
+from a copy, in which the position belongs to another commit.
 """
 
 import json
@@ -17,12 +17,12 @@ from cm_delta_dagster.orchestration.runs import ASSET_KEY_TAG, PARTITION_KEY_TAG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedCommit:
-    """What the sensor needs to know of a commit; small enough to wait in the cursor.
+    """The facts of a commit that the sensor needs; pending commits are stored in the cursor.
 
     Attributes:
-        data_change: whether readers see other rows; the creation of an empty table changes none.
-        changed: partition values of the changed files, None if the commit does not tell.
-        run_partition: the partition that the run of this instance wrote, as the commit says it.
+        data_change: whether the commit changed rows; False for the creation of an empty table.
+        changed: partition values of the changed files; None if the feed does not have them.
+        run_partition: the partition that the run wrote, from the tags of the commit.
     """
 
     position: int
@@ -65,13 +65,13 @@ class WatchedCommit:
 
     @property
     def is_creation(self) -> bool:
-        """Whether the commit only made an empty table; an output without rows that is a table's first is none."""
+        """Whether the commit is ``CREATE TABLE``. A first write without rows is ``CREATE TABLE AS SELECT``."""
         return self.version == 0 and self.operation == CREATE_TABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenCommit:
-    """The last commit that the sensor looked at: the feed must still show it in its place."""
+    """The last commit that the sensor processed. In the same feed it is still at its position."""
 
     position: int
     table: str
@@ -80,16 +80,16 @@ class SeenCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedCursor:
-    """How far the sensor has come.
+    """The state of a sensor between two ticks.
 
     Attributes:
-        position: feed position up to which every commit was reported, is known or waits in ``pending``.
-        first_position: where the sensor began; older commits are none of its business.
-        catalog_id: whose positions these are; empty in a cursor of an older release.
-        seen: the last commit looked at, None before the first one.
+        position: feed position up to which every commit was reported, has an event or is in ``pending``.
+        first_position: where the sensor started; it does not report older commits.
+        catalog_id: id of the catalog of the feed; empty in a cursor of an older release.
+        seen: the last commit processed, None before the first one.
         pending: commits of runs that had not ended, by position.
-        recovering_until: after an unreadable cursor: up to this position, older versions than the newest one known to
-            Dagster count as reported.
+        recovering_until: set after an unreadable cursor: up to this position, a version older than the newest one with
+            an event counts as reported.
     """
 
     position: int
@@ -104,7 +104,7 @@ class FeedCursor:
 
     @classmethod
     def from_text(cls, text: str) -> "FeedCursor | None":
-        """None if the text is no cursor of this sensor."""
+        """The cursor; None if the text is not a cursor of this sensor."""
         try:
             value = json.loads(text)
             if value.pop("format") not in (1, 2) or not isinstance(value["position"], int):
@@ -116,20 +116,20 @@ class FeedCursor:
             return None
 
     def reads_after(self, watched: Container[str]) -> int:
-        """Position after which the feed is asked: before the last commit seen, to see it again."""
+        """Position after which the feed is read. The page starts with the last commit seen, for :meth:`lost_place`."""
         return self.seen.position - 1 if self.seen is not None and self.seen.table in watched else self.position
 
     def lost_place(self, page: FeedPage, watched: Container[str]) -> str | None:
-        """Why the feed of ``page`` is not the one in which this cursor has its place; None if it is."""
+        """Why the feed of ``page`` is not the feed of this cursor; None if it is."""
         if self.catalog_id and self.catalog_id != page.catalog_id:
-            return f"it is the catalog {page.catalog_id}, and the sensor came from {self.catalog_id}"
+            return f"its id is {page.catalog_id}, and the cursor is of the catalog {self.catalog_id}"
         if self.position > page.latest_position:
-            return f"its feed ends at position {page.latest_position}, and the sensor had come to {self.position}"
+            return f"its feed ends at position {page.latest_position}, and the cursor is at {self.position}"
         if self.seen is None or self.seen.table not in watched:
             return None
         first = page.entries[0] if page.entries else None
         if first is None or (first.position, first.summary.txn_id) != (self.seen.position, self.seen.txn_id):
-            return f"position {self.seen.position} of its feed is another commit than the one that the sensor saw there"
+            return f"position {self.seen.position} of its feed is another commit than the one in the cursor"
         return None
 
 

@@ -1,7 +1,7 @@
-"""The IO manager: assets that return PySpark frames are tables of the catalog.
+"""The IO manager: writes the DataFrames that assets return to tables of the catalog, and reads inputs from them.
 
-Outputs are described by asset metadata (``write_contract``), partitions become predicates (``partitions``), one output
-becomes one commit (``output``), and what a run means for a table is in ``runs``.
+``write_contract`` parses the metadata of assets, ``partitions`` translates partition keys to predicates, ``output`` writes an
+output as one commit, and ``runs`` makes writes idempotent and pins versions.
 """
 
 import time
@@ -17,6 +17,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.reading.read import ReadPlan, plan_snapshot_read
 from cm_delta_dagster.orchestration import metadata as facts
+from cm_delta_dagster.orchestration.metadata_keys import own_run_tags
 from cm_delta_dagster.orchestration.output import OutputWrite, Written, check_frame, write_output
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession
@@ -24,7 +25,6 @@ from cm_delta_dagster.orchestration.runs import WriteOrigin, pin_version, pinned
 from cm_delta_dagster.orchestration.write_contract import (
     ReadContract,
     TableNames,
-    own_run_tags,
     parse_read_contract,
     parse_write_contract,
 )
@@ -33,12 +33,12 @@ from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 
 
 class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
-    """Stores PySpark frames in catalog-managed Delta tables and reads them back.
+    """Writes PySpark DataFrames to catalog-managed Delta tables and reads them.
 
     Args:
         catalog: the catalog; ``spark``: anything with a ``spark_session``, e.g. ``SparkResource`` or
             ``LazyPySparkResource``.
-        default_catalog: first part of a table's name, unless the asset's metadata says otherwise.
+        default_catalog: first part of a table's name, if the asset's metadata does not set it.
         default_schema: second part, for assets whose key has a single part.
     """
 
@@ -48,12 +48,12 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
     default_schema: str = Field(default="default", description="Schema of tables whose asset key has one part.")
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Write one output as one commit, and report what was committed."""
+        """Write one output as one commit, and add metadata about the commit."""
         if obj is None and not context.has_asset_key and not context.definition_metadata:
-            return  # An op that is run for its effect; nothing says that its output should be a table.
+            return  # An op without an asset and without metadata has no table.
         write = self._output_write(context)
         if obj is None:
-            self._report_nothing(context, write)
+            self._report_none(context, write)
             return
         frame = check_frame(obj, name=write.origin.name)
         started = time.monotonic()
@@ -62,13 +62,13 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         self._report(context, write, written, time.monotonic() - started)
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """A frame of the rows that the input asks for; a :class:`Snapshot` where the parameter is annotated so.
+        """A DataFrame of the selected rows, or a :class:`Snapshot` if the parameter is annotated so.
 
-        None if there is no table yet and the annotation allows it.
+        Returns None if there is no table yet and the annotation allows it.
 
         Raises:
             TableNotFoundError: the upstream asset was never materialized, and the annotation does not allow None.
-            VersionNotFoundError: the asked version or time cannot be read.
+            VersionNotFoundError: the requested version or time cannot be read.
         """
         wanted = _wanted_type(context)
         contract = self._read_contract(context)
@@ -93,8 +93,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         if not isinstance(self.spark, HasSparkSession):
             raise InvalidArgumentError(
                 f"The resource 'spark' of the Delta IO manager is a {type(self.spark).__name__} without a "
-                "spark_session. Give it cm_delta_dagster's SparkResource, dagster-pyspark's LazyPySparkResource, or "
-                "anything with that property."
+                "spark_session. Use cm_delta_dagster's SparkResource, dagster-pyspark's LazyPySparkResource, or another "
+                "resource with that property."
             )
         return self.spark.spark_session
 
@@ -133,13 +133,13 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             names=self._names,
         )
 
-    def _report_nothing(self, context: dg.OutputContext, write: OutputWrite) -> None:
-        """Accept None where the annotation allows it: no commit, and the data version that the table has."""
+    def _report_none(self, context: dg.OutputContext, write: OutputWrite) -> None:
+        """Accept None if the annotation allows it: there is no commit, and the data version of the table stays."""
         if not _allows_none(context):
             raise InvalidArgumentError(
-                f"{write.origin.name} returned None, and its annotation does not say that it may. Nothing was written. "
-                "Return a frame (an empty one clears the partition or table); annotate '-> DataFrame | None' if there "
-                "is at times nothing to write; or annotate '-> None' if the asset stores its result itself."
+                f"{write.origin.name} returned None, and its annotation does not allow it. Nothing was written. Return a "
+                "DataFrame (an empty one clears the partition or table); annotate '-> DataFrame | None' if the asset "
+                "sometimes has nothing to write; or annotate '-> None' if it stores its result itself."
             )
         context.log.info("The output %s is None, so nothing was written.", context.name)
         entries: dict[str, Any] = {facts.OUTCOME: facts.NOTHING_WRITTEN}
@@ -161,7 +161,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             facts.write_metadata(result, operation=operation, part=written.part, duration_seconds=seconds)
         )
         context.log.info(
-            "%s is at version %d (%s, %s, %d rows written, %d lost races).",
+            "%s is at version %d (%s, %s, %d rows written, %d conflict retries).",
             written.table.identifier,
             result.version,
             operation,
@@ -195,8 +195,7 @@ def _input_step(context: dg.InputContext) -> Any:
 
 
 def _output_partitions(context: dg.OutputContext) -> dg.PartitionsDefinition[Any] | None:
-    """The partitions of the asset, if it has any. Raises InvalidArgumentError if it has, but the run has no
-    partition."""
+    """The partitions definition of the asset, None without. Raises InvalidArgumentError if the run has no partition."""
     try:
         definition = context.asset_partitions_def
     except dg.DagsterInvariantViolationError:
@@ -208,8 +207,8 @@ def _output_partitions(context: dg.OutputContext) -> dg.PartitionsDefinition[Any
         )
     if definition is not None and not context.has_asset_partitions:
         raise InvalidArgumentError(
-            f"The asset {context.asset_key.to_user_string()} is partitioned, but this run has no partition key, so it "
-            "is not known which rows may be replaced. Nothing was written. Launch the run for a partition."
+            f"The asset {context.asset_key.to_user_string()} is partitioned, but this run has no partition key, which "
+            "determines the rows to replace. Nothing was written. Launch the run for a partition."
         )
     return definition
 
@@ -231,10 +230,10 @@ def _wanted_type(context: dg.InputContext) -> type:
     if wanted is Any or wanted is object or (isinstance(wanted, type) and issubclass(DataFrame, wanted)):
         return DataFrame
     if isinstance(wanted, type) and issubclass(wanted, DataFrame):
-        return DataFrame  # The classic and the Connect class; which one comes depends on the session.
+        return DataFrame  # The classic or the Connect class; the session determines which one.
     raise InvalidArgumentError(
         f"The input {context.name} is annotated {getattr(wanted, '__name__', wanted)}, which the Delta IO manager "
-        "cannot load. Annotate it pyspark.sql.DataFrame, or cm_delta_dagster's Snapshot for the log alone."
+        "cannot load. Annotate it pyspark.sql.DataFrame, or cm_delta_dagster's Snapshot for the state from the log."
     )
 
 
@@ -249,8 +248,8 @@ def _allows_none(context: dg.InputContext | dg.OutputContext) -> bool:
 def _never_written(context: dg.InputContext, contract: ReadContract) -> TableNotFoundError:
     return TableNotFoundError(
         f"The input {context.name} cannot be read: there is no table {contract.identifier}, so its asset was never "
-        f"materialized. Materialize it first. If there may be nothing yet, as before the first partition of an asset that "
-        f"reads its own earlier ones, annotate the input '{context.name}: DataFrame | None'; it is None then."
+        f"materialized. Materialize it first. If the table may not exist yet, as for the first partition of an asset that "
+        f"reads its own earlier partitions, annotate the input '{context.name}: DataFrame | None'; it is None then."
     )
 
 
@@ -291,6 +290,6 @@ def _report_read(context: dg.InputContext, snapshot: Snapshot, plan: ReadPlan | 
     context.log.info("Read version %d of %s for %d partitions.", snapshot.version, snapshot.identifier, len(keys))
     step = _input_step(context)
     if keys and step is not None:
-        # Input metadata belongs to exactly one partition; one event without is better than a thousand with.
+        # Dagster adds input metadata to one event for each partition; a single event without partition avoids thousands.
         entries |= {facts.PARTITIONS_READ: keys_text(keys), "cm_delta/num_partitions_read": len(keys)}
         dg.DagsterEvent.asset_observation(step, dg.AssetObservation(context.asset_key, metadata=entries))

@@ -1,4 +1,4 @@
-"""What a Dagster instance already knows of commits, from its event log. Room: orchestration; reads events, writes none."""
+"""Which commits the event log of a Dagster instance already has events for. Reads events, writes none."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,29 +11,28 @@ from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.feed_cursor import WatchedCommit
 
 TXN_ID = "cm_delta/txn_id"
-_BY_A_RUN = facts.OUTCOME
-"""Key that events of our own runs have and events of sensors do not."""
+_RUN_EVENT_KEY = facts.OUTCOME
+"""Metadata key of events of this package's IO manager and jobs; events of sensors do not have it."""
 
 _PAGE = 1000
 _CLOCK_SKEW_MS = 60 * 60 * 1000
-"""By so much the clocks of the catalog's clients and of the instance may differ."""
+"""Maximum difference between the clocks of the catalog's clients and of the instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """What an event that speaks of a commit says beside its version. ``txn_id`` is empty in events of runs and of older
-    releases."""
+    """An event of a commit. ``txn_id`` is empty in events of runs and of older releases."""
 
     partition: str | None
     txn_id: str
-    by_a_run: bool
+    is_run_event: bool
 
 
 class KnownCommits:
-    """Answers for one tick. Each asset's events are read once, as far back as the oldest commit of the tick.
+    """Finds events of commits, for one tick. The events of each asset are read once, back to the oldest commit of the tick.
 
     Args:
-        since_ms: when the oldest of the commits asked about was ratified, epoch milliseconds; 0 for all events.
+        since_ms: when the oldest commit of the tick was ratified, epoch milliseconds; 0 for all events.
     """
 
     def __init__(self, instance: dg.DagsterInstance, *, since_ms: int) -> None:
@@ -45,7 +44,7 @@ class KnownCommits:
         self._newest: dict[tuple[dg.AssetKey, str], int] = {}
 
     def run_of(self, commit: WatchedCommit) -> dg.DagsterRun | None:
-        """The run of this instance that made the commit; None for commits of others."""
+        """The run of this instance that made the commit; None for a foreign commit."""
         if commit.run_id is None:
             return None
         if commit.run_id not in self._runs:
@@ -55,22 +54,22 @@ class KnownCommits:
     def recorded_partitions(
         self, run: dg.DagsterRun, commit: WatchedCommit, asset_key: dg.AssetKey
     ) -> frozenset[str] | None:
-        """Partitions for which the run itself recorded the commit, empty for an event without; None if it did not."""
-        # Read after the run's status: a run that has ended by then records nothing more.
+        """Partitions for which the run stored an event of the commit, empty if the event has none; None without an event."""
+        # The status of the run was read before: a run that had ended by then stores no more events.
         if run.run_id not in self._recorded:
             self._recorded[run.run_id] = self._records_of(run.run_id)
         return self._recorded[run.run_id].get((asset_key, commit.table_id, commit.version))
 
     def is_reported(self, commit: WatchedCommit, asset_key: dg.AssetKey, partition: str | None) -> bool:
-        """Whether an event of the asset and partition speaks of the commit, whoever made the event."""
+        """Whether the asset has an event of the commit for the partition, from a run or a sensor."""
         own = self.run_of(commit) is not None
         return any(
-            _speaks_of(record, commit, partition, own=own)
+            _is_event_of(record, commit, partition, own=own)
             for record in self._events_of(asset_key).get((commit.table_id, commit.version), ())
         )
 
     def newest_reported(self, table_id: str, asset_key: dg.AssetKey) -> int:
-        """Newest version of the table that an event of the asset speaks of; -1 for none."""
+        """Newest version of the table with an event of the asset; -1 if there is none."""
         if (asset_key, table_id) not in self._newest:
             versions = [version for own, version in self._events_of(asset_key) if own == table_id]
             self._newest[asset_key, table_id] = max(versions, default=-1)
@@ -113,10 +112,10 @@ class KnownCommits:
                 page = fetch(wanted, limit=_PAGE, cursor=page.cursor)
 
 
-def _speaks_of(record: _Record, commit: WatchedCommit, partition: str | None, *, own: bool) -> bool:
-    if record.by_a_run:
-        # A run that continues another reports that one's commit; a commit of others is never a run's to report, and an
-        # equal version then belongs to a past of the table that a restored catalog has lost.
+def _is_event_of(record: _Record, commit: WatchedCommit, partition: str | None, *, own: bool) -> bool:
+    if record.is_run_event:
+        # A run that continues another one reports the commit of that run. A run never reports a foreign commit: an event
+        # with an equal version then belongs to a commit that a restored catalog has lost.
         return own and (partition is None or record.partition in (None, partition))
     if record.txn_id not in ("", commit.txn_id):
         return False
@@ -128,13 +127,13 @@ def _record(event: dg.AssetMaterialization | dg.AssetObservation) -> _Record:
     return _Record(
         partition=event.partition,
         txn_id="" if txn is None else str(txn.value),
-        by_a_run=_BY_A_RUN in event.metadata,
+        is_run_event=_RUN_EVENT_KEY in event.metadata,
     )
 
 
 def _commit_of(metadata: Mapping[str, dg.MetadataValue[Any]]) -> tuple[str, int] | None:
-    """Table id and version of the commit that an event reports; None for other events, such as those of reads, and of
-    writes and maintenance that found nothing to do: they name the version that they looked at."""
+    """Table id and version of the commit that an event reports. None for events of reads, and for those of writes and
+    maintenance with nothing to do, which name the version that they read."""
     outcome = metadata.get(facts.OUTCOME)
     if outcome is not None and outcome.value == WriteOutcome.NOTHING_TO_DO.value:
         return None

@@ -1,6 +1,6 @@
-"""What an output tells Dagster: the standard ``dagster/...`` keys, ours under ``cm_delta/``, row counts, data versions.
+"""Metadata of asset events: the standard ``dagster/...`` keys, the ``cm_delta/`` keys, row counts and data versions.
 
-Everything comes from the log that the write has already read; nothing here starts a Spark job.
+All values come from the snapshot after the write; no function starts a Spark job.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,19 +32,18 @@ OUTCOME = "cm_delta/outcome"
 NOTHING_WRITTEN = "nothing_written"
 METRICS = "cm_delta/metrics"
 
-_MOST_KEYS_COUNTED = 2000
-_MOST_KEYS_PROVEN = 100
-"""Each of them is looked up in the statistics of all files."""
+_MAX_COUNTED_KEYS = 2000
+_MAX_PROVEN_KEYS = 100
+"""For each key, the statistics of all files are evaluated."""
 
 
 def data_version(table_id: str, version: int) -> dg.DataVersion:
-    """The data version of an asset: its table and the newest version that changed data, so that maintenance keeps
-    it."""
+    """The data version of an asset: table id and newest version that changed data. Maintenance does not change it."""
     return dg.DataVersion(f"{table_id}@{version}")
 
 
 def column_schema(schema: StructType) -> dg.TableSchema:
-    """Columns with types as Spark writes them, nullability and comments."""
+    """Columns with their Spark type names, nullability and comments."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -75,9 +74,9 @@ def table_metadata(snapshot: Snapshot) -> dict[str, Any]:
 def write_metadata(
     result: WriteResult, *, operation: str, part: PartitionSlice | None, duration_seconds: float
 ) -> dict[str, Any]:
-    """Everything about one write: the table after it, the partition, the commit and what it cost."""
+    """Metadata of one write: the table after it, the partition, the commit, files, bytes and duration."""
     entries = table_metadata(result.snapshot)
-    # The entries go to the event of every partition; of several partitions each gets its own count.
+    # Dagster adds these entries to the event of every partition, so a count is valid only for a single partition.
     rows = None if part is None or len(part.keys) != 1 else partition_row_count(result.snapshot, part)
     if rows is not None:
         entries["dagster/partition_row_count"] = rows
@@ -98,10 +97,10 @@ def write_metadata(
 
 
 def partition_row_count(snapshot: Snapshot, part: PartitionSlice) -> int | None:
-    """Rows of the slice; None unless the log alone tells.
+    """Rows of the slice; None if the log does not determine the number.
 
-    It does for tables partitioned by the columns that decide, and otherwise where the statistics of every file prove
-    that all of its rows lie inside or none does, as they do for files that were written partition by partition.
+    The log determines it if the table is partitioned by the columns of the slice, or if the statistics of each file prove
+    that all or none of its rows are in the slice, as for files that were written partition by partition.
     """
     return _row_count(snapshot, part.predicate, columns=tuple(part.columns.values()))
 
@@ -117,12 +116,12 @@ def _row_count(snapshot: Snapshot, predicate: Predicate, *, columns: Sequence[st
 
 
 def rows_by_key(snapshot: Snapshot, part: PartitionSlice) -> Mapping[str, int]:
-    """Rows of each partition key of the slice, 0 for empty ones; without those for which the log alone does not tell."""
+    """Rows of each partition key of the slice, 0 for empty ones. Keys whose number the log does not determine are omitted."""
     columns = tuple(part.columns.values())
-    if len(part.keys) > _MOST_KEYS_COUNTED:
+    if len(part.keys) > _MAX_COUNTED_KEYS:
         return {}
     if not partition_only(part.predicate, snapshot.partition_columns):
-        keys = part.keys if len(part.keys) <= _MOST_KEYS_PROVEN else ()
+        keys = part.keys if len(part.keys) <= _MAX_PROVEN_KEYS else ()
         counted = {key: _row_count(snapshot, part.predicate_of(key), columns=columns) for key in keys}
         return {key: rows for key, rows in counted.items() if rows is not None}
     files = snapshot.matching_files(part.predicate)

@@ -1,7 +1,7 @@
-"""One output becomes one commit: the write contract and the partition slice turned into a call of ``operations``.
+"""Writes one output as one commit: calls the operation that the write contract and the partition slice select.
 
-Checks come before work: whatever cannot be right is refused before a data file is written. A
-conflict with another writer is settled inside the commit; the user's code is never run again for it.
+Invalid contracts, keys and schemas are refused before a data file is written. A concurrent commit of another writer is
+handled by the commit; the function of the asset does not run again.
 """
 
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
     is_already_committed,
 )
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
-from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, check_sole_asset, idempotency
+from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, idempotency, refuse_other_asset
 from cm_delta_dagster.orchestration.write_contract import WriteContract, WriteMode
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_of, conjunction, partition_only
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
@@ -41,11 +41,11 @@ from cm_delta_dagster.spark.schema import from_spark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputWrite:
-    """One output to be written.
+    """One output to write.
 
     Attributes:
         definition: partitions of the asset, None for an output without.
-        keys: partition keys of this output; all of them become one commit.
+        keys: partition keys of this output; they are written in one commit.
     """
 
     contract: WriteContract
@@ -54,7 +54,7 @@ class OutputWrite:
     keys: tuple[str, ...] = ()
 
     def slice_for(self, schema: StructType) -> PartitionSlice | None:
-        """The rows that this output may touch; None for all."""
+        """The rows that this output may change; None for all rows."""
         if self.definition is None:
             return None
         return partition_slice(
@@ -64,7 +64,7 @@ class OutputWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The write, the partition slice it stayed within, and the table it went to."""
+    """The table, the result of the write, and the partition slice that it changed."""
 
     table: Table
     result: WriteResult
@@ -78,40 +78,42 @@ def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -
         InvalidArgumentError: the contract does not fit the partitions or the columns.
         PartitionMismatchError: rows lie outside of the partitions being written.
         SchemaMismatchError: the columns do not fit the table.
-        TableAlreadyExistsError: mode ``error_if_exists``, and there are rows.
+        TableAlreadyExistsError: mode ``error_if_exists``, and the table or partition has rows.
         CommitConflictError: another writer changed what this write depends on.
     """
-    offered = from_spark(frame.schema)
+    output_schema = from_spark(frame.schema)
     context = write.origin.commit_context()
     table, written = write_or_create(
         client,
         identifier=write.contract.identifier,
-        design=lambda: _design(offered, write),
-        write=lambda table: _write(table, frame, offered, write, context),
+        design=lambda: _design(output_schema, write),
+        write=lambda table: _write(table, frame, output_schema, write, context),
     )
     return replace(written, table=table)
 
 
-def _write(table: Table, frame: DataFrame, offered: StructType, write: OutputWrite, context: CommitContext) -> Written:
+def _write(
+    table: Table, frame: DataFrame, output_schema: StructType, write: OutputWrite, context: CommitContext
+) -> Written:
     snapshot = table.snapshot()
-    check_sole_asset(snapshot, write.origin, named_after=write.contract.named_after)
-    part = write.slice_for(_resulting_schema(snapshot, offered, write.contract))
+    refuse_other_asset(snapshot, write.origin, named_after=write.contract.named_after)
+    part = write.slice_for(_resulting_schema(snapshot, output_schema, write.contract))
     identity = idempotency(table, write.origin)
     if isinstance(identity, EarlierWrite):
         version = identity.version
         result = already_committed(table, table.snapshot(), version=version, data_version=version)
         return Written(table=table, result=result, part=part)
     if write.contract.mode is WriteMode.ERROR_IF_EXISTS and not is_already_committed(snapshot, identity):
-        _refuse_existing(table, snapshot, part, frame)
+        _refuse_existing_rows(table, snapshot, part, frame)
     options = CommitOptions(idempotency=identity, context=context)
-    result = _dispatch(table, frame, offered, write.contract, part, options)
+    result = _dispatch(table, frame, output_schema, write.contract, part, options)
     return Written(table=table, result=result, part=part)
 
 
-def _design(offered: StructType, write: OutputWrite) -> TableDesign:
-    """What the table is to be if this output is its first."""
-    schema = first_schema(offered)
-    write.slice_for(schema)  # A key without a value in its column is refused before anything is reserved.
+def _design(output_schema: StructType, write: OutputWrite) -> TableDesign:
+    """The design of the table if this output creates it."""
+    schema = first_schema(output_schema)
+    write.slice_for(schema)  # Refuses invalid keys before the catalog reserves a location.
     contract = write.contract
     if contract.partition_by is not None:
         columns = contract.partition_by
@@ -120,13 +122,13 @@ def _design(offered: StructType, write: OutputWrite) -> TableDesign:
     return TableDesign(schema=schema, partition_columns=columns, properties=contract.table_properties)
 
 
-def _resulting_schema(snapshot: Snapshot, offered: StructType, contract: WriteContract) -> StructType:
-    schema = reconcile_schemas(snapshot.schema, offered, mode=contract.schema_mode)
+def _resulting_schema(snapshot: Snapshot, output_schema: StructType, contract: WriteContract) -> StructType:
+    schema = reconcile_schemas(snapshot.schema, output_schema, mode=contract.schema_mode)
     for column in contract.partition_expr.values():
-        if schema.field(column) is not None and offered.field(column) is None:
+        if schema.field(column) is not None and output_schema.field(column) is None:
             raise SchemaMismatchError(
-                f"The column {column}, which decides the partition of a row, is missing from the output for "
-                f"{contract.identifier}; it has the columns {', '.join(offered.names)}. Nothing was written."
+                f"The column {column}, which determines the partition of a row, is missing in the output for "
+                f"{contract.identifier}; it has the columns {', '.join(output_schema.names)}. Nothing was written."
             )
     return schema
 
@@ -134,7 +136,7 @@ def _resulting_schema(snapshot: Snapshot, offered: StructType, contract: WriteCo
 def _dispatch(
     table: Table,
     frame: DataFrame,
-    offered: StructType,
+    output_schema: StructType,
     contract: WriteContract,
     part: PartitionSlice | None,
     options: CommitOptions,
@@ -144,7 +146,7 @@ def _dispatch(
         case WriteMode.APPEND | WriteMode.ERROR_IF_EXISTS:
             return append(
                 table,
-                frame=_inside(frame, offered, within),
+                frame=_with_guard(frame, output_schema, within),
                 schema_mode=contract.schema_mode,
                 options=options,
             )
@@ -160,7 +162,7 @@ def _dispatch(
             return overwrite(
                 table,
                 frame=frame,
-                where=_replaced(table, contract, within),
+                where=_replace_predicate(table, contract, within),
                 schema_mode=contract.schema_mode,
                 options=options,
             )
@@ -176,26 +178,26 @@ def _dispatch(
             )
 
 
-def _replaced(table: Table, contract: WriteContract, within: Predicate | None) -> Predicate:
+def _replace_predicate(table: Table, contract: WriteContract, within: Predicate | None) -> Predicate:
     assert contract.replace_where is not None
     asked = parse_predicate(contract.replace_where, table.snapshot().schema)
     return conjunction([asked] if within is None else [within, asked])
 
 
-def _inside(frame: DataFrame, offered: StructType, within: Predicate | None) -> DataFrame:
-    """``frame``, which fails while it is computed if a row lies outside of ``within``."""
+def _with_guard(frame: DataFrame, output_schema: StructType, within: Predicate | None) -> DataFrame:
+    """``frame`` with a check that makes the Spark job fail if a row lies outside of ``within``."""
     if within is None:
         return frame
-    columns = guarded(frame, offered, guard=within)
+    columns = guarded(frame, output_schema, guard=within)
     return frame.withColumns(columns) if columns else frame
 
 
-def _refuse_existing(table: Table, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame) -> None:
+def _refuse_existing_rows(table: Table, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame) -> None:
     if not snapshot.num_files:
-        return  # There is nothing to protect.
+        return
     if part is None:
         raise TableAlreadyExistsError(
-            f"{table.identifier} exists and holds rows, and the write contract says error_if_exists. Nothing was written. Choose "
+            f"{table.identifier} exists and has rows, and the mode of the write is error_if_exists. Nothing was written. Choose "
             "another mode, or drop the table."
         )
     files = snapshot.matching_files(part.predicate)
@@ -211,17 +213,17 @@ def _refuse_existing(table: Table, snapshot: Snapshot, part: PartitionSlice | No
         found = not rows.isEmpty()
     if found:
         raise TableAlreadyExistsError(
-            f"{table.identifier} already holds rows of the partition {', '.join(part.keys[:5])}, and the write "
-            "contract says error_if_exists. Nothing was written. Choose another mode, or delete those rows."
+            f"{table.identifier} already has rows of the partition {', '.join(part.keys[:5])}, and the mode of the "
+            "write is error_if_exists. Nothing was written. Choose another mode, or delete those rows."
         )
 
 
 def check_frame(value: Any, *, name: str) -> DataFrame:
-    """``value`` if it is a PySpark frame, classic or Connect. Raises InvalidArgumentError."""
+    """``value`` if it is a PySpark DataFrame, classic or Connect. Raises InvalidArgumentError."""
     if isinstance(value, DataFrame):
         return value
     raise InvalidArgumentError(
-        f"{name} returned a {type(value).__module__}.{type(value).__qualname__}; the Delta IO manager writes frames of "
-        "pyspark.sql.DataFrame. Return one (spark.createDataFrame(...) makes it from pandas or Arrow), return nothing, "
+        f"{name} returned a {type(value).__module__}.{type(value).__qualname__}; the Delta IO manager writes only "
+        "pyspark.sql.DataFrame. Return a DataFrame (spark.createDataFrame(...) converts pandas and Arrow), return nothing, "
         "or give the output another io_manager_key."
     )

@@ -1,9 +1,7 @@
-"""Partition keys of an asset as a predicate over the columns of its table, and back. Room: orchestration; no Spark, no
-catalog.
+"""Translates partition keys of an asset to a predicate over the columns of its table, and back.
 
-Keys are always handled as a set, never as a range: mapped reads may have holes. A key that has no exact value in the
-column's type is an error here, before anything is written; the alternative would be a predicate that matches other
-rows.
+Keys are handled as a set, not as a range, because the keys of a mapped input need not be contiguous. A key without an exact
+value in the column's type is an error before anything is written; otherwise the predicate would match other rows.
 """
 
 import re
@@ -68,12 +66,12 @@ _Dimension: TypeAlias = _Values | _Windows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSlice:
-    """The rows that belong to some partition keys.
+    """The rows of a set of partition keys.
 
     Attributes:
-        predicate: true for exactly those rows; never true when there is no key.
+        predicate: true for exactly these rows; false for every row if there is no key.
         keys: the keys, in the order of Dagster.
-        columns: table columns that decide, by dimension.
+        columns: table column of each dimension.
     """
 
     predicate: Predicate
@@ -88,7 +86,7 @@ class PartitionSlice:
         return parts[0] if len(parts) == 1 else And(parts)
 
     def key_of(self, values: Mapping[str, Any]) -> str | None:
-        """The key to which a row with these values of :attr:`columns` belongs; None if it is none of :attr:`keys`."""
+        """The key of a row with these values of :attr:`columns`; None if the row belongs to none of :attr:`keys`."""
         found: dict[str, str] = {}
         for name, dimension in self._dimensions.items():
             value = values[dimension.column]
@@ -112,9 +110,10 @@ def partition_slice(
     """Translate partition keys into a predicate.
 
     Args:
-        definition: of the asset; ``keys`` are its keys, of any kind and in any order, with or without holes.
-        partition_expr: column of each dimension, ``""`` for the only one.
-        schema: of the table; the column's type decides what a key means.
+        definition: of the asset.
+        keys: partition keys of the definition, in any order, contiguous or not.
+        partition_expr: column of each dimension; the key is ``""`` for a single dimension.
+        schema: of the table; the type of the column determines the value of a key.
 
     Raises:
         InvalidArgumentError: a dimension without a column, an unknown column, or a key without a value in its type.
@@ -147,8 +146,8 @@ def partition_columns(
 ) -> tuple[str, ...]:
     """Columns by which a new table for this asset is partitioned.
 
-    Columns of a timestamp type are left out: such a table would get a directory for every instant. Give
-    ``partition_by`` to say otherwise.
+    Columns of a timestamp type are omitted, because each instant would become a directory. ``partition_by`` overrides
+    this.
     """
     if definition is None:
         return ()
@@ -162,21 +161,21 @@ def partition_columns(
 
 
 def keys_text(keys: Sequence[str]) -> str:
-    """Partition keys for commit tags and transaction ids: all of them if short, else the first, the last and their
-    number."""
+    """Partition keys for commit tags and transaction ids: all keys if the text is short, otherwise the first, the last and
+    the number of keys."""
     text = ",".join(str(key) for key in keys)
     if len(text) <= _LONGEST_KEY_TEXT:
         return text
     return f"{keys[0]}...{keys[-1]} ({len(keys)} keys)"
 
 
-def stands_for(text: str, keys: Collection[str]) -> bool:
-    """Whether ``keys``, some of those from which ``keys_text`` made ``text``, are all of them."""
+def names_all_keys(text: str, keys: Collection[str]) -> bool:
+    """Whether ``keys``, a subset of the keys of which ``keys_text`` made ``text``, are all of these keys."""
     return len(text) == len(",".join(keys)) or text.endswith(f" ({len(keys)} keys)")
 
 
 def merge_intervals(intervals: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Half-open intervals, sorted, with touching and overlapping ones joined."""
+    """The union of half-open intervals, sorted; adjacent and overlapping ones are joined."""
     merged: list[tuple[Any, Any]] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -214,7 +213,7 @@ def _split(definition: dg.PartitionsDefinition[Any], key: str) -> Mapping[str, s
 
 
 def _predicate(names: Sequence[str], rows: set[tuple[str, ...]], dimensions: Mapping[str, _Dimension]) -> Predicate:
-    """The rows in as few terms as they allow: dimensions that form a full product stay one conjunction."""
+    """The predicate of ``rows``, one key for each dimension. Keys that form a full product become one conjunction."""
     if not rows:
         return Or(())
     first = dimensions[names[0]]
@@ -243,7 +242,7 @@ def _dimension(
     integral = isinstance(kind, PrimitiveType) and kind.name in _INTEGER_BITS
     if isinstance(definition, dg.TimeWindowPartitionsDefinition) and name != "string" and not integral:
         raise InvalidArgumentError(
-            f"The column {column} has the type {name}, in which time windows have no value. Use date, timestamp, "
+            f"The column {column} has the type {name}, which cannot hold time windows. Use date, timestamp, "
             "timestamp_ntz, a string in the format of the partition keys, or an integer if the keys are numbers."
         )
     values = {key: _value(key, kind, column) for key in keys}
@@ -254,7 +253,7 @@ def _dimension(
 def _check_one_key_a_value(
     definition: dg.PartitionsDefinition[Any], values: Mapping[str, Any], kind: DataType, column: str
 ) -> None:
-    """Each of two keys for one value would replace the rows of the other. Types with one form a value cannot have them."""
+    """Refuse two keys with one value: each would replace the rows of the other. Only these types have several texts for a value."""
     if not isinstance(kind, DecimalType) and data_type_text(kind) != "timestamp":
         return
     every = dict(values)
@@ -278,7 +277,8 @@ def _window(definition: dg.TimeWindowPartitionsDefinition, key: str, column: str
         window = definition.time_window_for_partition_key(key)
     except (ValueError, StopIteration) as error:
         raise _no_value(key, f"time window of the format {definition.fmt!r}", column) from error
-    # Dagster answers an unaligned key with the window after it; the suffix is the offset it adds when clocks go back.
+    # For an unaligned key Dagster returns the next window. A key may end with the UTC offset that Dagster adds to a
+    # repeated hour.
     if not key.startswith(window.start.strftime(definition.fmt)):
         raise _no_value(key, f"time window: the nearest one begins at {window.start.isoformat()}", column)
     return window
@@ -291,12 +291,12 @@ def _instants(window: dg.TimeWindow, key: str, column: str) -> tuple[datetime, d
 def _wall_times(window: dg.TimeWindow, key: str, column: str) -> tuple[datetime, datetime]:
     start, end = window.start.replace(tzinfo=None, fold=0), window.end.replace(tzinfo=None, fold=0)
     real = window.end.astimezone(UTC) - window.start.astimezone(UTC)
-    # A skipped hour holds no rows, so a longer interval does no harm; only a repeated one does.
+    # A skipped hour has no rows, so only repeated hours are ambiguous.
     if real < timedelta(hours=23) and (end - start < real or window.start.fold):
         raise InvalidArgumentError(
-            f"The partition {key!r} lies in an hour that the clocks of its time zone repeat; without a time zone, as "
-            f"in the column {column} (timestamp_ntz), its rows cannot be told from those beside it. Use timestamp, or "
-            "UTC."
+            f"The partition {key!r} contains an hour that its time zone repeats at the end of daylight saving time. The "
+            f"column {column} (timestamp_ntz) has no time zone, so the repeated hour is ambiguous. Use a column of type "
+            "timestamp, or partitions in UTC."
         )
     return start, end
 
@@ -306,14 +306,14 @@ def _dates(window: dg.TimeWindow, key: str, column: str) -> tuple[date, date]:
         before = (moment.astimezone(UTC) - timedelta(microseconds=1)).astimezone(moment.tzinfo)
         if before.date() == moment.date():
             raise InvalidArgumentError(
-                f"The partition {key!r} begins or ends within a day ({moment.isoformat()}), so a date, as in the "
-                f"column {column}, does not say to which partition a row belongs. Use a timestamp column."
+                f"The partition {key!r} begins or ends within a day ({moment.isoformat()}), but the column {column} is a "
+                "date, which does not determine the partition of a row. Use a timestamp column."
             )
     return window.start.date(), window.end.date()
 
 
 def _value(key: str, kind: DataType, column: str) -> Any:
-    """The column's value for a key. Only exact, reversible forms count, so that no two keys mean the same value."""
+    """The column's value for a key. Only the canonical text of a value is accepted."""
     name = data_type_text(kind)
     try:
         value = _parse(key, kind)
@@ -321,7 +321,7 @@ def _value(key: str, kind: DataType, column: str) -> Any:
         raise _no_value(key, name, column) from error
     if value is None:
         raise InvalidArgumentError(
-            f"The column {column} has the type {name}, by which an asset cannot be partitioned. Use a string, an "
+            f"The column {column} has the type {name}, which cannot be a partition of an asset. Use a string, an "
             "integer, a decimal, a boolean, a date or a timestamp."
         )
     return value
@@ -374,6 +374,6 @@ def _fail(key: str) -> Any:
 
 def _no_value(key: str, kind: str, column: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"The partition key {key!r} is no {kind} in its usual form, so no row of the column {column} can belong to it. "
+        f"The partition key {key!r} is not the usual text of a {kind}, so no value of the column {column} belongs to it. "
         "Nothing was written. Change the key or the type of the column."
     )

@@ -1,21 +1,23 @@
-"""Dagster resources: the catalog and Spark. Room: orchestration; the place where the lower floors are put together.
+"""Dagster resources: the catalog and Spark.
 
-A resource holds settings until it is used. Nothing is opened at import or when definitions are loaded, so that secrets
-given as ``dg.EnvVar`` are read where the run happens.
+A resource opens its connection or session on first use, not when definitions are loaded, so that ``dg.EnvVar`` is read in the
+process of the run.
 """
 
 import os
 import threading
 import typing
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, field_validator
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.session import is_gone, running_session
@@ -24,30 +26,65 @@ from cm_delta_dagster.storage.stores import Stores, scheme_of
 
 @typing.runtime_checkable
 class HasSparkSession(typing.Protocol):
-    """Anything that has a session: our resource, ``PySparkResource`` and ``LazyPySparkResource`` of dagster-pyspark,
-    yours."""
+    """A resource with a Spark session: ``SparkResource``, or ``PySparkResource`` and ``LazyPySparkResource`` of
+    dagster-pyspark."""
 
     @property
     def spark_session(self) -> Any: ...
 
 
-class CatalogResource(dg.ConfigurableResource[Any]):
-    """The catalog that owns the tables, opened on first use and once in each process.
+_DEFAULTS = ClientSettings()
 
-    At the end of the run the client is closed, after the checksums and checkpoints under way have been written.
+
+class ClientSettingsConfig(dg.Config):
+    """The fields of :class:`~cm_delta_dagster.client.settings.ClientSettings`, which documents them, as Dagster config."""
+
+    max_commit_attempts: int = _DEFAULTS.max_commit_attempts
+    retry_initial_seconds: float = _DEFAULTS.retry_initial_seconds
+    retry_max_seconds: float = _DEFAULTS.retry_max_seconds
+    commit_lock_seconds: float = _DEFAULTS.commit_lock_seconds
+    max_resolve_attempts: int = _DEFAULTS.max_resolve_attempts
+    incremental_refresh_limit: int = _DEFAULTS.incremental_refresh_limit
+    snapshot_cache_size: int = _DEFAULTS.snapshot_cache_size
+    read_threads: int = _DEFAULTS.read_threads
+    max_unpublished_commits: int = _DEFAULTS.max_unpublished_commits
+    copied_content_bytes: int = _DEFAULTS.copied_content_bytes
+    publish_delay_seconds: float = _DEFAULTS.publish_delay_seconds
+    on_catalog_behind_storage: OnCatalogBehind = _DEFAULTS.on_catalog_behind_storage
+    max_clock_difference_ms: int = _DEFAULTS.max_clock_difference_ms
+
+    def client_settings(self) -> ClientSettings:
+        """The settings as the client takes them."""
+        return ClientSettings(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
+class CatalogResource(dg.ConfigurableResource[Any]):
+    """The catalog of the tables, opened on first use, once in each process.
+
+    At the end of the run the client waits for background checksums and checkpoints and is closed. ``settings`` also accepts
+    a ``ClientSettings``.
     """
 
     url: str = Field(
         description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db."
     )
-    warehouse: str = Field(description="Directory or URI under which new tables get their location.")
+    warehouse: str = Field(description="Directory or URI of the locations of new tables.")
     storage_options: dict[str, str] = Field(
         default_factory=dict, description="Options of the file system that holds the warehouse, e.g. keys and endpoint."
+    )
+    settings: ClientSettingsConfig = Field(
+        default_factory=ClientSettingsConfig,
+        description="Settings of the Delta client: retries, threads, delays, caches.",
     )
 
     _client: DeltaClient | None = PrivateAttr(default=None)
     _process: int | None = PrivateAttr(default=None)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _settings_as_config(cls, value: Any) -> Any:
+        return ClientSettingsConfig(**asdict(value)) if isinstance(value, ClientSettings) else value
 
     @property
     def client(self) -> DeltaClient:
@@ -60,7 +97,7 @@ class CatalogResource(dg.ConfigurableResource[Any]):
             return self._client
 
     def close(self) -> None:
-        """Wait for background work and close what was opened; the next use opens again."""
+        """Wait for background work and close the client; the next use opens another one."""
         with self._lock:
             client, self._client = self._client, None
             opened_here = self._process == os.getpid()
@@ -72,16 +109,18 @@ class CatalogResource(dg.ConfigurableResource[Any]):
 
     def _open(self) -> DeltaClient:
         options = {scheme_of(self.warehouse): self.storage_options} if self.storage_options else None
-        return DeltaClient(SqlCatalog(self.url, warehouse=self.warehouse), stores=Stores(storage_options=options))
+        return DeltaClient(
+            SqlCatalog(self.url, warehouse=self.warehouse),
+            stores=Stores(storage_options=options),
+            settings=self.settings.client_settings(),
+        )
 
 
 class SparkResource(dg.ConfigurableResource[Any]):
     """A Spark session, started on first use: classic (``master``) or Spark Connect (``remote``).
 
-    If the session is gone, because its Java process was killed or ran out of memory, the next use starts another one.
-
-    A session that already runs in the process is taken as it is: settings that can change are applied, and a warning
-    names those that cannot.
+    If the Java process of the session was killed or ran out of memory, the next use starts another session. A session that
+    already runs in the process is used: the resource applies settings that can change and logs a warning about the others.
     """
 
     app_name: str = Field(default="cm_delta_dagster", description="Name shown in the Spark UI.")
@@ -100,7 +139,7 @@ class SparkResource(dg.ConfigurableResource[Any]):
 
     @property
     def spark_session(self) -> SparkSession:
-        """The session. Raises JavaNotFoundError before a classic session is started without Java."""
+        """The session. Raises JavaNotFoundError if a classic session needs Java and there is none."""
         with self._lock:
             if self._session is None or is_gone(self._session):
                 self._session = self._take_or_start()
@@ -113,7 +152,7 @@ class SparkResource(dg.ConfigurableResource[Any]):
                 session.stop()
 
     def settings(self) -> dict[str, str]:
-        """Every Spark setting that this resource asks for. Raises InvalidArgumentError for contradictions."""
+        """The Spark settings of this resource. Raises InvalidArgumentError for contradictions."""
         if self.master and self.remote:
             raise InvalidArgumentError(
                 f"SparkResource got master={self.master!r} and remote={self.remote!r}; a session is either classic or "
@@ -152,7 +191,7 @@ class SparkResource(dg.ConfigurableResource[Any]):
 
 
 def apply_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
-    """Apply what can change in a running session and warn about the rest where it differs."""
+    """Apply settings that a running session can change, and log a warning about others that differ."""
     different = []
     for key, value in settings.items():
         if session.conf.get(key, None) == value or key == "spark.app.name":
@@ -160,10 +199,10 @@ def apply_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
         else:
-            different.append(f"{key} (asked {value!r}, running with {session.conf.get(key, None)!r})")
+            different.append(f"{key} (configured {value!r}, running with {session.conf.get(key, None)!r})")
     if different:
         dg.get_dagster_logger("cm_delta_dagster").warning(
-            "A Spark session already runs in this process and keeps its own static settings: %s. Start the process "
-            "anew, or give the same settings to every Spark resource.",
+            "A Spark session already runs in this process and keeps its own static settings: %s. Restart the process, "
+            "or give the same settings to every Spark resource.",
             "; ".join(different),
         )

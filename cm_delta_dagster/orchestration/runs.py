@@ -1,15 +1,11 @@
-"""What a Dagster run means for a table: who committed, whether it was committed before, which version the run reads.
+"""How a Dagster run reads and writes a table: provenance of commits, idempotent writes, one version for each run.
 
-Room: orchestration; no Spark, no rows.
+*Exactly once.* A commit has a ``txn`` action whose application id is made of the asset and its partition keys, and whose version
+is a number made of the run id. A retried step finds its commit by this number. A run that is re-executed from failure also
+accepts the number of the run it continues if the step did not succeed there.
 
-*Exactly once.* A commit carries a ``txn`` action whose application is the asset and its partition keys, and whose
-version is a number made of the run id. A step that is retried finds its commit by that number. A run that was
-re-executed from failure also accepts the number of the run it continues, as long as the step did not succeed there:
-then its commit was ratified and what should have followed was lost, be it before or after the event.
-
-*One version for each table in a run.* The first read of a table in a run fixes the version for all later reads of that
-run, in whichever process, and a write of the run moves it to the version written, so that what comes after sees it. The
-catalog keeps it under the id of the run: a run that is executed again has another id and reads anew.
+*One version of each table in a run.* The first read of a table pins the version for all processes of the run. A write of the run
+moves the pin to its version. The catalog stores the pin under the run id, so a run that is executed again has its own pin.
 """
 
 import hashlib
@@ -24,7 +20,7 @@ from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.orchestration.partitions import keys_text
-from cm_delta_dagster.orchestration.write_contract import names_one_table
+from cm_delta_dagster.orchestration.write_contract import ambiguous_table
 
 RUN_ID_TAG = "dagster/run_id"
 ASSET_KEY_TAG = "dagster/asset_key"
@@ -33,7 +29,7 @@ STEP_KEY_TAG = "dagster/step_key"
 
 _APP_PREFIX = "dagster:"
 _PARTS_OF_A_NAME = 2
-"""So many parts of an asset key, the last ones, make the name of a table."""
+"""Number of last parts of an asset key that make the name of a table."""
 _FROM_FAILURE_TAGS = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 
 
@@ -42,9 +38,9 @@ class WriteOrigin:
     """Which step of which run writes.
 
     Attributes:
-        name: asset key, or for the output of an op that is no asset, job, step and output.
+        name: asset key; for the output of an op without an asset, job, step and output.
         partition_keys: keys being written, empty for an output without partitions.
-        step_context: Dagster's context of the step; None in a unit test, where nothing is remembered between calls.
+        step_context: Dagster's context of the step; None in a unit test, where writes are not idempotent.
     """
 
     name: str
@@ -83,11 +79,11 @@ def run_number(run_id: str) -> int:
 
 
 def idempotency(table: Table, origin: WriteOrigin) -> Idempotency | EarlierWrite | None:
-    """How the write of ``origin`` is made to happen once.
+    """The identity that makes the write of ``origin`` happen once.
 
     Returns:
-        The identity to commit with; EarlierWrite if the history shows that an earlier attempt was ratified and another
-        run has written since; None outside of a run.
+        The identity to commit with; EarlierWrite if an earlier attempt was ratified and another run has written since; None
+        outside of a run.
     """
     step = origin.step_context
     if step is None:
@@ -98,7 +94,7 @@ def idempotency(table: Table, origin: WriteOrigin) -> Idempotency | EarlierWrite
     if current is not None and current.version in accepted:
         return Idempotency(app_id=origin.app_id, version=current.version, rule=IdempotencyRule.EXACT)
     if current is not None and (len(accepted) > 1 or step.previous_attempt_count > 0):
-        # Only an attempt before this one can have committed; reading the history is left to these rare cases.
+        # Reading the history is expensive, so it is read only if an earlier attempt can have committed.
         for number in accepted:
             version = find_transaction(table, app_id=origin.app_id, version=number)
             if version is not None:
@@ -119,32 +115,31 @@ def _continued_runs(origin: WriteOrigin) -> Iterator[str]:
 
 
 def _continues_its_parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Whether the run takes up where its parent stopped, instead of doing everything anew."""
+    """Whether the run continues its parent from failure, instead of executing all steps again."""
     if any(run.tags.get(tag) == "true" for tag in _FROM_FAILURE_TAGS):
         return True
-    # ``dg.execute_job`` sets no tag; the plan of such a run knows which outputs it takes from the parent.
+    # ``dg.execute_job`` sets no tag; the execution plan of such a run refers to outputs of the parent.
     plan = run.execution_plan_snapshot_id and instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
     known = plan.initial_known_state if plan else None
     return known is not None and known.parent_state is not None
 
 
 def _succeeded(instance: dg.DagsterInstance, run_id: str, step_key: str | None) -> bool:
-    # A materialization would not do: Dagster stores one for each partition, and a step may have further outputs.
+    # A materialization does not prove success: a step may have more partitions and more outputs.
     entries = instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_SUCCESS)
     return any(entry.step_key == step_key for entry in entries)
 
 
-def check_sole_asset(snapshot: Snapshot, origin: WriteOrigin, *, named_after: Sequence[str]) -> None:
-    """Refuse to write where an asset of another key writes, whose table has this name by the same accident.
+def refuse_other_asset(snapshot: Snapshot, origin: WriteOrigin, *, named_after: Sequence[str]) -> None:
+    """Refuse the write if an asset with another key, whose last parts are the same, has written to the table.
 
-    The table's own record of who wrote to it decides, so that runs and code locations that know nothing of each other
-    are covered.
+    The ``txn`` actions of the table show which assets wrote to it, also from other runs and code locations.
 
     Args:
-        named_after: parts of the asset key from which the table's name follows; empty if it was given.
+        named_after: parts of the asset key that determine the table's name; empty if the metadata names the table.
 
     Raises:
-        InvalidArgumentError: it names both assets.
+        InvalidArgumentError: with the keys of both assets.
     """
     mine = tuple(named_after)
     for app_id in snapshot.transactions if mine else ():
@@ -152,32 +147,32 @@ def check_sole_asset(snapshot: Snapshot, origin: WriteOrigin, *, named_after: Se
         other = tuple(name.split("/"))
         same_name = app_id.startswith(_APP_PREFIX) and other != mine and other[-2:] == mine[-2:]
         if same_name and max(len(other), len(mine)) > _PARTS_OF_A_NAME:
-            raise names_one_table(snapshot.identifier, "/".join(mine), name)
+            raise ambiguous_table(snapshot.identifier, "/".join(mine), name)
 
 
 def pinned_version(step_context: Any, table: Table) -> int | None:
-    """The version of ``table`` that the run has fixed; None if it has not, or outside of a run."""
+    """The version of ``table`` that the run has pinned; None if it has none, or outside of a run."""
     if step_context is None:
         return None
     return table.catalog.pinned_version(table.table_id, owner=step_context.run_id)
 
 
 def pin_version(step_context: Any, table: Table, version: int) -> int:
-    """Fix the version that the run reads, unless it is fixed; returns the version that holds."""
+    """Pin the version that the run reads unless one is pinned; returns the pinned version."""
     if step_context is None:
         return version
     return table.catalog.pin_version(table.table_id, version, owner=step_context.run_id)
 
 
 def raise_pinned_version(step_context: Any, table: Table, version: int) -> None:
-    """Let later reads of the run see its own write of ``version``.
+    """Move the pin of the run forward to ``version``, which the run has written.
 
-    Partitions of one asset may be written side by side: the newest write includes the others.
+    If partitions of an asset are written concurrently, the newest version includes the other writes.
     """
     if step_context is not None:
         table.catalog.raise_pinned_version(table.table_id, version, owner=step_context.run_id)
 
 
 def run_tags(step_context: Any) -> Mapping[str, str]:
-    """Tags that the run was launched with; empty outside of a run."""
+    """Tags of the run; empty outside of a run."""
     return {} if step_context is None else dict(step_context.dagster_run.tags)

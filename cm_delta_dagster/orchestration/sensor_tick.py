@@ -1,7 +1,4 @@
-"""One evaluation of a commit sensor: commits go in, events, run requests and the next cursor come out.
-
-What happened to each commit is decided in ``_take``; how far to go in one evaluation in ``run``.
-"""
+"""One tick of a commit sensor: from a sequence of commits to events, run requests and the next cursor."""
 
 import json
 import time
@@ -16,25 +13,25 @@ from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.changed_partitions import AssetParts, PartitionFinder, WatchedAsset
 from cm_delta_dagster.orchestration.feed_cursor import FeedCursor, SeenCommit, WatchedCommit
 from cm_delta_dagster.orchestration.known_commits import TXN_ID, KnownCommits
-from cm_delta_dagster.orchestration.partitions import stands_for
+from cm_delta_dagster.orchestration.partitions import names_all_keys
 
 FEED_POSITION = "cm_delta/feed_position"
 _PARTITION_TAG = "dagster/partition"
 _SENSOR_TAG = "dagster/sensor_name"
-_MOST_EVENTS = 2000
-"""After so many events and requests a tick ends; Dagster stores each by itself."""
-_MOST_PENDING_TEXT = 2_000_000
-"""Characters of waiting commits that a cursor holds. More wait in the feed, with everything that comes after them."""
+_MAX_EVENTS = 2000
+"""Number of events and requests after which a tick ends; Dagster stores each of them separately."""
+_MAX_PENDING_CHARACTERS = 2_000_000
+"""Maximum size of the pending commits in a cursor, in characters. At this size the sensor stops advancing in the feed."""
 
 
 class LaunchFor(StrEnum):
     """Which data-changing commits launch the sensor's job."""
 
     EVERY_COMMIT = "every_commit"
-    """All, whoever made them; only commits of runs that this sensor itself launched do not, so that it never feeds itself."""
+    """All commits except those of runs that this sensor launched, so that it does not trigger itself."""
 
     FOREIGN_COMMITS = "foreign_commits"
-    """Those that are reported, that is, commits that no run of this instance accounts for."""
+    """Commits that are reported, that is, commits for which no run of this instance has stored an event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +39,8 @@ class LaunchPlan:
     """What a sensor launches, and for which commits.
 
     Attributes:
-        tables: whose commits launch it; none: nothing is launched.
-        partitions: of the job; a commit on an asset partitioned likewise launches a run for each changed partition.
+        tables: full names of the tables whose commits launch the job; empty if there is no job.
+        partitions: of the job; for an asset with the same partitions, each changed partition launches a run.
     """
 
     tables: frozenset[str] = frozenset()
@@ -53,18 +50,18 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickOutcome:
-    """What Dagster is told, and what the sensor should log as a warning."""
+    """The result for Dagster, and the warnings that the sensor logs."""
 
     result: dg.SensorResult
     warnings: tuple[str, ...] = field(default=())
 
 
 class SensorTick:
-    """Takes commits in, collects events and run requests, knows the next cursor.
+    """Processes the commits of one tick and collects events, run requests and the next cursor.
 
     Args:
-        cursor: where the last evaluation stopped, in the feed ``catalog_id``.
-        deadline: of ``time.monotonic()``.
+        cursor: where the last tick stopped.
+        deadline: when the tick has to end, as a value of ``time.monotonic()``.
     """
 
     def __init__(
@@ -93,7 +90,7 @@ class SensorTick:
         self._warnings: list[str] = []
 
     def run(self, commits: Sequence[WatchedCommit]) -> None:
-        """Look at what waited, then at ``commits``, until time runs out."""
+        """Process the pending commits of the cursor, then ``commits``, until the deadline."""
         every = (*self._cursor.pending, *commits)
         since_ms = 0 if self._cursor.recovering_until else min((commit.ratified_ms for commit in every), default=0)
         self._known = KnownCommits(self._instance, since_ms=since_ms)
@@ -101,22 +98,22 @@ class SensorTick:
             if self._must_stop():
                 self._wait(commit)
             else:
-                self._take(commit)
+                self._process(commit)
         for commit in commits:
             if self._must_stop():
                 return
-            if self._pending_text >= _MOST_PENDING_TEXT:
+            if self._pending_text >= _MAX_PENDING_CHARACTERS:
                 self._warnings.append(
-                    f"{len(self._pending)} commits of runs under way wait, and the cursor holds no more; the sensor "
-                    f"stays at feed position {self._position} until those runs end."
+                    f"{len(self._pending)} commits of runs under way are pending, which is the most that the cursor can "
+                    f"store; the sensor stays at feed position {self._position} until those runs end."
                 )
                 return
-            self._take(commit)
+            self._process(commit)
             self._position = commit.position
             self._seen = SeenCommit(position=commit.position, table=commit.table, txn_id=commit.txn_id)
 
     def outcome(self) -> TickOutcome:
-        """What Dagster is told."""
+        """The result of the tick."""
         cursor = replace(
             self._cursor,
             position=self._position,
@@ -134,31 +131,35 @@ class SensorTick:
         return TickOutcome(result=result, warnings=tuple(self._warnings))
 
     def _must_stop(self) -> bool:
-        return len(self._events) + len(self._newest) >= _MOST_EVENTS or time.monotonic() >= self._deadline
+        return len(self._events) + len(self._newest) >= _MAX_EVENTS or time.monotonic() >= self._deadline
 
-    def _take(self, commit: WatchedCommit) -> None:
+    def _process(self, commit: WatchedCommit) -> None:
         for asset in self._watched.get(commit.table, ()):
             run = self._run_for(commit, asset.key)
             if run is not None and commit.is_creation:
-                continue  # The run goes on to write, or has failed and says so itself.
+                continue  # The run writes its rows next, or has failed, which Dagster reports.
             recorded = None if run is None else self._known.recorded_partitions(run, commit, asset.key)
             if recorded is not None and _is_whole(recorded, commit):
                 self._launch_for_own(commit, asset, recorded)
             elif run is not None and not run.is_finished:
                 self._wait(commit)
             else:
-                self._flush(commit, asset, run, recorded or frozenset())
+                self._report(commit, asset, run, recorded or frozenset())
 
     def _run_for(self, commit: WatchedCommit, asset_key: dg.AssetKey) -> dg.DagsterRun | None:
-        """The run of this instance that accounts for the commit on this asset."""
+        """The run of this instance that made the commit and stores its events for this asset; None if there is none."""
         if commit.run_asset not in (None, asset_key.to_user_string()):
             return None
         return self._known.run_of(commit)
 
-    def _flush(
+    def _report(
         self, commit: WatchedCommit, asset: WatchedAsset, run: dg.DagsterRun | None, recorded: frozenset[str]
     ) -> None:
-        """Report what of the commit has no event yet, and launch for all of it; ``recorded`` is what its run came to record."""
+        """Report the partitions of the commit without an event, and launch the job for all of them.
+
+        Args:
+            recorded: partitions for which the run of the commit stored events.
+        """
         parts = self._parts_of(commit, asset, run)
         parts = replace(parts, keys=tuple(sorted({*parts.keys, *recorded})))
         wanted: list[str | None] = list(parts.keys)
@@ -176,7 +177,7 @@ class SensorTick:
         if recorded and recorded.issuperset(parts.keys):
             self._launch_for_own(commit, asset, recorded)
         elif commit.data_change and (missing or not recovering):
-            # Also of a tick that died before its runs were requested; Dagster drops a run key that it knows.
+            # Also repeats the requests of a tick that died before Dagster stored them; known run keys are dropped.
             self._launch(commit, asset, parts)
 
     def _parts_of(self, commit: WatchedCommit, asset: WatchedAsset, run: dg.DagsterRun | None) -> AssetParts:
@@ -221,7 +222,7 @@ class SensorTick:
         )
 
     def _launch_for_own(self, commit: WatchedCommit, asset: WatchedAsset, recorded: frozenset[str]) -> None:
-        """A commit of this instance's runs needs no event; downstream it is as new as any other."""
+        """Launch the job for a commit of a run of this instance, which has its events already."""
         if commit.data_change and self._plan.launch_for is LaunchFor.EVERY_COMMIT:
             self._launch(commit, asset, AssetParts(keys=tuple(sorted(recorded))))
 
@@ -230,26 +231,26 @@ class SensorTick:
         launched_here = run is not None and run.tags.get(_SENSOR_TAG) == self._sensor_name
         if commit.table not in self._plan.tables or launched_here:
             return
-        likewise = self._plan.partitions is not None and self._plan.partitions == asset.partitions
-        if likewise and (parts.unknown is not None or not parts.keys):
+        same_partitions = self._plan.partitions is not None and self._plan.partitions == asset.partitions
+        if same_partitions and (parts.unknown is not None or not parts.keys):
             self._warnings.append(
-                f"Version {commit.version} of {commit.table} launches no run for what is not known by its partition: "
-                f"{parts.unknown or 'the event of its run names none.'} Launch the job for the partitions concerned."
+                f"Version {commit.version} of {commit.table} launches no run for changes without a partition key: "
+                f"{parts.unknown or 'the event of its run has no partition.'} Launch the job for the changed partitions."
             )
-        for partition in self._existing(parts.keys, commit) if likewise else (None,):
+        for partition in self._existing(parts.keys, commit) if same_partitions else (None,):
             newest = self._newest.get((commit.table_id, partition))
             if newest is None or newest.version < commit.version:
                 self._newest[commit.table_id, partition] = commit
 
     def _existing(self, keys: Sequence[str], commit: WatchedCommit) -> Sequence[str]:
-        """Those of ``keys`` that the job has; a request for another one would make Dagster reject the whole tick."""
+        """The ``keys`` that the job has. Dagster rejects the whole tick for a request with an unknown key."""
         assert self._plan.partitions is not None
         with dg.partition_loading_context(dynamic_partitions_store=self._instance):
             found = [key for key in keys if self._plan.partitions.has_partition_key(key)]
         if len(found) < len(keys):
-            gone = ", ".join(sorted(set(keys).difference(found)))
+            unknown = ", ".join(sorted(set(keys).difference(found)))
             self._warnings.append(
-                f"Version {commit.version} of {commit.table} launches no run for {gone}: there is no such partition any more."
+                f"Version {commit.version} of {commit.table} launches no run for {unknown}: this partition does not exist any more."
             )
         return found
 
@@ -269,5 +270,5 @@ class SensorTick:
 
 
 def _is_whole(recorded: frozenset[str], commit: WatchedCommit) -> bool:
-    """Whether a run's events name all partitions that its commit wrote; Dagster stores one after the other."""
-    return not recorded or commit.run_partition is None or stands_for(commit.run_partition, recorded)
+    """Whether the run has stored the events of all partitions that its commit wrote; Dagster stores them one by one."""
+    return not recorded or commit.run_partition is None or names_all_keys(commit.run_partition, recorded)

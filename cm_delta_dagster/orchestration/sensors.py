@@ -1,55 +1,52 @@
-"""A sensor over the catalog's commit feed. Room: orchestration; one catalog query a tick, no Spark, no storage.
+"""A sensor over the catalog's commit feed. A tick makes one catalog query and needs neither Spark nor storage.
 
-Commits made outside of this Dagster instance become events: ``AssetMaterialization`` where data changed, one for each
-partition that changed, so that downstream assets are triggered; ``AssetObservation`` for maintenance, which triggers
-nothing.
+A commit that was made outside of this Dagster instance becomes an ``AssetMaterialization`` for each changed partition, or, if
+it changed no data, an ``AssetObservation``, which triggers nothing.
 
-Commits of runs of this instance (tag ``dagster/run_id``) are known already, unless the run ended without recording the
-event: then the sensor records it. While the run is under way its commits wait in the cursor and block nobody.
+A commit of a run of this instance (tag ``dagster/run_id``) is reported only if the run ended without storing the event. Until
+the run ends, its commits are pending in the cursor; later commits are reported meanwhile.
 
-Dagster stores the events of a tick before its cursor, so a crash in between repeats the tick; events that are already
-in the instance are recognised by table id, version and partition. Run requests repeat with the same run key, which
-Dagster drops. What a tick does is in ``sensor_tick``, its place in the feed in ``feed_cursor``.
+Dagster stores the events of a tick before its cursor, so a crash in between repeats the tick. Events that the instance already
+has are recognized by table id, version and partition. Repeated run requests have the same run key and are deduplicated by
+Dagster. ``sensor_tick`` implements a tick, ``feed_cursor`` the cursor.
 """
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
 import dagster as dg
 
-from cm_delta_dagster.catalog.commit_feed import CommitFeed, FeedPage
+from cm_delta_dagster.catalog.commit_feed import FeedPage
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 from cm_delta_dagster.orchestration.changed_partitions import WatchedAsset
 from cm_delta_dagster.orchestration.feed_cursor import FeedCursor, WatchedCommit
+from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
 from cm_delta_dagster.orchestration.sensor_tick import LaunchFor, LaunchPlan, SensorTick
 from cm_delta_dagster.orchestration.write_contract import (
-    DEFAULT_READ_KEYS,
-    WRITE_KEYS,
     TableNames,
-    names_one_table,
-    own_entries,
+    ambiguous_table,
     parse_partition_expr,
     table_identifier,
 )
 
 WatchedAssets: TypeAlias = Mapping[dg.AssetKey, str] | Mapping[str, str] | Iterable[dg.AssetSpec | dg.AssetsDefinition]
 
-_MOST_COMMITS = 5000
-"""Of one batch."""
+_MAX_BATCH_SIZE = 5000
+"""Commits of one tick."""
 
 
 class FirstTick(StrEnum):
-    """Where a sensor without a cursor begins."""
+    """Where a sensor without a cursor starts."""
 
     FROM_NOW = "from_now"
-    """With the next commit; what happened before is not reported."""
+    """At the next commit; earlier commits are not reported."""
 
     FROM_BEGINNING = "from_beginning"
-    """With the first commit that the catalog knows."""
+    """At the first commit of the catalog."""
 
 
 def ratified_commit_sensor(
@@ -72,29 +69,37 @@ def ratified_commit_sensor(
     """A sensor that reports ratified commits as events of ``assets``.
 
     Args:
-        assets: asset key to table name, or assets and specs whose metadata (or key) names the table as for the IO
-            manager. Only the latter tell the sensor of their partitions.
+        assets: asset key to table name, or assets and specs whose metadata or key names the table as for the IO
+            manager. With the first form, commits are reported without partitions.
         catalog: key of the CatalogResource.
-        job, target: if given, launched for tables with new data: once for the newest version of the batch, with the run
-            key ``<table id>:<version>``; if it is partitioned as the asset is, once for each partition that changed,
-            with the run key ``<table id>:<version>:<partition>``.
-        launch_for: which commits launch it.
-        launch_on: of the watched assets, those whose commits launch it; None: all.
-        batch_size: commits looked at in one tick; the rest follow in the next ticks.
-        tick_seconds: time after which a tick ends, however many commits are left; Dagster allows 60.
+        job, target: launched for each table with new data, once for the newest version of the tick, with the run key
+            ``<table id>:<version>``. If the job is partitioned as the asset is, it is launched for each changed
+            partition, with the run key ``<table id>:<version>:<partition>``.
+        launch_for: which commits launch the job.
+        launch_on: the watched assets whose commits launch the job; None: all.
+        batch_size: maximum number of commits of one tick; the rest follows in the next ticks.
+        tick_seconds: time after which a tick ends and leaves the remaining commits to the next; Dagster allows 60.
 
     Raises:
-        InvalidArgumentError: an asset's metadata does not name a table, two asset keys mean one table, or the batch is
-            too large.
+        InvalidArgumentError: an asset's metadata does not name a table, two asset keys have the same table, or
+            ``batch_size`` is out of range.
     """
-    if not 1 <= batch_size <= _MOST_COMMITS:
-        raise InvalidArgumentError(f"batch_size is {batch_size}; give 1 to {_MOST_COMMITS} commits.")
+    if not 1 <= batch_size <= _MAX_BATCH_SIZE:
+        raise InvalidArgumentError(f"batch_size is {batch_size}; give 1 to {_MAX_BATCH_SIZE} commits.")
     watched = watched_tables(assets, names=TableNames(catalog=default_catalog, schema=default_schema))
-    identifiers = [TableIdentifier.parse(table) for table in watched]
     launches = job is not None or target is not None
-    launching = _launching_tables(watched, launch_on) if launches else frozenset()
-
-    @dg.sensor(
+    evaluation = _Evaluation(
+        name=name,
+        catalog=catalog,
+        watched=watched,
+        launching=_launching_tables(watched, launch_on) if launches else frozenset(),
+        launches=launches,
+        launch_for=launch_for,
+        first_tick=first_tick,
+        batch_size=batch_size,
+        tick_seconds=tick_seconds,
+    )
+    decorate = dg.sensor(
         name=name,
         description=f"Ratified commits of {', '.join(watched)}.",
         job=job,
@@ -103,38 +108,75 @@ def ratified_commit_sensor(
         default_status=default_status,
         required_resource_keys={catalog},
     )
+
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        return evaluation.evaluate(context)
+
+    return decorate(sensor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evaluation:
+    """The configuration of one sensor and its evaluation function.
+
+    Attributes:
+        catalog: key of the CatalogResource.
+        launching: full names of the tables whose commits launch the job.
+        launches: whether the sensor has a job.
+    """
+
+    name: str
+    catalog: str
+    watched: Mapping[str, tuple[WatchedAsset, ...]]
+    launching: frozenset[str]
+    launches: bool
+    launch_for: LaunchFor
+    first_tick: FirstTick
+    batch_size: int
+    tick_seconds: float
+
+    def evaluate(self, context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        """One tick: read a page of the feed and report its commits."""
         cursor = FeedCursor.from_text(context.cursor) if context.cursor else None
         try:
-            source = getattr(context.resources, catalog).client.catalog
-            page = _page(source, cursor, identifiers, limit=_limit(context, cursor, first_tick, batch_size))
+            source = getattr(context.resources, self.catalog).client.catalog
+            page = self._page(source, cursor, limit=self._limit(context, cursor))
         except CatalogError as error:
-            return dg.SkipReason(f"The catalog does not answer; the sensor keeps its place and tries again. {error}")
+            return dg.SkipReason(f"The catalog is not available; the sensor keeps its cursor and retries. {error}")
         if cursor is None:
-            cursor = _starting_cursor(context, page, first_tick)
-        lost = cursor.lost_place(page, watched)
+            cursor = _starting_cursor(context, page, self.first_tick)
+        lost = cursor.lost_place(page, self.watched)
         if lost is not None:
             return _restart(context, cursor, page, lost)
         tick = SensorTick(
             instance=context.instance,
-            watched=watched,
+            watched=self.watched,
             cursor=replace(cursor, catalog_id=page.catalog_id),
-            sensor_name=name,
+            sensor_name=self.name,
             launch=LaunchPlan(
-                tables=launching,
-                launch_for=launch_for,
-                partitions=_job_partitions(context, name) if launches else None,
+                tables=self.launching,
+                launch_for=self.launch_for,
+                partitions=_job_partitions(context, self.name) if self.launches else None,
             ),
-            deadline=time.monotonic() + tick_seconds,
+            deadline=time.monotonic() + self.tick_seconds,
         )
-        # The last commit seen comes first, to be recognised.
+        # The page starts with the last commit seen, which lost_place has compared with the cursor.
         tick.run([WatchedCommit.of(entry) for entry in page.entries if entry.position > cursor.position])
         outcome = tick.outcome()
         for warning in outcome.warnings:
             context.log.warning(warning)
         return outcome.result
 
-    return sensor
+    def _limit(self, context: dg.SensorEvaluationContext, cursor: FeedCursor | None) -> int:
+        if cursor is not None:
+            return self.batch_size + 1
+        from_now = not context.cursor and self.first_tick is FirstTick.FROM_NOW
+        return 0 if from_now else self.batch_size
+
+    def _page(self, source: CommitFeed, cursor: FeedCursor | None, *, limit: int) -> FeedPage:
+        after = 0 if cursor is None else cursor.reads_after(self.watched)
+        identifiers = [TableIdentifier.parse(table) for table in self.watched]
+        return source.feed_page(after=after, limit=limit, identifiers=identifiers)
 
 
 def watched_tables(assets: WatchedAssets, *, names: TableNames) -> Mapping[str, tuple[WatchedAsset, ...]]:
@@ -147,7 +189,7 @@ def watched_tables(assets: WatchedAssets, *, names: TableNames) -> Mapping[str, 
         if "table" not in entries:
             other = implied.setdefault(table, asset.key)
             if other != asset.key:
-                raise names_one_table(table, asset.key.to_user_string(), other.to_user_string())
+                raise ambiguous_table(table, asset.key.to_user_string(), other.to_user_string())
         found.setdefault(table, []).append(asset)
 
     if isinstance(assets, Mapping):
@@ -177,26 +219,11 @@ def _launching_tables(
     return frozenset(table for table, own in watched.items() if any(asset.key in wanted for asset in own))
 
 
-def _limit(
-    context: dg.SensorEvaluationContext, cursor: FeedCursor | None, first_tick: FirstTick, batch_size: int
-) -> int:
-    if cursor is not None:
-        return batch_size + 1
-    from_now = not context.cursor and first_tick is FirstTick.FROM_NOW
-    return 0 if from_now else batch_size
-
-
-def _page(
-    source: CommitFeed, cursor: FeedCursor | None, identifiers: Iterable[TableIdentifier], *, limit: int
-) -> FeedPage:
-    after = 0 if cursor is None else cursor.reads_after({str(identifier) for identifier in identifiers})
-    return source.feed_page(after=after, limit=limit, identifiers=identifiers)
-
-
 def _starting_cursor(context: dg.SensorEvaluationContext, page: FeedPage, first_tick: FirstTick) -> FeedCursor:
     if context.cursor:
         context.log.warning(
-            "The cursor is unreadable; starting over. Versions that Dagster has seen are not reported again."
+            "The cursor cannot be read, so the sensor starts at the beginning of the feed. Commits that have events are not "
+            "reported again."
         )
         return FeedCursor(position=0, recovering_until=page.latest_position)
     start = page.latest_position if first_tick is FirstTick.FROM_NOW else 0
@@ -204,13 +231,13 @@ def _starting_cursor(context: dg.SensorEvaluationContext, page: FeedPage, first_
 
 
 def _restart(context: dg.SensorEvaluationContext, cursor: FeedCursor, page: FeedPage, lost: str) -> dg.SensorResult:
-    """Begin anew in a feed that is another one than before: better to look at a commit twice than never."""
+    """Start again in a feed that is not the one of the cursor. Commits may be examined twice, but none is missed."""
     same = cursor.catalog_id == page.catalog_id and cursor.first_position <= page.latest_position
     start = cursor.first_position if same else 0
     reason = (
         f"The catalog was replaced or restored from a copy: {lost}. The next tick begins at feed position {start}; commits "
-        f"that have events already are not reported again, all others are. {len(cursor.pending)} commits that waited for "
-        "their runs were of the former feed and are forgotten."
+        f"that have events are not reported again, all others are. {len(cursor.pending)} commits that waited for "
+        "their runs belong to the former feed and are dropped."
     )
     context.log.warning(reason)
     begin = FeedCursor(position=start, first_position=start, catalog_id=page.catalog_id)
@@ -218,7 +245,7 @@ def _restart(context: dg.SensorEvaluationContext, cursor: FeedCursor, page: Feed
 
 
 def _job_partitions(context: dg.SensorEvaluationContext, sensor_name: str) -> dg.PartitionsDefinition[Any] | None:
-    """Partitions of the job that the sensor launches; None where the code location is not known, as in a unit test."""
+    """Partitions of the job that the sensor launches; None if the code location is unknown, as in a unit test."""
     repository = context.repository_def
     if repository is None or not repository.has_sensor_def(sensor_name):
         return None

@@ -1,87 +1,46 @@
-"""Asset metadata as the write contract. Room: orchestration; no Spark, no catalog.
+"""The write contract of an asset and the read contract of an input, parsed from metadata.
 
-The metadata of an asset says where its rows go and how: ``mode``, ``merge_keys``, ``partition_expr`` and so on, each
-also accepted as ``cm_delta/<key>``. Values given at run time win: run tags over definition metadata, output metadata
-over run tags. Everything is checked here, before a row is computed into a file. Keys of others (``dagster/...``,
-``owner``) are left alone.
+Output metadata has priority over run tags, and run tags over the metadata of the definition. Every value and combination is
+checked before a data file is written. ``metadata_keys`` decides which keys belong to the contract.
 """
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import dagster as dg
-
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.merge import MergeMode
+from cm_delta_dagster.orchestration.metadata_keys import (
+    DEFAULT_READ_KEYS,
+    NAMING_KEYS,
+    READ_KEYS,
+    RUN_TIME_KEYS,
+    WRITE_KEYS,
+    own_entries,
+)
 from cm_delta_dagster.protocol.predicates.timestamps import parse_timestamp
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 
-PREFIX = "cm_delta/"
-
-WRITE_KEYS = frozenset(
-    {
-        "mode",
-        "merge_keys",
-        "merge_mode",
-        "replace_where",
-        "schema_mode",
-        "partition_expr",
-        "partition_by",
-        "table",
-        "schema",
-        "catalog",
-        "table_properties",
-    }
-)
-READ_KEYS = frozenset({"columns", "version", "timestamp", "filter"})
-DEFAULT_READ_KEYS = frozenset({"columns"})
-"""What an asset may say about its readers; an input's own metadata goes before it."""
-RUN_TIME_KEYS = frozenset({"mode", "merge_keys", "merge_mode", "replace_where", "schema_mode"})
-"""What a run may change. Not the table and not the partition columns: readers find those in the definition."""
-
-REPORTED_KEYS = frozenset(
-    {"commit_version", "table_id", "operation", "outcome", "version_read", "metrics", "files_read", "files_total"}
-)
-"""Keys after ``cm_delta/`` that this package itself attaches to events."""
-
-_NAMING_KEYS = frozenset({"table", "schema", "catalog", "partition_expr"})
-_ALIASES = {
-    "mode": "mode",
-    "modes": "mode",
-    "savemode": "mode",
-    "writemode": "mode",
-    "mergeon": "merge_keys",
-    "mergekey": "merge_keys",
-    "mergepredicate": "merge_keys",
-    "partitioncolumns": "partition_by",
-    "partitionexpression": "partition_expr",
-    "tblproperties": "table_properties",
-    "tablename": "table",
-}
-
 
 class WriteMode(StrEnum):
-    """What happens to the rows that are already there. A partitioned asset touches only the rows of its partitions."""
+    """What happens to the existing rows of the table, or, for a partitioned asset, of the written partitions."""
 
     APPEND = "append"
-    """They stay; the new rows are added."""
+    """The existing rows stay, and the new rows are added."""
 
     OVERWRITE = "overwrite"
-    """They go: all of them, or those of the partitions being materialized."""
+    """The new rows replace them."""
 
     REPLACE_WHERE = "replace_where"
-    """Those for which ``replace_where`` holds go."""
+    """The new rows replace those for which ``replace_where`` holds."""
 
     MERGE = "merge"
     """They are matched with the new rows by ``merge_keys``."""
 
     ERROR_IF_EXISTS = "error_if_exists"
-    """There may be none."""
+    """Existing rows are an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +48,9 @@ class WriteContract:
     """How one output is written; the parsed form of its metadata.
 
     Attributes:
-        partition_expr: table column of each partition dimension; a single-dimension asset has the key ``""``.
-        partition_by: partition columns of a table that has to be created; None: derived from ``partition_expr``.
-        named_after: parts of the asset key from which the table's name follows; empty if the metadata names the table.
+        partition_expr: table column of each partition dimension; the key is ``""`` for a single dimension.
+        partition_by: partition columns of a table that the write creates; None: derived from ``partition_expr``.
+        named_after: parts of the asset key that determine the table's name; empty if the metadata names the table.
     """
 
     identifier: TableIdentifier
@@ -120,50 +79,10 @@ class ReadContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableNames:
-    """Where a table lives when the metadata does not say."""
+    """Default catalog and schema of a table."""
 
     catalog: str = "main"
     schema: str = "default"
-
-
-def own_entries(metadata: Mapping[str, Any], *, known: frozenset[str], where: str) -> dict[str, Any]:
-    """The entries of ``metadata`` that belong to the contract, without prefix and unwrapped from ``MetadataValue``.
-
-    Args:
-        known: keys that have a meaning in this place.
-        where: the place, as the subject of a message.
-
-    Raises:
-        InvalidArgumentError: a key after ``cm_delta/`` that has no meaning here, a misspelt key of ours, or one given
-            twice.
-    """
-    entries: dict[str, Any] = {}
-    for key, raw in metadata.items():
-        name = _own_name(key, known=known, where=where)
-        if name is None:
-            continue
-        if name in entries:
-            raise InvalidArgumentError(
-                f"{where} gives {name!r} with and without the prefix {PREFIX!r}. Keep one of the two."
-            )
-        entries[name] = raw.value if isinstance(raw, dg.MetadataValue) else raw
-    return entries
-
-
-def own_run_tags(tags: Mapping[str, str]) -> dict[str, Any]:
-    """The entries ``cm_delta/<key>`` of a run's tags. JSON where it begins with ``[`` or ``{``, else text.
-
-    Raises:
-        InvalidArgumentError: a key after ``cm_delta/`` that cannot be set at run time, or broken JSON.
-    """
-    prefixed = {key: text for key, text in tags.items() if key.startswith(PREFIX)}
-    entries = own_entries(prefixed, known=RUN_TIME_KEYS, where="The run's tags")
-    for name, text in entries.items():
-        try:
-            entries[name] = json.loads(text) if text[:1] in ("[", "{") else text
-        except ValueError as error:
-            raise InvalidArgumentError(f"The run tag {PREFIX}{name}={text!r} is not valid JSON: {error}.") from error
-    return entries
 
 
 def parse_write_contract(
@@ -179,10 +98,10 @@ def parse_write_contract(
 
     Args:
         definition: asset metadata; ``run``: entries of :func:`own_run_tags`; ``output``: metadata set at run time.
-        asset_path: parts of the asset key, empty for the output of an op that is no asset.
+        asset_path: parts of the asset key, empty for the output of an op without an asset.
 
     Raises:
-        InvalidArgumentError: an unknown key or value, or a combination that has no meaning.
+        InvalidArgumentError: an unknown key or value, or an invalid combination.
     """
     entries = _overridden(
         own_entries(definition, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The asset's metadata"),
@@ -213,7 +132,7 @@ _KEYS_OF_MODE = {
 
 
 def _overridden(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers over earlier ones; a layer that sets another mode leaves behind what only the earlier mode needs."""
+    """Merge layers; later ones have priority. A layer that sets the mode drops keys that only other modes use."""
     entries: dict[str, Any] = {}
     for layer in layers:
         if "mode" in layer:
@@ -231,18 +150,18 @@ def parse_read_contract(
     asset_path: Sequence[str],
     names: TableNames,
 ) -> ReadContract:
-    """The contract of one input: the upstream asset's metadata names the table, the input's (``dg.AssetIn(metadata=)``)
-    says which rows, columns and version.
+    """The contract of one input. The metadata of the upstream asset names the table; the metadata of the input
+    (``dg.AssetIn(metadata=)``) selects rows, columns and version.
 
     Raises:
         InvalidArgumentError: an unknown key or value, or both ``version`` and ``timestamp``.
     """
     naming = own_entries(upstream, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The upstream asset's metadata")
-    given = own_entries(own, known=READ_KEYS | _NAMING_KEYS, where="The input's metadata")
-    inherited = _NAMING_KEYS | DEFAULT_READ_KEYS
+    given = own_entries(own, known=READ_KEYS | NAMING_KEYS, where="The input's metadata")
+    inherited = NAMING_KEYS | DEFAULT_READ_KEYS
     entries = {**{key: value for key, value in naming.items() if key in inherited}, **given}
     if entries.get("version") is not None and entries.get("timestamp") is not None:
-        raise InvalidArgumentError("The input's metadata gives both 'version' and 'timestamp'. Keep one of the two.")
+        raise InvalidArgumentError("The input's metadata sets both 'version' and 'timestamp'. Keep one of the two.")
     columns = entries.get("columns")
     return ReadContract(
         identifier=table_identifier(entries, asset_path=asset_path, names=names),
@@ -255,7 +174,7 @@ def parse_read_contract(
 
 
 def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], names: TableNames) -> TableIdentifier:
-    """Name of the table: ``table`` (one to three parts), ``schema`` and ``catalog`` first, then the last two key parts.
+    """Name of the table from ``table`` (one to three parts), ``schema`` and ``catalog``, or from the last two key parts.
 
     Raises:
         InvalidArgumentError: no name can be formed, or two keys contradict each other.
@@ -269,7 +188,7 @@ def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], n
     path = list(parts) or list(asset_path[-2:])
     if not path:
         raise InvalidArgumentError(
-            "This output belongs to no asset, so no table name follows from it. Give the metadata key 'table', e.g. "
+            "This output belongs to no asset, so it has no table name. Set the metadata key 'table', e.g. "
             "dg.Out(metadata={'table': 'main.sales.orders'})."
         )
     found = dict(zip(("table", "schema", "catalog"), reversed(path), strict=False))
@@ -279,7 +198,7 @@ def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], n
             continue
         if parts and level in found and found[level] != override:
             raise InvalidArgumentError(
-                f"The metadata says {level}={override!r} and table={given!r}, which contradict each other. Keep one of "
+                f"The metadata sets {level}={override!r} and table={given!r}, which contradict each other. Keep one of "
                 "the two."
             )
         found[level] = override
@@ -288,57 +207,13 @@ def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], n
     )
 
 
-def names_one_table(table: str, one: str, other: str) -> InvalidArgumentError:
-    """The error for two asset keys from which one table name follows."""
+def ambiguous_table(table: str, first: str, second: str) -> InvalidArgumentError:
+    """The error for two asset keys with the same table name."""
     return InvalidArgumentError(
-        f"The assets {one} and {other} both mean the table {table}, because only the last two parts of an asset key make "
-        "its name; each would overwrite the other. Nothing was written. Give one of them another name by the metadata "
-        "key 'table', e.g. 'table': 'sales_eu.orders'; or, if they shall share the table, name it in both."
+        f"The assets {first} and {second} have the same table {table}, because its name is made of the last two parts of the "
+        "asset key; each would overwrite the other. Nothing was written. Set the metadata key 'table' in one of them, e.g. "
+        "'table': 'sales_eu.orders'; or set it in both to share the table."
     )
-
-
-def _own_name(key: str, *, known: frozenset[str], where: str) -> str | None:
-    if key in known:
-        return key
-    if key.startswith(PREFIX):
-        name = key.removeprefix(PREFIX)
-        if name in known:
-            return name
-        if name in REPORTED_KEYS:
-            return None
-        raise InvalidArgumentError(
-            f"{where} cannot hold the key {key!r}: it has no meaning there. Known after {PREFIX!r}: "
-            f"{', '.join(sorted(known))}."
-        )
-    if re.match(r"cm[-_ ]?delta[-_:./ ]", key, flags=re.IGNORECASE):
-        raise InvalidArgumentError(
-            f"{where} holds the key {key!r}; keys of this package begin with {PREFIX!r} exactly."
-        )
-    meant = _meant(key, known)
-    if meant is not None:
-        raise InvalidArgumentError(
-            f"{where} holds the key {key!r}; probably {meant!r} is meant. A misspelt key would silently change how the "
-            "table is written, so it is refused."
-        )
-    return None
-
-
-def _meant(key: str, known: frozenset[str]) -> str | None:
-    """The key of ours that ``key`` is a slip of: other case, separator or number, or the word of another library.
-
-    Only keys of two words count: ``Version`` or ``tables`` is more likely the metadata of somebody else.
-    """
-    bare = re.sub(r"^(cm[-_]?delta[-_:.]*)", "", key.lower())
-    if "/" in bare:
-        return None
-    plain = re.sub(r"[^a-z]", "", bare)
-    if _ALIASES.get(plain) in known:
-        return _ALIASES[plain]
-    for name in sorted(known):
-        letters = name.replace("_", "")
-        if "_" in name and plain in (letters, letters + "s", letters.removesuffix("s")):
-            return name
-    return None
 
 
 def _modes(entries: Mapping[str, Any]) -> tuple[WriteMode, SchemaMode]:
@@ -347,7 +222,7 @@ def _modes(entries: Mapping[str, Any]) -> tuple[WriteMode, SchemaMode]:
     schema_mode = _choice(entries.get("schema_mode", SchemaMode.STRICT.value), SchemaMode, "schema_mode")
     if text == "create_or_replace":
         if entries.get("schema_mode") not in (None, SchemaMode.OVERWRITE.value):
-            raise InvalidArgumentError("The mode create_or_replace replaces the schema too; leave 'schema_mode' out.")
+            raise InvalidArgumentError("The mode create_or_replace replaces the schema too; remove 'schema_mode'.")
         return WriteMode.OVERWRITE, SchemaMode.OVERWRITE
     return _choice(text, WriteMode, "mode"), schema_mode
 
@@ -355,7 +230,7 @@ def _modes(entries: Mapping[str, Any]) -> tuple[WriteMode, SchemaMode]:
 def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, partitioned: bool) -> None:
     def refuse(why: str) -> None:
         raise InvalidArgumentError(
-            f"The write contract of {contract.identifier} makes no sense: {why} Nothing was written."
+            f"The write contract of {contract.identifier} is invalid: {why} Nothing was written."
         )
 
     if contract.mode is WriteMode.MERGE and not contract.merge_keys:
@@ -367,9 +242,7 @@ def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, 
     if contract.mode is not WriteMode.REPLACE_WHERE and contract.replace_where is not None:
         refuse(f"'replace_where' belongs to mode 'replace_where', and the mode is {contract.mode.value!r}.")
     if contract.schema_mode is SchemaMode.OVERWRITE and (partitioned or contract.mode is not WriteMode.OVERWRITE):
-        refuse(
-            "'schema_mode' overwrite replaces the schema of all rows, but this write keeps some of them; use 'merge'."
-        )
+        refuse("'schema_mode' overwrite replaces the schema of all rows, but this write keeps some rows; use 'merge'.")
     if partitioned and not contract.partition_expr:
         refuse(
             "the asset is partitioned, so 'partition_expr' must name the column (or one for each dimension) of its "

@@ -1,4 +1,4 @@
-"""What runs by itself: the sensor on ratified commits, the join that follows its events, and maintenance."""
+"""Automation: the sensor on ratified commits, the join that its events trigger, and the maintenance schedules."""
 
 import dagster as dg
 

@@ -1,4 +1,4 @@
-"""The daily tables: flights and weather as they come, and both joined, one partition a day."""
+"""The daily tables: flights, weather, and both joined, with one partition for each day."""
 
 import dagster as dg
 from pyspark.sql import DataFrame
@@ -31,7 +31,7 @@ FOLLOWS_FLIGHTS_AND_WEATHER = (
     & ~dg.AutomationCondition.any_deps_in_progress()
     & ~dg.AutomationCondition.in_progress()
 )
-"""A day is joined anew when its flights or its weather changed, whoever changed them."""
+"""A day is joined again when its flights or its weather changed, in Dagster or outside."""
 
 
 def _days(context: dg.AssetExecutionContext, frame: DataFrame) -> DataFrame:
@@ -52,7 +52,7 @@ def _days(context: dg.AssetExecutionContext, frame: DataFrame) -> DataFrame:
 def flights(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawData) -> DataFrame:
     """Every flight that left one of the three New York airports."""
     frame = spark.spark_session.read.csv(raw.path("flights"), header=True, nullValue="NA", schema=_FLIGHT_COLUMNS)
-    # Three parallel loaders, each with a part of every day: the small files that compaction joins later.
+    # Three files for each day, as from three parallel loaders: small files for compaction.
     return _days(context, frame).repartition(3)
 
 

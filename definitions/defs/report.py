@@ -1,4 +1,4 @@
-"""The report: one row a carrier and month, made anew whenever the flights change."""
+"""The report: one row for each carrier and month. It is materialized again when the flights change."""
 
 import dagster as dg
 from pyspark.sql import DataFrame

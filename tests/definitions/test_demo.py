@@ -42,20 +42,22 @@ def test_the_year_of_flights_ends_in_tables_that_equal_the_raw_files(tmp_path: P
     assert ("compact", "denied") in outcomes
     assert ("compact", "planned") in outcomes
     assert ("compact", "done") in outcomes
-    assert len(outcomes) == len(set(outcomes)), "each result is told once"
-    told = " ".join(result.stdout.split())
-    assert "Files written or removed within the last 7 days are kept" in told
-    assert "its 364 files hold one day each, and the raw file has no line for 2013-12-31" in told
+    assert len(outcomes) == len(set(outcomes)), "each result is printed once"
+    printed = " ".join(result.stdout.split())
+    assert "Files written or removed within the last 7 days are kept" in printed
+    assert "its 364 files hold one day each, and the raw file has no line for 2013-12-31" in printed
     assert [line for line in result.stdout.splitlines() if len(line) > 120 and str(tmp_path) not in line] == []
     again = run_python("-m", "definitions", home=tmp_path)
     assert again.returncode == 2
     assert "--fresh" in again.stderr
     assert "ok  main.nyc.flights_enriched: 0 rows differ from the corrected flights" in result.stdout
-    assert "automation: flights_enriched is made anew, 2013-06-01 to 2013-06-30" in result.stdout
+    assert "automation: flights_enriched is materialized again, 2013-06-01 to 2013-06-30" in result.stdout
     daemon = run_python("-W", "ignore", "-m", "tests.definitions.daemon_worker", home=tmp_path)
     assert daemon.returncode == 0, daemon.stderr[-3000:]
     seen = json.loads(daemon.stdout.strip().splitlines()[-1])
-    assert seen == {"running": True, "events": 0, "runs": 0, "joined": 0}, "the daemon goes on where the demo stopped"
+    assert seen == {"running": True, "events": 0, "runs": 0, "joined": 0}, (
+        "the daemon continues after the last commit of the demo"
+    )
     with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey(["nyc", "carrier_months"]))
         assert event is not None

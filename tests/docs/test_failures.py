@@ -1,4 +1,4 @@
-"""What *What happens if* promises is shown by the tests that it names."""
+"""Every line of *What happens when something fails* names tests that exist."""
 
 import ast
 import re

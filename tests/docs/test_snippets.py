@@ -1,9 +1,8 @@
-"""The documents keep their word: every Python block runs, every link leads somewhere.
+"""The documents are correct: every Python block runs, every link has a target.
 
-The blocks of one document share a namespace, empty at first, and a temporary working directory, as if they were typed
-one after the other: what an example needs is on its page. Blocks of CSV and TOML are files of the name that the page
-gives just before them. Whatever a block defines for Dagster is used once: assets are materialised, jobs executed,
-sensors and schedules evaluated. Lines of shell blocks that begin with ``cm-delta`` run too.
+The blocks of one document run in order, in one namespace and a temporary working directory. Blocks of CSV and TOML are
+written to files with the name that the page gives before them. Definitions for Dagster are used once: assets are
+materialized, jobs executed, sensors and schedules evaluated. Lines of shell blocks that begin with ``cm-delta`` run too.
 """
 
 import os
@@ -23,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster import __version__, connect
 from cm_delta_dagster.cli.main import main
-from cm_delta_dagster.orchestration.write_contract import READ_KEYS, WRITE_KEYS
+from cm_delta_dagster.orchestration.metadata_keys import READ_KEYS, WRITE_KEYS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")))
@@ -36,7 +35,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 @dataclass(kw_only=True)
 class Reader:
-    """Somebody who types the blocks of one document, one after the other."""
+    """Executes the blocks of one document in order."""
 
     document: str
     namespace: dict[str, Any]
@@ -176,7 +175,7 @@ def test_the_reference_of_assets_runs_and_names_every_key_of_an_event(
 ) -> None:
     reader = reader_of(ASSETS)
     reader.type_everything()
-    # Commits of this instance's runs are not told twice; the one run of another instance changed no row.
+    # Commits of this instance's runs are not reported again; the one run of another instance changed no row.
     events = reader.ticks["orders_changed"].asset_events
     assert [event for event in events if isinstance(event, dg.AssetMaterialization)] == []
     text = (ROOT / ASSETS).read_text()

@@ -45,7 +45,7 @@ def commit(
     replace: bool = False,
     partitions: Sequence[Mapping[str, str | None]] = ({},),
 ) -> int:
-    """One commit that adds files which nobody reads, one for each of ``partitions``, and removes the others if asked;
+    """One commit that adds files that are never read, one for each of ``partitions``, and removes the others if asked;
     the version."""
     snapshot = table.snapshot()
     transaction = table.start_transaction(

@@ -49,7 +49,7 @@ def job_of(*assets: dg.AssetsDefinition, manager: type[CatalogManagedDeltaIOMana
 
 
 def three_steps() -> dg.JobDefinition:
-    """``base`` is written, read by ``first``, changed by somebody else, and read by ``second``."""
+    """``base`` is written, read by ``first``, changed by another writer, and read by ``second``."""
 
     @dg.asset(metadata={"mode": "append"})
     def base(spark: SparkResource) -> DataFrame:

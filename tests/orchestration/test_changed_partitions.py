@@ -53,7 +53,7 @@ def test_a_static_key_is_the_text_or_the_same_number_or_instant(instance, keys, 
         (dg.DailyPartitionsDefinition("01.01.2026", fmt="%d.%m.%Y"), "2026-01-03", "03.01.2026"),
         (dg.DailyPartitionsDefinition("01.01.2026", fmt="%d.%m.%Y"), "03.01.2026", "03.01.2026"),
         (dg.DailyPartitionsDefinition("20260101", fmt="%Y%m%d"), "20260103", "20260103"),
-        # A date and the text of another key at once: it is not guessed which one is meant.
+        # A date that is also the text of another key is ambiguous.
         (dg.DailyPartitionsDefinition("2026-01-01", fmt="%Y-%d-%m"), "2026-03-01", None),
         (dg.WeeklyPartitionsDefinition("2026-01-04"), "2026-01-07", "2026-01-04"),
         (dg.MonthlyPartitionsDefinition("2026-01-01"), "2026-01-31", "2026-01-01"),
@@ -70,7 +70,7 @@ def test_a_time_belongs_to_its_window_whatever_the_format(instance, definition, 
     assert key_of(definition, text, instance) == expected
 
 
-def test_dynamic_keys_count_if_they_exist(instance):
+def test_dynamic_keys_are_found_if_they_exist(instance):
     definition = dg.DynamicPartitionsDefinition(name="tenants")
     instance.add_dynamic_partitions("tenants", ["acme"])
     found = parts_of(definition, [{"p": "acme"}, {"p": "zoo"}], instance)
@@ -78,7 +78,7 @@ def test_dynamic_keys_count_if_they_exist(instance):
     assert '{"p": "zoo"}' in found.unknown and "no partition key" in found.unknown
 
 
-def test_dimensions_are_put_together(instance):
+def test_several_dimensions_make_one_multi_partition_key(instance):
     definition = dg.MultiPartitionsDefinition({"day": DAYS, "who": dg.StaticPartitionsDefinition(["a", "b"])})
     changed = [{"D": "2026-01-02", "tenant": "a"}, {"D": "2026-01-03", "tenant": "?"}]
     found = parts_of(definition, changed, instance, {"day": "d", "who": "tenant"})
@@ -87,17 +87,17 @@ def test_dimensions_are_put_together(instance):
     assert "2026-01-03" in found.unknown
 
 
-def test_a_table_partitioned_by_other_columns_tells_nothing(instance):
+def test_a_table_partitioned_by_other_columns_has_unknown_changes(instance):
     found = parts_of(HOURS, [{"day": "2026-01-02"}], instance, {"": "at"})
     assert found.keys == () and "partitioned by at" in found.unknown
 
 
-def test_a_commit_that_does_not_tell_is_unknown_and_an_asset_without_partitions_does_not_care(instance):
-    assert "does not tell" in parts_of(DAYS, None, instance).unknown
+def test_a_commit_without_partition_values_has_unknown_changes(instance):
+    assert "are unknown" in parts_of(DAYS, None, instance).unknown
     assert parts_of(None, None, instance).unknown is None
 
 
-def test_many_strangers_are_summed_up(instance):
+def test_a_long_list_of_values_without_a_key_is_shortened(instance):
     found = parts_of(DAYS, [{"p": str(number)} for number in range(9)], instance)
     assert "6 more" in found.unknown
 

@@ -1,4 +1,4 @@
-"""Assets as tables: modes, partitions, schemas, reads and what Dagster is told, with real Spark and a real instance."""
+"""Assets as tables: modes, partitions, schemas, reads and metadata, with Spark and a Dagster instance."""
 
 import logging
 from datetime import UTC, date, datetime
@@ -85,7 +85,7 @@ def test_the_standard_metadata_and_the_data_version_are_reported(world):
     assert entry.summary.tags["dagster/asset_key"] == "sales/t"
 
 
-def test_a_data_version_given_by_the_user_wins(world):
+def test_a_data_version_set_by_the_user_has_priority(world):
     @dg.asset
     def t() -> dg.Output[DataFrame]:
         return dg.Output(world.frame([(1,)], "id int"), data_version=dg.DataVersion("mine"))
@@ -94,7 +94,7 @@ def test_a_data_version_given_by_the_user_wins(world):
     assert world.events("t")[0].tags["dagster/data_version"] == "mine"
 
 
-def test_modes_append_overwrite_and_merge_do_what_they_say(world):
+def test_modes_append_overwrite_and_merge(world):
     rows = {"now": [(1, "a")]}
 
     def made(mode, **metadata):
@@ -168,7 +168,7 @@ def by_partition(world, definition, column, kind, value_of, **arguments):
     return asset("t", rows, partitions_def=definition, metadata=metadata, **arguments)
 
 
-def test_partitions_of_an_integer_column_do_not_wipe_each_other(world):
+def test_partitions_of_an_integer_column_keep_each_other(world):
     """A peer overwrites the whole table here."""
     made = by_partition(world, INTS, "p", "int", int)
     for key in ("1", "2", "1"):
@@ -205,7 +205,7 @@ def test_weekly_partitions_can_be_written_twice(world):
     assert [row[1] for row in world.rows("main.default.t")] == ["2026-01-04", "2026-01-11"]
 
 
-def test_a_range_of_partitions_is_one_commit_and_leaves_the_others_alone(world):
+def test_a_range_of_partitions_is_one_commit_and_keeps_the_others(world):
     """A peer wipes partition c when a to b are written in one run."""
     letters = dg.StaticPartitionsDefinition(["a", "b", "c"])
     policy = dg.BackfillPolicy.single_run()
@@ -223,7 +223,7 @@ def test_a_range_of_partitions_is_one_commit_and_leaves_the_others_alone(world):
     }
 
 
-def test_an_empty_recomputation_clears_its_partition_and_nothing_else(world):
+def test_an_empty_output_clears_only_its_partition(world):
     rows = {"1": [(1, "x")], "2": [(2, "y")]}
     made = asset(
         "t",
@@ -305,7 +305,7 @@ def test_dimensions_static_and_dynamic_work_together(world):
     assert world.events("down")[-1].metadata["seen"].value == 1
 
 
-def test_a_mapped_read_may_have_holes(world):
+def test_a_mapped_read_need_not_be_contiguous(world):
     """A peer raises here, because it asks for a range of keys."""
     letters = dg.StaticPartitionsDefinition(["a", "b", "c", "d"])
     up = by_partition(world, letters, "p", "string", str)
@@ -392,7 +392,7 @@ def test_what_a_run_writes_is_seen_by_its_later_reads(world):
     assert counts == [2]
 
 
-def test_an_input_annotated_as_snapshot_gets_the_log_alone(world):
+def test_an_input_annotated_as_snapshot_needs_no_rows(world):
     made = asset("t", lambda _: world.frame([(1,)], "id int"))
     seen = []
 
@@ -461,7 +461,7 @@ def test_the_io_manager_works_without_a_run(world):
     assert world.rows("main.s.p") == [(1, 5)]
 
 
-def test_the_root_logger_is_left_alone(world):
+def test_the_root_logger_is_not_changed(world):
     """A peer forces it to DEBUG on every write and read."""
     root = logging.getLogger()
     before = (root.level, list(root.handlers))
@@ -480,7 +480,7 @@ def test_columns_that_a_plan_proves_to_be_filled_stay_nullable(world):
     assert world.client.table("main.default.t").snapshot().schema.field("v").nullable
 
 
-def test_another_resource_with_a_spark_session_will_do(world):
+def test_another_resource_with_a_spark_session_is_accepted(world):
     from dagster_pyspark import LazyPySparkResource
 
     manager = type(world.resources["io_manager"])(catalog=world.catalog, spark=LazyPySparkResource(spark_config={}))
@@ -523,7 +523,7 @@ def test_columns_of_an_asset_are_the_default_of_its_readers(world):
     assert sorted(seen) == [["a"], ["b"]]
 
 
-def test_a_run_that_is_executed_again_reads_anew(world):
+def test_a_run_that_is_executed_again_has_its_own_pin(world):
     made = asset("t", lambda _: world.frame([(1,)], "id int"), metadata={"mode": "append"})
     counts = []
 
@@ -546,7 +546,7 @@ def test_a_run_that_is_executed_again_reads_anew(world):
     assert counts == [1, 2]
 
 
-def test_an_empty_table_is_no_obstacle_to_error_if_exists(world):
+def test_error_if_exists_accepts_an_empty_table(world):
     create_table(
         world.client, identifier="main.default.t", schema=StructType((StructField("id", PrimitiveType("integer")),))
     )
@@ -554,3 +554,30 @@ def test_an_empty_table_is_no_obstacle_to_error_if_exists(world):
     world.materialize(made)
     assert isinstance(refused(world, made), TableAlreadyExistsError)
     assert world.rows("main.default.t") == [(1,)]
+
+
+EMPTY_KEY_MODES = {
+    "append": {},
+    "overwrite": {},
+    "error_if_exists": {},
+    "merge": {"merge_keys": ["id"]},
+    "replace_where": {"replace_where": "id > 0"},
+}
+
+
+@pytest.mark.parametrize("mode", EMPTY_KEY_MODES)
+def test_the_empty_partition_key_is_refused_in_every_mode(world, mode):
+    """Delta stores it as NULL, so that no key would find the rows again."""
+
+    def frame(_):
+        return world.frame([(1, "", "s")], "id int, name string, size string")
+
+    names = dg.StaticPartitionsDefinition(["", "a"])
+    pairs = dg.MultiPartitionsDefinition({"name": names, "size": dg.StaticPartitionsDefinition(["s"])})
+    metadata = {"mode": mode, **EMPTY_KEY_MODES[mode]}
+    one = asset("one", frame, partitions_def=names, metadata={**metadata, "partition_expr": "name"})
+    two_columns = {"name": "name", "size": "size"}
+    two = asset("two", frame, partitions_def=pairs, metadata={**metadata, "partition_expr": two_columns})
+    for made, key in ((one, ""), (two, dg.MultiPartitionKey({"name": "", "size": "s"}))):
+        assert isinstance(refused(world, made, partition_key=key), InvalidArgumentError)
+    assert world.client.catalog.list_tables() == ()

@@ -32,7 +32,7 @@ def ticker(catalog, instance):
     return Ticker(sensor_of(), catalog, instance)
 
 
-def test_another_catalog_is_noticed_and_read_from_its_beginning(ticker, catalog, instance, tmp_path):
+def test_another_catalog_is_detected_and_read_from_its_beginning(ticker, catalog, instance, tmp_path):
     table = make_table(catalog.client, NAME)
     commit(table)
     ticker.tick()
@@ -49,9 +49,7 @@ def test_another_catalog_is_noticed_and_read_from_its_beginning(ticker, catalog,
     other.close()
 
 
-def test_a_catalog_restored_from_a_copy_is_noticed_and_its_later_commits_are_reported(
-    ticker, catalog, instance, tmp_path
-):
+def test_a_catalog_restored_from_a_copy_is_detected_and_its_commits_reported(ticker, catalog, instance, tmp_path):
     """The versions 2 and 3 were reported before; after the restore they are other commits."""
     table = make_table(catalog.client, NAME)
     commit(table)
@@ -73,7 +71,7 @@ def test_a_catalog_restored_from_a_copy_is_noticed_and_its_later_commits_are_rep
     ticker.catalog.close()
 
 
-def test_a_restored_catalog_that_has_overtaken_the_sensor_is_noticed_too(ticker, catalog, instance, tmp_path):
+def test_a_restored_catalog_with_more_commits_than_the_cursor_is_detected(ticker, catalog, instance, tmp_path):
     table = make_table(catalog.client, NAME)
     copy(tmp_path / "catalog.db", tmp_path / "backup.db")
     commit(table)
@@ -90,7 +88,7 @@ def test_a_restored_catalog_that_has_overtaken_the_sensor_is_noticed_too(ticker,
     ticker.catalog.close()
 
 
-def test_commits_that_waited_in_the_lost_feed_are_not_waited_for(ticker, catalog, instance, tmp_path):
+def test_pending_commits_of_the_former_feed_are_dropped(ticker, catalog, instance, tmp_path):
     table = make_table(catalog.client, NAME)
     commit(table, tags=own(a_run(instance)))
     ticker.tick()
@@ -100,7 +98,7 @@ def test_commits_that_waited_in_the_lost_feed_are_not_waited_for(ticker, catalog
     ticker.catalog.close()
 
 
-def test_a_sensor_that_begins_to_watch_another_table_keeps_its_place(ticker, catalog, instance):
+def test_a_sensor_that_watches_another_table_keeps_its_position(ticker, catalog, instance):
     commit(make_table(catalog.client, NAME))
     ticker.tick()
     commit(make_table(catalog.client, "main.s.other"))

@@ -13,7 +13,7 @@ from cm_delta_dagster.orchestration import (
     build_maintenance_jobs,
     build_maintenance_schedules,
 )
-from cm_delta_dagster.orchestration.maintenance import due_tasks
+from cm_delta_dagster.orchestration.maintenance_policy import due_tasks
 from tests.orchestration.log_tables import commit, make_table, resource_at
 
 NAME = "main.s.t"
@@ -77,7 +77,7 @@ def evaluate(policy, catalog, instance):
         ("clean_staged_commits", MaintenanceKind.METADATA_CLEANUP),
     ],
 )
-def test_a_denied_task_succeeds_does_nothing_and_says_who_decided(catalog, instance, task, kind):
+def test_a_denied_task_succeeds_does_nothing_and_names_the_rule(catalog, instance, task, kind):
     """CM-M5, CM-M6."""
     table = make_table(catalog.client, NAME)
     commit(table)
@@ -112,7 +112,7 @@ def test_a_vacuum_that_finds_nothing_says_how_long_files_are_kept(catalog, insta
     commit(table)
     table.store.write(f"{table.location}/stray.parquet", b"x" * 7)
     allow(catalog, MaintenanceKind.DATA_CLEANUP)
-    kept = "Files written or removed within the last 7 days are kept, for time travel and for queries that run."
+    kept = "Files written or removed within the last 7 days are kept for time travel and running queries."
     for action, outcome, text in (
         ("plan", "planned", f"0 files would be deleted. {kept} It is permitted."),
         ("run", "nothing_to_do", f"Deleted 0 data files. {kept}"),
@@ -132,13 +132,13 @@ def test_checkpoint_and_publish_run_without_spark(catalog, instance):
     assert due_tasks(table, policy_of(commits_since_checkpoint=1, min_small_files=100)) == ()
 
 
-def test_a_table_held_by_another_run_is_left_alone(catalog, instance):
+def test_a_table_with_a_lease_of_another_run_is_not_maintained(catalog, instance):
     table = make_table(catalog.client, NAME)
     allow(catalog, MaintenanceKind.DATA_CLEANUP)
-    with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="somebody else"):
+    with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="another run"):
         assert run_job(policy_of(), catalog, instance, vacuum="run").success
     (seen,) = observations(instance)
-    assert seen["cm_delta/outcome"] == "busy" and "somebody else" in seen["cm_delta/result"]
+    assert seen["cm_delta/outcome"] == "busy" and "another run" in seen["cm_delta/result"]
 
 
 def test_ops_of_a_table_share_its_pool():
@@ -201,7 +201,7 @@ def test_a_schedule_skips_a_table_that_does_not_exist_yet(catalog, instance):
     assert NAME in str(result.skip_message)
 
 
-def test_a_policy_without_meaning_is_refused():
+def test_an_invalid_policy_is_refused():
     with pytest.raises(InvalidArgumentError, match="job name"):
         MaintenancePolicy(tables=("main.a.b_c", "main.a_b.c"))
     with pytest.raises(InvalidArgumentError, match="asset_keys"):

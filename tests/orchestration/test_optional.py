@@ -34,7 +34,7 @@ def test_an_output_that_may_be_none_writes_nothing_and_keeps_the_data_version(wo
     assert "cm_delta/commit_version" not in third.metadata
 
 
-def test_none_is_refused_where_no_annotation_allows_it(world):
+def test_none_is_refused_unless_the_annotation_allows_it(world):
     @dg.asset
     def t():
         return None
@@ -63,7 +63,7 @@ def test_an_input_that_may_be_none_is_none_without_a_table_and_a_frame_with_it(w
     assert seen == [None, 2]
 
 
-def test_an_input_that_was_never_written_says_how_to_allow_for_it(world):
+def test_the_error_of_a_missing_input_names_the_annotation(world):
     @dg.asset
     def down(up: DataFrame) -> None: ...
 

@@ -46,26 +46,26 @@ def test_a_commit_becomes_one_event_for_each_partition_that_it_changed(ticker, t
     assert {event.tags["dagster/data_version"] for event in changes} == {f"{table.table_id}@1"}
 
 
-def test_a_value_without_a_key_is_said_in_an_event_without_a_partition(ticker, table, instance):
+def test_a_value_without_a_key_is_in_an_event_without_a_partition(ticker, table, instance):
     commit(table, partitions=p("a", "z", None))
     event = ticker.tick().asset_events[-1]
     assert events_of(instance) == [(1, "a"), (1, None)]
     assert '{"p": "z"}' in event.description and '{"p": null}' in event.description
 
 
-def test_a_commit_that_does_not_tell_its_partitions_becomes_one_event(ticker, table, instance):
+def test_a_commit_without_partition_values_becomes_one_event(ticker, table, instance):
     commit(table, partitions=p(*(str(number) for number in range(1001))))
     (_, event) = ticker.tick().asset_events
     assert event.partition is None and "too many partitions" in event.description
 
 
-def test_a_broken_tag_is_no_tag(ticker, table, instance):
+def test_an_invalid_tag_is_ignored(ticker, table, instance):
     commit(table, tags={CHANGED_PARTITIONS_TAG: "no json"}, partitions=p("a"))
     ticker.tick()
     assert events_of(instance) == [(1, "a")]
 
 
-def test_a_crash_between_the_events_of_one_commit_doubles_none(ticker, table, instance):
+def test_a_crash_between_the_events_of_one_commit_repeats_none(ticker, table, instance):
     commit(table, partitions=p("a", "b", "c"))
     died = ticker.evaluate()
     for event in died.asset_events[:3]:  # The creation and two of three partitions.
@@ -127,7 +127,7 @@ def requests_of(result):
     return [(request.run_key, request.partition_key) for request in result.run_requests or ()]
 
 
-def test_a_job_partitioned_likewise_is_launched_for_each_changed_partition(catalog, table, instance):
+def test_a_job_with_the_same_partitions_is_launched_for_each(catalog, table, instance):
     ticker = launching(catalog, instance)
     commit(table, partitions=p("a", "b"))
     commit(table, partitions=p("b"))
@@ -138,7 +138,7 @@ def test_a_job_partitioned_likewise_is_launched_for_each_changed_partition(catal
     assert requests_of(ticker.tick()) == []
 
 
-def test_a_target_partitioned_likewise_is_launched_for_each_changed_partition(catalog, table, instance):
+def test_a_target_with_the_same_partitions_is_launched_for_each(catalog, table, instance):
     sensor = sensor_of(assets=[watched()], target=[down])
     ticker = Ticker(sensor, catalog, instance, dg.Definitions(assets=[down], sensors=[sensor]))
     commit(table, partitions=p("c"))
@@ -154,7 +154,7 @@ def test_own_commits_launch_the_partitions_that_their_runs_recorded(catalog, tab
     assert requests_of(ticker.tick()) == [(f"{table.table_id}:1:{each}", each) for each in "ab"]
 
 
-def test_a_change_of_an_unknown_partition_launches_nothing_and_says_so(catalog, table, instance, capsys):
+def test_a_change_of_an_unknown_partition_launches_nothing_and_warns(catalog, table, instance, capsys):
     ticker = launching(catalog, instance)
     commit(table, partitions=p("z"))
     assert requests_of(ticker.tick()) == []
@@ -208,7 +208,7 @@ def test_a_failed_run_that_recorded_all_it_changed_is_not_reported_again(catalog
     assert events_of(instance) == [(1, "a")]
 
 
-def test_a_partition_that_is_gone_is_not_launched_and_does_not_stop_the_sensor(catalog, table, instance, capsys):
+def test_a_removed_partition_is_not_launched_and_does_not_stop_the_sensor(catalog, table, instance, capsys):
     tenants = dg.DynamicPartitionsDefinition(name="tenants")
     instance.add_dynamic_partitions("tenants", ["acme", "zoo"])
 

@@ -40,8 +40,8 @@ def test_rows_of_a_time_window_are_counted_though_the_table_is_not_partitioned_b
     assert counts == [2, 1, 0]
 
 
-def test_a_count_that_the_log_cannot_prove_is_left_out(world):
-    """A foreign file spans two hours, and an hour beside it is still told."""
+def test_a_count_that_the_log_cannot_prove_is_omitted(world):
+    """A foreign file spans two hours; the count of another hour is still reported."""
     rows = [(at(1), 1), (at(5), 1)]
     made = hourly(world, rows)
     world.materialize(made, partition_key="2026-01-01-05:00")
@@ -123,7 +123,7 @@ def named(world, *path, **metadata):
 
 
 @pytest.mark.parametrize("second", [("us", "sales", "orders"), ("sales", "orders")])
-def test_assets_that_mean_one_table_by_accident_are_refused_whoever_writes_first(world, second):
+def test_two_assets_with_the_same_implied_table_are_refused(world, second):
     eu = ("eu", "sales", "orders")
     for first, then in ((eu, second), (second, eu)):
         world.materialize(named(world, *first))

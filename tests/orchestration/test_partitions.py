@@ -77,7 +77,7 @@ def test_no_key_matches_no_row():
     assert slice_for(dg.StaticPartitionsDefinition(["a"]), [], "string").predicate == Or(())
 
 
-def test_touching_intervals_are_joined_and_others_are_kept_apart():
+def test_adjacent_intervals_are_joined_and_others_are_not():
     assert merge_intervals([(3, 4), (1, 2), (2, 3), (6, 7)]) == [(1, 4), (6, 7)]
 
 

@@ -36,7 +36,7 @@ def table_rows(root: Path, name: str) -> list[tuple[object, ...]]:
 
 
 def test_steps_in_processes_of_their_own_read_one_version(stored_instance, tmp_path, spark):
-    """Somebody else commits between the two reads; the run sees neither that nor two versions."""
+    """Another writer commits between the two reads; both reads of the run return the pinned version."""
     job = dg.reconstructable(process_jobs.three_steps)
     with dg.execute_job(job, instance=stored_instance) as result:
         assert result.success
@@ -51,9 +51,7 @@ def test_steps_in_processes_of_their_own_read_one_version(stored_instance, tmp_p
     assert versions == {0} and {record.run_id for record in records} == {run_id}
 
 
-def test_a_step_killed_between_its_commit_and_its_event_writes_once_when_re_executed_from_failure(
-    stored_instance, tmp_path, spark
-):
+def test_a_step_killed_between_commit_and_event_writes_once_when_resumed(stored_instance, tmp_path, spark):
     job = dg.reconstructable(process_jobs.killed_step)
     with dg.execute_job(job, instance=stored_instance) as died:
         assert not died.success
@@ -73,8 +71,8 @@ def worker(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-W", "ignore", "-m", f"tests.orchestration.{module}", *arguments]
 
 
-def test_two_processes_that_append_at_the_same_moment_both_succeed(tmp_path, spark):
-    """They race for the creation of the table too."""
+def test_two_processes_that_append_concurrently_both_succeed(tmp_path, spark):
+    """Both also create the table."""
     processes = [
         subprocess.Popen(
             worker("racing_appender", str(tmp_path), str(number)),

@@ -80,7 +80,7 @@ def test_commits_of_several_tables_are_reported_once_in_whatever_order_they_come
     resource.close()
 
 
-def test_a_sensor_that_had_seen_nothing_yet_misses_nothing(catalog, instance, tmp_path):
+def test_a_sensor_without_a_seen_commit_misses_nothing(catalog, instance, tmp_path):
     """It began at the end of the feed that was lost, so that it knows a position and no commit."""
     table = make_table(catalog.client, NAME)
     copy(tmp_path / "catalog.db", tmp_path / "backup.db")

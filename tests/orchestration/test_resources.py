@@ -1,12 +1,14 @@
-"""The resources: opened late, closed once, honest about a session that was there before."""
+"""The resources: when they are opened and closed, their settings, sessions that already run."""
 
 import logging
+from dataclasses import asdict, fields
 
 import dagster as dg
 import pytest
 
+from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.orchestration import CatalogResource, SparkResource
+from cm_delta_dagster.orchestration import CatalogResource, ClientSettingsConfig, SparkResource
 from cm_delta_dagster.orchestration.resources import HasSparkSession, apply_settings
 from tests.orchestration.log_tables import commit, make_table, resource_at
 
@@ -43,6 +45,54 @@ def test_secrets_come_from_the_environment_of_the_run(tmp_path, monkeypatch):
     assert (tmp_path / "other.db").exists()
 
 
+def test_client_settings_as_config_have_the_same_fields_and_defaults():
+    assert list(ClientSettingsConfig.model_fields) == [item.name for item in fields(ClientSettings)]
+    assert ClientSettingsConfig().client_settings() == ClientSettings()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ClientSettingsConfig(max_commit_attempts=3, on_catalog_behind_storage=OnCatalogBehind.REFUSE),
+        ClientSettings(max_commit_attempts=3, on_catalog_behind_storage=OnCatalogBehind.REFUSE),
+    ],
+    ids=lambda settings: type(settings).__name__,
+)
+def test_the_client_of_a_catalog_resource_gets_its_settings(tmp_path, settings):
+    seen = []
+
+    @dg.asset
+    def looks(catalog: CatalogResource) -> None:
+        seen.append(catalog.client.settings)
+
+    resource = CatalogResource(
+        url=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/w", settings=settings
+    )
+    dg.materialize([looks], resources={"catalog": resource})
+    expected = {"max_commit_attempts": 3, "on_catalog_behind_storage": OnCatalogBehind.REFUSE}
+    assert asdict(seen[0]) == {**asdict(ClientSettings()), **expected}
+
+
+def test_client_settings_are_set_in_the_run_configuration(tmp_path):
+    seen = []
+
+    @dg.asset
+    def looks(catalog: CatalogResource) -> None:
+        seen.append(catalog.client.settings)
+
+    config = {
+        "url": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"file://{tmp_path}/w",
+        "settings": {"read_threads": 2, "on_catalog_behind_storage": "REFUSE"},
+    }
+    dg.materialize(
+        [looks],
+        resources={"catalog": CatalogResource.configure_at_launch()},
+        run_config={"resources": {"catalog": {"config": config}}},
+    )
+    assert (seen[0].read_threads, seen[0].on_catalog_behind_storage) == (2, OnCatalogBehind.REFUSE)
+
+
 def test_the_end_of_a_run_waits_for_work_in_the_background(tmp_path):
     tables = []
 
@@ -66,7 +116,7 @@ def test_a_session_is_classic_or_connect(spark):
     assert asked == {"spark.app.name": "a", "spark.jars.packages": "g:a:1,g:b:2", "spark.jars": "x.jar", "k": "v"}
 
 
-def test_a_running_session_is_taken_and_never_stopped(spark):
+def test_a_running_session_is_used_and_never_stopped(spark):
     resource = SparkResource(
         master="local[7]",
         config={"spark.sql.session.timeZone": spark.conf.get("spark.sql.session.timeZone")},

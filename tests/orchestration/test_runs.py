@@ -11,7 +11,7 @@ from cm_delta_dagster.orchestration.runs import WriteOrigin, run_number
 
 
 class LosesTheAnswer(CatalogManagedDeltaIOManager):
-    """Writes, then fails before Dagster hears of it, as often as the class says."""
+    """Writes, then fails before Dagster stores the event, as often as the class says."""
 
     def handle_output(self, context, obj):
         super().handle_output(context, obj)

@@ -65,7 +65,7 @@ def test_own_commits_that_were_recorded_are_not_reported_again(ticker, catalog, 
     assert versions(instance) == [version]
 
 
-def test_a_commit_of_a_run_under_way_waits_and_blocks_nobody(ticker, catalog, instance):
+def test_a_commit_of_a_run_under_way_is_pending_and_blocks_no_other(ticker, catalog, instance):
     run = a_run(instance)
     table = make_table(catalog.client, NAME)
     ticker.tick()
@@ -93,13 +93,13 @@ def test_a_commit_whose_run_died_before_recording_it_is_reported(ticker, catalog
 
 
 def test_commits_of_an_unknown_instance_are_foreign(ticker, catalog, instance):
-    tags = {"dagster/run_id": "of somebody else", "dagster/asset_key": "s/t"}
+    tags = {"dagster/run_id": "of another instance", "dagster/asset_key": "s/t"}
     commit(make_table(catalog.client, NAME, tags=tags), tags=tags)
     ticker.tick()
     assert versions(instance) == [1]
 
 
-def test_maintenance_by_our_own_runs_is_left_to_them(ticker, catalog, instance):
+def test_maintenance_by_own_runs_is_not_reported_again(ticker, catalog, instance):
     run = a_run(instance)
     table = make_table(catalog.client, NAME, tags=own(run))
     version = commit(table, data_change=False, tags={"dagster/run_id": run.run_id})
@@ -124,9 +124,7 @@ def test_maintenance_whose_run_died_before_its_observation_is_observed_once(tick
     assert event.metadata["cm_delta/lost_by_run"].value == run.run_id
 
 
-def test_maintenance_that_found_nothing_to_do_does_not_account_for_the_commit_that_it_looked_at(
-    ticker, catalog, instance
-):
+def test_maintenance_with_nothing_to_do_is_not_an_event_of_the_commit_it_read(ticker, catalog, instance):
     died, compaction = a_run(instance), a_run(instance)
     table = make_table(catalog.client, NAME)
     lost = commit(table, tags=own(died))
@@ -136,7 +134,7 @@ def test_maintenance_that_found_nothing_to_do_does_not_account_for_the_commit_th
     assert versions(instance) == [lost]
 
 
-def test_every_commit_of_a_run_that_died_is_dealt_with(ticker, catalog, instance):
+def test_every_commit_of_a_run_that_died_is_reported(ticker, catalog, instance):
     """One that the run recorded, and two that it did not, of which the newest alone would have been kept."""
     run = a_run(instance)
     table = make_table(catalog.client, NAME)
@@ -188,7 +186,7 @@ def test_many_observations_of_reads_do_not_hide_what_was_reported(ticker, catalo
     assert len(reports) == 2 and maintained == 2
 
 
-def test_a_dropped_and_re_created_table_fires_again(catalog, instance):
+def test_a_dropped_and_re_created_table_is_reported_again(catalog, instance):
     @dg.job
     def downstream(): ...
 
@@ -225,7 +223,7 @@ def test_batches_bound_a_tick(catalog, instance):
     assert versions(instance) == [1, 2, 3, 4]
 
 
-def test_a_tick_that_runs_out_of_time_keeps_its_place(catalog, instance):
+def test_a_tick_that_runs_out_of_time_keeps_its_position(catalog, instance):
     ticker = Ticker(sensor_of(tick_seconds=0.0), catalog, instance)
     make_table(catalog.client, NAME)
     ticker.tick()
@@ -401,8 +399,8 @@ def test_only_the_named_assets_launch_downstream(catalog, instance):
     second = make_table(catalog.client, "main.s.other")
     commit(second)
     assert keys_of(ticker.tick()) == [f"{second.table_id}:1"]
-    with pytest.raises(InvalidArgumentError, match="nobody"):
-        sensor_of(assets=watched, job=downstream, launch_on=[AssetKey("nobody")])
+    with pytest.raises(InvalidArgumentError, match="unwatched"):
+        sensor_of(assets=watched, job=downstream, launch_on=[AssetKey("unwatched")])
 
 
 def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(catalog, instance):

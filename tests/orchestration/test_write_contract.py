@@ -5,10 +5,10 @@ import pytest
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.merge import MergeMode
+from cm_delta_dagster.orchestration.metadata_keys import own_run_tags
 from cm_delta_dagster.orchestration.write_contract import (
     TableNames,
     WriteMode,
-    own_run_tags,
     parse_read_contract,
     parse_write_contract,
 )
