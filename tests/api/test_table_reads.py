@@ -137,7 +137,7 @@ def test_the_catalogs_tables_answer_arrow_and_spark_alike(spark: SparkSession, t
 
 def test_names_that_are_no_text_are_refused_before_anything_is_made(tmp_path: Path) -> None:
     with lake_in(tmp_path) as lake:
-        with pytest.raises(InvalidArgumentError, match="None is no column name"):
+        with pytest.raises(InvalidArgumentError, match="None is not a column name"):
             lake.create_table("main.sales.orders", pa.schema({"id": pa.int64()}), partition_by=[None])
         assert lake.tables() == ()
 
@@ -230,7 +230,7 @@ def test_a_day_without_a_zone_is_of_the_session_and_refused_without_one(tmp_path
             return lake.path_table(path).snapshot(timestamp=day).version
 
     with lake_in(tmp_path) as lake, ThreadPoolExecutor(1) as pool:  # Of another thread no session is active.
-        with pytest.raises(InvalidArgumentError, match="names no time zone, and there is no Spark session yet"):
+        with pytest.raises(InvalidArgumentError, match="names no time zone, and no Spark session runs"):
             pool.submit(lambda: lake.path_table(path).snapshot(timestamp="2024-01-01")).result()
         table = pool.submit(lambda: lake.path_table(path).to_arrow(timestamp="2024-01-01T05:00:00Z")).result()
         assert table.num_rows == 1

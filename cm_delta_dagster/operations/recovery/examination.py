@@ -20,7 +20,7 @@ from cm_delta_dagster.operations.recovery.log_contents import (
     staged_candidates,
     without_files,
 )
-from cm_delta_dagster.operations.recovery.plan import FoundCommit, KeptHistory, RejectedCommit, TablePlan
+from cm_delta_dagster.operations.recovery.plan import FoundCommit, KeptHistory, RejectedCommit, TableRecoveryPlan
 from cm_delta_dagster.operations.recovery.published_chain import Chain, CommitFileContent, RefusedError, found_commit
 from cm_delta_dagster.operations.recovery.set_aside import txn_ids_set_aside
 from cm_delta_dagster.protocol.actions import commit_json
@@ -36,7 +36,7 @@ class Examined:
         is_cleaned: the chain begins with a checkpoint, since log cleanup removed what leads to it from the catalog's history.
     """
 
-    plan: TablePlan
+    plan: TableRecoveryPlan
     reader: CommitReader
     ratified: RatifiedCommits
     listing: LogListing
@@ -58,7 +58,7 @@ def examine_table(
     reader = CommitReader(store, entry.location, records=records, threads=client.settings.read_threads)
     ratified = client.catalog.get_ratified_commits(entry.table_id)
     listing = list_log(store, entry.location)
-    plan = TablePlan(
+    plan = TableRecoveryPlan(
         identifier=entry.identifier,
         table_id=entry.table_id,
         location=entry.location,

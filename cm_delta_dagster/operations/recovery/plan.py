@@ -103,7 +103,7 @@ class OvertakenCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TablePlan:
+class TableRecoveryPlan:
     """What recovery does to one table that the catalog knows.
 
     Attributes:
@@ -179,7 +179,7 @@ class RecoveryPlan:
         take_staged: names of staged files that are taken in.
     """
 
-    tables: tuple[TablePlan, ...]
+    tables: tuple[TableRecoveryPlan, ...]
     keep: KeptHistory | None = None
     take_staged: tuple[str, ...] = ()
 
@@ -188,7 +188,7 @@ class RecoveryPlan:
         return sum(len(table.taken) for table in self.tables)
 
     @property
-    def undecided(self) -> tuple[TablePlan, ...]:
+    def undecided(self) -> tuple[TableRecoveryPlan, ...]:
         return tuple(table for table in self.tables if table.needs_decision)
 
 
@@ -214,7 +214,7 @@ class RecoveryResult:
         return sum(len(table.taken) for table in self.tables)
 
 
-def explain(plan: TablePlan) -> tuple[str, ...]:
+def explain(plan: TableRecoveryPlan) -> tuple[str, ...]:
     """The plan of one table in sentences, for the command line and for errors."""
     lines: list[str] = []
     if plan.problem is not None:

@@ -19,7 +19,7 @@ from cm_delta_dagster.operations.recovery.plan import (
     RecoveredTable,
     RecoveryPlan,
     RecoveryResult,
-    TablePlan,
+    TableRecoveryPlan,
     explain,
 )
 from cm_delta_dagster.operations.recovery.published_chain import Chain
@@ -87,7 +87,7 @@ def _entries(client: DeltaClient, tables: Collection[TableIdentifier | str] | No
         yield client.catalog.load_table(identifier)
 
 
-def _recover_table(client: DeltaClient, plan: TablePlan, whole: RecoveryPlan) -> RecoveredTable:
+def _recover_table(client: DeltaClient, plan: TableRecoveryPlan, whole: RecoveryPlan) -> RecoveredTable:
     unchanged = RecoveredTable(
         identifier=plan.identifier,
         taken=(),

@@ -12,7 +12,7 @@ from cm_delta_dagster.errors import RecoveryError
 from cm_delta_dagster.operations.doctor import Problem, doctor
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import clean_log
-from cm_delta_dagster.operations.recovery.plan import KeptHistory, TablePlan, explain
+from cm_delta_dagster.operations.recovery.plan import KeptHistory, TableRecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
@@ -24,7 +24,7 @@ NAME = "main.test.t"
 PROPERTIES = {"delta.logRetentionDuration": "interval 1 days", "delta.checkpointInterval": "1000"}
 
 
-def plan_of(lake: Lake, **arguments: Any) -> TablePlan:
+def plan_of(lake: Lake, **arguments: Any) -> TableRecoveryPlan:
     (plan,) = plan_recovery(lake.client, tables=[NAME], **arguments).tables
     return plan
 

@@ -7,7 +7,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.doctor import DoctorReport, Problem, doctor
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
-from cm_delta_dagster.operations.recovery.plan import TablePlan, explain
+from cm_delta_dagster.operations.recovery.plan import TableRecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.log import version_checksum
@@ -18,7 +18,7 @@ from tests.support.old_catalog import back_up, restore
 NAME = "main.test.t"
 
 
-def plan_of(lake: Lake) -> TablePlan:
+def plan_of(lake: Lake) -> TableRecoveryPlan:
     (plan,) = plan_recovery(lake.client, tables=[NAME]).tables
     return plan
 

@@ -13,7 +13,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, RecoveryError, StorageError, TableNotFoundError
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
-from cm_delta_dagster.operations.recovery.plan import KeptHistory, TablePlan, explain
+from cm_delta_dagster.operations.recovery.plan import KeptHistory, TableRecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
@@ -30,7 +30,7 @@ def paths(table: Table) -> list[str]:
     return sorted(table.snapshot().files["path"].to_pylist())
 
 
-def plan_of(lake: Lake, **arguments: Any) -> TablePlan:
+def plan_of(lake: Lake, **arguments: Any) -> TableRecoveryPlan:
     (plan,) = plan_recovery(lake.client, tables=[NAME], **arguments).tables
     return plan
 
