@@ -99,7 +99,7 @@ def test_a_long_reader_keeps_its_rows_while_others_rewrite_and_vacuum(place: Pla
         assert rows_of(snapshot) == expected(place)
 
 
-def test_a_long_reader_is_told_which_file_a_vacuum_without_retention_took(place: Place) -> None:
+def test_a_reader_gets_the_name_of_a_file_that_vacuum_deleted(place: Place) -> None:
     """Never fewer rows."""
     with place.client() as reader, place.client() as others:
         snapshot = reader.table(NAME).snapshot()
@@ -190,7 +190,7 @@ def test_a_writer_whose_clock_is_a_year_ahead_does_not_date_later_commits(place:
         assert read_ids(right) == expected(place, NEW_IDS, frozenset(range(NEW_ID + 100, NEW_ID + 110)))
 
 
-def test_a_table_goes_on_after_the_recovery_of_a_catalog_that_lost_an_inline_commit(places: Places) -> None:
+def test_a_table_continues_after_recovery_without_an_inline_commit(places: Places) -> None:
     """What the lost commit left behind does not stand in the way of the next one of its version."""
     place = places(Kind.SQLITE, Mode.INLINE)
     place.reset()
