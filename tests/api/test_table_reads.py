@@ -1,7 +1,8 @@
-"""The reads of the front door, on the catalog's tables and on tables of other writers."""
+"""Reads of the Python API, on tables of the catalog and on tables of other writers."""
 
 import datetime as dt
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     StreamSourceChangedError,
     TableNotFoundError,
+    TableStorageMissingError,
     VersionNotFoundError,
 )
 from cm_delta_dagster.operations.arguments import epoch_milliseconds
@@ -38,6 +40,19 @@ def foreign_table(directory: Path) -> str:
     write_deltalake(path, pa.table({"id": pa.array([4], pa.int64()), "region": ["us"]}), mode="append")
     DeltaTable(path).delete("id = 1")
     return path
+
+
+def test_reads_of_a_table_without_its_directory_name_the_location(tmp_path: Path, spark: SparkSession) -> None:
+    """The client has the state of the table in memory, so that only the data files are opened."""
+    with lake_in(tmp_path, spark) as lake:
+        lake.append("main.sales.t", spark.range(3))
+        table = lake.table("main.sales.t")
+        assert table.version() == 0
+        shutil.rmtree(table.location.removeprefix("file://"))
+        for read in (table.to_arrow, lambda: table.to_arrow_batches().read_all(), lambda: table.to_df().collect()):
+            with pytest.raises(TableStorageMissingError, match="Likely causes") as caught:
+                read()
+            assert table.location in str(caught.value)
 
 
 def test_a_table_of_another_writer_is_read_by_its_path_without_java(tmp_path: Path) -> None:
