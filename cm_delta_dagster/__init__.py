@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
         CatalogBehindStorageError,
         CatalogError,
         CatalogManagedAccessError,
+        CatalogNotFoundError,
         CatalogUnavailableError,
         CatalogVersionError,
         CmDeltaError,
@@ -69,7 +70,7 @@ if typing.TYPE_CHECKING:
         VersionNotFoundError,
         WarehouseMismatchError,
     )
-    from cm_delta_dagster.operations.doctor.diagnosis import DoctorReport
+    from cm_delta_dagster.operations.doctor.doctor import DoctorReport
     from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Problem, Repair, Severity
     from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep
     from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult
@@ -129,6 +130,7 @@ __all__ = [
     "CatalogBehindStorageError",
     "CatalogError",
     "CatalogManagedAccessError",
+    "CatalogNotFoundError",
     "CatalogUnavailableError",
     "CatalogVersionError",
     "ChangeHandling",
@@ -269,7 +271,7 @@ _MODULES = {
     "DeltaClient": "cm_delta_dagster.client.client",
     "DeltaTable": "cm_delta_dagster.api.delta_table",
     "Depth": "cm_delta_dagster.operations.doctor.findings",
-    "DoctorReport": "cm_delta_dagster.operations.doctor.diagnosis",
+    "DoctorReport": "cm_delta_dagster.operations.doctor.doctor",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
     "HistoryEntry": "cm_delta_dagster.client.snapshots.history",

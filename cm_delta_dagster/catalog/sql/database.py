@@ -25,6 +25,7 @@ from cm_delta_dagster.catalog.sql import backup, migrate, postgres_session, sqli
 from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryTurns, file_turn
 from cm_delta_dagster.errors import (
     CatalogError,
+    CatalogNotFoundError,
     CatalogUnavailableError,
     InvalidArgumentError,
     PermissionDeniedError,
@@ -264,8 +265,8 @@ class Database:
             migrate.upgrade(connection, url=self.shown_url)
             connection.commit()
 
-    def _missing(self) -> CatalogError:
-        return CatalogError(
+    def _missing(self) -> CatalogNotFoundError:
+        return CatalogNotFoundError(
             f"There is no catalog at {self.shown_url}; nothing was made. Check the URL. A catalog is made by the first "
             "program that connects to it, e.g. cm_delta_dagster.connect(url).tables()."
         )
@@ -280,7 +281,7 @@ class Database:
         except ImportError as error:
             raise CatalogError(
                 f"The catalog {self.shown_url} needs the driver of PostgreSQL, and it is not installed ({error}). Install it with "
-                "pip install 'cm-delta-dagster[postgres]'."
+                "pip install '<path of the clone>[postgres]'."
             ) from error
 
     def _mapped(self, error: sa.exc.SQLAlchemyError) -> CatalogError:
@@ -375,8 +376,10 @@ def _parsed_url(text: str) -> sa.URL:
 
 
 def _without_secrets(url: sa.URL) -> str:
+    """The URL for messages: without secrets, and without the name of the driver, which users rarely write."""
     hidden = {name: "***" for name in _SECRET_PARAMETERS if name in url.query}
-    return url.update_query_dict(hidden).render_as_string(hide_password=True)
+    shown = url.set(drivername=url.get_backend_name()).update_query_dict(hidden)
+    return shown.render_as_string(hide_password=True)
 
 
 def _sqlite_engine(url: sa.URL) -> sa.Engine:

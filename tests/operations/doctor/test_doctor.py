@@ -91,7 +91,7 @@ def test_an_unpublished_tail_is_published(lake: Lake, table: Table) -> None:
     assert (problems(mended), mended.published_version) == (set(), 8)
 
 
-def test_a_commit_published_and_cleaned_but_never_marked_is_marked(lake: Lake, table: Table) -> None:
+def test_a_published_version_unknown_to_the_catalog_is_recorded(lake: Lake, table: Table) -> None:
     """CM-P5: the answer to the publication was lost, and somebody deleted the staged file too early."""
     lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "set_published_version" else None
     lake.append(table)
@@ -116,7 +116,7 @@ def test_a_published_commit_that_went_is_restored_from_its_staged_copy(lake: Lak
     assert (problems(mended), lake.memory.read(name)) == (set(), before)
 
 
-def test_a_wrong_or_broken_checksum_is_made_anew(lake: Lake, table: Table) -> None:
+def test_a_wrong_or_damaged_checksum_is_rewritten(lake: Lake, table: Table) -> None:
     """CRC-11"""
     wrong, broken = (path(table, f"{LOG}/{version:020d}.crc") for version in (3, 5))
     right = {name: lake.memory.read(name) for name in (wrong, broken)}
@@ -201,7 +201,7 @@ def lose_commit(lake: Lake, table: Table) -> None:
         (lose_commit, {Problem.COMMIT_LOST, Problem.UNREADABLE}),
     ],
 )
-def test_damage_that_only_a_backup_mends_is_found_and_left_as_it_is(
+def test_damage_without_an_intact_copy_is_found_and_not_changed(
     lake: Lake, table: Table, damage: Callable[[Lake, Table], None], found: set[Problem]
 ) -> None:
     damage(lake, table)
@@ -209,6 +209,7 @@ def test_damage_that_only_a_backup_mends_is_found_and_left_as_it_is(
     assert not report.healthy
     errors = {finding.problem for finding in report.findings if finding.severity is Severity.ERROR}
     assert found <= errors, report.findings
+    assert not any("`cm-delta doctor" in finding.message for finding in report.findings)
     before = {status.location: lake.memory.read(status.location) for status in lake.memory.list_recursive("memory://")}
     again = examined(lake, repair=True)
     assert found <= problems(again)
@@ -219,7 +220,7 @@ def test_damage_that_only_a_backup_mends_is_found_and_left_as_it_is(
 
 
 @pytest.mark.parametrize("mode", ["staged", "inline", "auto:100000", "put_if_absent"])
-def test_a_table_is_sound_whatever_its_commits_are_made_by(lake: Lake, table: Table, mode: str) -> None:
+def test_a_table_is_sound_in_every_commit_mode(lake: Lake, table: Table, mode: str) -> None:
     """CM-6, CM-C6, CM-C9"""
     set_commit_policy(table, CommitPolicy.parse(mode))
     lake.append(table)
@@ -254,7 +255,7 @@ def test_what_may_be_cleaned_up_is_a_note(lake: Lake, table: Table) -> None:
     assert report.healthy and report.repairable == ()
 
 
-def test_a_dropped_table_is_no_finding_but_an_error(lake: Lake, table: Table) -> None:
+def test_a_dropped_table_is_an_error_and_not_a_finding(lake: Lake, table: Table) -> None:
     drop_table(lake.client, identifier="main.test.t")
     with pytest.raises(TableNotFoundError):
         doctor(table)

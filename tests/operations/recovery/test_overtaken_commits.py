@@ -82,7 +82,7 @@ def test_a_commit_that_another_one_has_overtaken_is_listed_and_set_aside(lake: L
     assert _swept(lake, table) == {"old-0.parquet", "old-1.parquet", "new.parquet", "lost.parquet"}
 
 
-def test_a_staged_file_that_lost_its_race_is_no_lost_commit(lake: Lake, tmp_path: Path) -> None:
+def test_a_staged_file_of_a_failed_attempt_is_not_a_lost_commit(lake: Lake, tmp_path: Path) -> None:
     table, staged = overtaken(lake, tmp_path)
     location = f"{table.location}/_delta_log/{3:020d}.crc"
     lake.memory.delete(location)

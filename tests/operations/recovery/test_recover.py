@@ -118,7 +118,7 @@ def test_a_changed_definition_is_taken_in_with_its_commit(lake: Lake, tmp_path: 
     assert entry.definition.properties["delta.appendOnly"] == "true"
 
 
-def test_commits_tell_the_feed_the_partitions_that_they_changed(lake: Lake, tmp_path: Path) -> None:
+def test_recovered_commits_have_their_partitions_in_the_feed(lake: Lake, tmp_path: Path) -> None:
     table = lake.new_table()
     back_up(tmp_path)
     lake.append(table)
@@ -159,7 +159,7 @@ def test_what_does_not_continue_the_table_is_not_taken_in(lake: Lake, tmp_path: 
     known = lake.catalog.accepted_commits(table.table_id, start=1, end=1)[0].txn_id
     for changes, why in (
         ({"inCommitTimestamp": 1}, "not later"),
-        ({"txnId": known}, "of another commit"),
+        ({"txnId": known}, "another commit of the table has the same txnId"),
         ({"txnId": None}, "txnId"),
     ):
         _edited(lake, table, 3, **changes)
@@ -226,7 +226,7 @@ def test_a_commit_of_which_no_data_file_is_there_is_not_taken_in(lake: Lake, tmp
     lake.memory.delete(f"{table.location}/new-1.parquet")
     plan = plan_of(lake)
     assert [commit.version for commit in plan.in_storage] == [3]
-    assert "none is there" in plan.rejected[0].reason and "does not follow version 3" in plan.rejected[1].reason
+    assert "data files that it adds exists" in plan.rejected[0].reason and "does not follow version 3" in plan.rejected[1].reason
     assert plan.missing_files == ()
     lake.put(table, "new-1.parquet")
     assert len(plan_of(lake).in_storage) == 3
@@ -386,7 +386,7 @@ def test_a_plan_is_refused_after_the_table_has_changed(lake: Lake, tmp_path: Pat
     table = ahead(lake, tmp_path)
     plan = plan_recovery(lake.client, tables=[NAME])
     lake.memory.delete(log(table, 5))
-    with pytest.raises(RecoveryError, match="another plan"):
+    with pytest.raises(RecoveryError, match="a new plan"):
         recover(lake.client, plan)
     assert lake.catalog.load_table_by_id(table.table_id).ratified.latest_version == 2
 

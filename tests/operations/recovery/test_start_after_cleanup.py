@@ -70,7 +70,7 @@ def test_a_backup_from_before_the_last_cleanup_is_recovered(lake: Lake, tmp_path
     assert (plan.common_version, plan.removed, plan.is_forked) == (3, range(4, 23), False)
     assert [commit.version for commit in plan.in_storage] == [23, 24, 25]
     assert plan.rejected == plan.lost == plan.missing_files == ()
-    assert "The versions 4 to 22 cannot be read any more" in explain(plan)[0]
+    assert "The versions 4 to 22 cannot be read" in explain(plan)[0]
     result = apply(lake)
     assert (result.taken, result.latest_version) == ((23, 24, 25), 25)
     found = lake.client.table(NAME)
