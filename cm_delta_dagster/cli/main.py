@@ -114,7 +114,7 @@ def doctor(context: click.Context, name: str, repair: bool, deep: bool) -> None:
             repair=repair,
             depth=Depth.FOOTERS if deep else Depth.LISTING,
             progress=progress,
-            on_plan=_show_plan,
+            on_plan=show_plan,
         )
     click.echo(
         f"{report.identifier}: version {report.version}, published to {report.published_version}; compared "
@@ -132,13 +132,14 @@ def doctor(context: click.Context, name: str, repair: bool, deep: bool) -> None:
         hint = " [repaired by --repair]" if finding in report.repairable and not repair else ""
         click.echo(f"{finding.severity:<8} {finding.problem}: {finding.where}: {finding.message}{hint}")
     if not repair and report.plan.steps:
-        _show_plan(report.plan)
+        show_plan(report.plan)
     if not report.healthy:
         context.exit(1)
     click.echo("Healthy.")
 
 
-def _show_plan(plan: RepairPlan) -> None:
+def show_plan(plan: RepairPlan) -> None:
+    """Print a plan of repairs."""
     if plan.steps:
         click.echo(f"Plan of repairs of {plan.identifier} at version {plan.version}:")
     else:
@@ -229,10 +230,10 @@ def purge(context: click.Context, scope: str, warehouse: str, days: float, apply
     )
 
 
-@main.command()
+@main.command("orphan-files")
 @click.option("--warehouse", required=True, help="Warehouse to list.")
 @click.pass_context
-def unclaimed(context: click.Context, warehouse: str) -> None:
+def orphan_files(context: click.Context, warehouse: str) -> None:
     """List files of the warehouse that belong to no table of the catalog; nothing is deleted."""
     with open_client(context, warehouse) as client:
         found = find_orphan_files(client, warehouse=warehouse)

@@ -11,8 +11,9 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.cli.main import main
+from cm_delta_dagster.cli.main import main, show_plan
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.operations.doctor import Finding, Problem, RepairPlan, Severity
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
@@ -79,12 +80,12 @@ def test_a_scope_without_tables_is_an_error(url: str) -> None:
         ("undrop", str(NAME)),
         ("rename", str(NAME), "main.sales.other"),
         ("purge", "--warehouse", "memory://w", "--apply"),
-        ("unclaimed", "--warehouse", "memory://w"),
+        ("orphan-files", "--warehouse", "memory://w"),
     ],
 )
 def test_a_mistyped_url_creates_no_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     result = run(f"sqlite:///{tmp_path}/typo/catalog.db", *arguments)
-    assert result.exit_code != 0 and "There is no catalog at" in result.output
+    assert result.exit_code != 0 and f"There is no catalog at sqlite:///{tmp_path}/typo/catalog.db" in result.output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -194,6 +195,13 @@ def test_the_doctor_reports_and_repairs(lake_url: str, tmp_path: Path) -> None:
     assert restored.exit_code == 0 and "Read 0 data files" in restored.output and commit.is_file()
 
 
+def test_a_plan_without_steps_does_not_repeat_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    finding = Finding(severity=Severity.ERROR, problem=Problem.FILE_MISSING, where="a.parquet", message="missing")
+    for untouched, text in (((finding,), "No finding can be repaired.\n"), ((), "Nothing to repair.\n")):
+        show_plan(RepairPlan(identifier=str(NAME), version=1, steps=(), untouched=untouched))
+        assert capsys.readouterr().out == text
+
+
 def test_a_table_is_renamed_dropped_restored_and_purged(lake_url: str, tmp_path: Path) -> None:
     warehouse = f"{tmp_path}/warehouse"
     assert run(lake_url, "rename", str(NAME), "main.sales.old").exit_code == 0
@@ -214,11 +222,11 @@ def test_a_table_is_renamed_dropped_restored_and_purged(lake_url: str, tmp_path:
     assert "Purged 1 table:" in run(lake_url, *purge, "--days", "0", "--apply").output
     assert [path.name for path in Path(warehouse).rglob("*") if path.is_file()] == ["_cm_delta_warehouse.json"]
     assert run(lake_url, "undrop", "main.sales.old").exit_code != 0
-    assert run(lake_url, "unclaimed", "--warehouse", warehouse).output.startswith("0 locations")
+    assert run(lake_url, "orphan-files", "--warehouse", warehouse).output.startswith("0 locations")
     late = Path(warehouse) / "main" / "sales" / "orders-1" / "part.parquet"
     late.parent.mkdir(parents=True)
     late.write_bytes(b"rows")
-    shown = run(lake_url, "unclaimed", "--warehouse", warehouse).output
+    shown = run(lake_url, "orphan-files", "--warehouse", warehouse).output
     assert f"file://{late.parent}  1 file, 4 bytes" in shown and "1 location " in shown
 
 

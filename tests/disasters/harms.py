@@ -119,7 +119,7 @@ def _harm_file(place: Place, path: Path, cell: Cell) -> None:
 
 
 def _in_add(data: bytes) -> int:
-    """The first letter of an action's name: "add" becomes "\\x60dd", and the action one that nobody knows."""
+    """The first letter of an action's name: "add" becomes "\\x60dd", and the action is unknown."""
     return data.index(b'"add"') + 1
 
 

@@ -240,11 +240,11 @@ class CommitCheck:
         elif self._follows_published and not self._is_interrupted:
             self._add(
                 Severity.ERROR,
-                Problem.PUBLISHED_UNMARKED,
+                Problem.PUBLISHED_VERSION_BEHIND,
                 f"version {version}",
                 f"the catalog directs readers to {record.file_name}, which is missing or damaged; the published copy is intact.",
                 version,
-                Repair.MARK_PUBLISHED,
+                Repair.UPDATE_PUBLISHED_VERSION,
             )
         else:
             self._add(

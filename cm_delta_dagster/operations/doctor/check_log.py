@@ -192,7 +192,7 @@ def _definition(severity: Severity, message: str, proven: TableState) -> Finding
         where=f"version {proven.version}",
         message=message,
         version=proven.version,
-        repair=Repair.TELL_DEFINITION,
+        repair=Repair.UPDATE_DEFINITION,
     )
 
 

@@ -33,7 +33,7 @@ class Problem(StrEnum):
     CATALOG_BEHIND = "catalog_behind"
     ABOVE_LATEST = "above_latest"
     UNPUBLISHED = "unpublished"
-    PUBLISHED_UNMARKED = "published_unmarked"
+    PUBLISHED_VERSION_BEHIND = "published_version_behind"
     STRAY_COMMIT = "stray_commit"
     SECOND_HISTORY = "second_history"
     CHECKSUM_WRONG = "checksum_wrong"
@@ -57,13 +57,13 @@ class Repair(StrEnum):
 
     RESTORE_COMMIT = "restore_commit"
     REWRITE_STAGED = "rewrite_staged"
-    MARK_PUBLISHED = "mark_published"
+    UPDATE_PUBLISHED_VERSION = "update_published_version"
     PUBLISH = "publish"
     REMOVE_HINT = "remove_hint"
     REWRITE_CHECKSUM = "rewrite_checksum"
     REPLACE_CHECKPOINT = "replace_checkpoint"
     SET_ASIDE_COMPACTION = "set_aside_compaction"
-    TELL_DEFINITION = "tell_definition"
+    UPDATE_DEFINITION = "update_definition"
 
 
 class Depth(StrEnum):

@@ -20,7 +20,7 @@ PERMISSIONS = {
 }
 """The maintenance that the catalog must permit for a repair. Other repairs belong to commits and need no permission."""
 
-_SKIPPED_IF_FORKED = {Repair.MARK_PUBLISHED, Repair.PUBLISH, Repair.REMOVE_HINT, Repair.TELL_DEFINITION}
+_SKIPPED_IF_FORKED = {Repair.UPDATE_PUBLISHED_VERSION, Repair.PUBLISH, Repair.REMOVE_HINT, Repair.UPDATE_DEFINITION}
 """Repairs that are skipped while catalog and log hold two histories, since they would favour one of them."""
 
 _ORDER = {repair: rank for rank, repair in enumerate(Repair)}
@@ -49,7 +49,7 @@ class RepairStep:
         match self.repair:
             case Repair.RESTORE_COMMIT | Repair.REWRITE_STAGED:
                 return f"write the ratified bytes of version {version} to {writes}"
-            case Repair.MARK_PUBLISHED:
+            case Repair.UPDATE_PUBLISHED_VERSION:
                 return f"set the published version in the catalog to {version}"
             case Repair.PUBLISH:
                 return f"publish {self.finding.where}"
@@ -61,7 +61,7 @@ class RepairStep:
                 return f"write a checkpoint of version {version} in place of {self.finding.where}"
             case Repair.SET_ASIDE_COMPACTION:
                 return f"remove the compaction {self.finding.where}"
-            case Repair.TELL_DEFINITION:
+            case Repair.UPDATE_DEFINITION:
                 return f"set metadata and protocol in the catalog to those of version {version}"
 
 

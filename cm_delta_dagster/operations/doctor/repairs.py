@@ -54,7 +54,7 @@ class Repairs:
                 self._restore_commit(version)
             case Repair.REWRITE_STAGED if version is not None:
                 self._rewrite_staged(version)
-            case Repair.MARK_PUBLISHED if version is not None:
+            case Repair.UPDATE_PUBLISHED_VERSION if version is not None:
                 self._table.catalog.set_published_version(self._table.table_id, version)
             case Repair.PUBLISH:
                 publish(self._table)
@@ -64,8 +64,8 @@ class Repairs:
                 self._rewrite_checksum(step, version)
             case Repair.REPLACE_CHECKPOINT if version is not None:
                 self._replace_checkpoint(step, version)
-            case Repair.TELL_DEFINITION:
-                self._tell_definition()
+            case Repair.UPDATE_DEFINITION:
+                self._update_definition()
             case _:
                 raise AssertionError(f"{step.repair} needs a version.")
 
@@ -167,7 +167,7 @@ class Repairs:
             state=state,
         )
 
-    def _tell_definition(self) -> None:
+    def _update_definition(self) -> None:
         proven = self._check.proven
         assert proven is not None
         self._table.catalog.set_definition(

@@ -1,4 +1,4 @@
-"""Deep mode: what the footers and deletion vectors of all data files tell against the log."""
+"""Deep mode: footers and deletion vectors of all data files are compared with the log."""
 
 import uuid
 

@@ -110,8 +110,8 @@ def test_a_truncated_commit_is_put_back_from_its_staged_copy(lake: Lake, table: 
     report = run(lake)
     assert errors(report) == [Problem.COMMIT_DIFFERS]
     assert "backup" not in report.findings[0].message
-    mended = run(lake, repair=True)
-    assert (mended.findings, mended.failed) == ((), ())
+    repaired = run(lake, repair=True)
+    assert (repaired.findings, repaired.failed) == ((), ())
     assert log_of(lake, table) == right
     assert set_aside(lake, table) == {f"{5:020d}.json": data[: max(0, len(data) - cut)]}
     assert rows(lake) == before
@@ -139,7 +139,7 @@ def test_without_a_copy_nothing_is_judged_by_an_altered_commit(lake: Lake, table
 
 
 def test_the_advice_of_an_error_about_a_gap_works(lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader refuses a gap and recommends the doctor; the doctor finds the copies that the reader does not look for."""
+    """The reader refuses a gap and advises doctor, which finds copies that readers do not look for."""
     before = rows(lake)
     for name in [name for name in lake.files(table, LOG) if ".checkpoint." in name or "compacted" in name]:
         delete(lake, table, f"{LOG}/{name}")
@@ -198,7 +198,7 @@ def test_a_repair_that_is_interrupted_loses_nothing(lake: Lake, table: Table) ->
 
 
 def test_another_commit_in_a_published_place_keeps_its_data_files(lake: Lake, table: Table) -> None:
-    """A whole commit that the catalog has no record of: whoever wrote it may want its rows."""
+    """A complete commit without a record in the catalog: its writer may need its rows."""
     other = lake.new_table("other")
     for number in range(5):
         lake.append(other, f"foreign-{number}.parquet")
@@ -206,9 +206,9 @@ def test_another_commit_in_a_published_place_keeps_its_data_files(lake: Lake, ta
     right, foreign = read(lake, table, commit(5)), read(lake, other, commit(5))
     write(lake, table, commit(5), foreign)
     lake.put(table, "foreign-4.parquet")
-    mended = run(lake, repair=True)
-    assert [finding.problem for finding in mended.repaired] == [Problem.COMMIT_DIFFERS]
-    assert errors(mended) == [] and read(lake, table, commit(5)) == right
+    repaired = run(lake, repair=True)
+    assert [finding.problem for finding in repaired.repaired] == [Problem.COMMIT_DIFFERS]
+    assert errors(repaired) == [] and read(lake, table, commit(5)) == right
     assert foreign in [read(lake, table, f"{ASIDE}/{name}") for name in lake.files(table, ASIDE)]
     lake.allow(MaintenanceKind.DATA_CLEANUP)
     lake.clock.pass_days(10)
@@ -258,8 +258,8 @@ def test_a_foreign_file_in_the_place_of_the_next_publication_is_set_aside(lake: 
     unpublished(lake, table)
     write(lake, table, commit(7), b"garbage")
     assert Problem.COMMIT_DIFFERS in errors(run(lake))
-    mended = run(lake, repair=True)
-    assert (mended.findings, mended.failed, mended.published_version) == ((), (), 7)
+    repaired = run(lake, repair=True)
+    assert (repaired.findings, repaired.failed, repaired.published_version) == ((), (), 7)
     assert set_aside(lake, table) == {f"{7:020d}.json": b"garbage"}
 
 
@@ -273,8 +273,8 @@ def test_a_staged_file_is_rewritten_from_the_catalogs_content(
     delete(lake, table, name) if harm == "missing" else alter(lake, table, name)
     report = run(lake)
     assert [f.repair for f in report.findings if f.problem is Problem.STAGED_DAMAGED] == [Repair.REWRITE_STAGED]
-    mended = run(lake, repair=True)
-    assert (mended.findings, mended.failed, mended.published_version) == ((), (), 7)
+    repaired = run(lake, repair=True)
+    assert (repaired.findings, repaired.failed, repaired.published_version) == ((), (), 7)
     assert read(lake, table, name) == data and read(lake, table, commit(7)) == data
 
 
@@ -356,8 +356,8 @@ def test_a_wrong_checkpoint_is_set_aside_and_a_new_one_written(lake: Lake, table
     write(lake, table, name, wrong)
     found = {finding.problem for finding in run(lake).findings}
     assert found in ({Problem.CHECKPOINT_WRONG, Problem.STATE_DIFFERS}, {Problem.CHECKPOINT_UNREADABLE})
-    mended = run(lake, repair=True)
-    assert (mended.findings, mended.failed) == ((), ())
+    repaired = run(lake, repair=True)
+    assert (repaired.findings, repaired.failed) == ((), ())
     assert wrong in set_aside(lake, table).values()
     assert rows(lake) == before
     for version in range(4):

@@ -23,7 +23,7 @@ def plan_of(lake: Lake) -> TableRecoveryPlan:
     return plan
 
 
-def examined(lake: Lake, *, repair: bool = False) -> DoctorReport:
+def checked(lake: Lake, *, repair: bool = False) -> DoctorReport:
     return doctor(lake.reopened().table(NAME), repair=repair)
 
 
@@ -78,7 +78,7 @@ def test_a_commit_that_another_one_has_overtaken_is_listed_and_set_aside(lake: L
     assert files_set_aside(lake.client.table(NAME)) == {f"{table.location}/lost.parquet"}
     assert plan_of(lake).is_sound
     lake.client.wait_for_background()
-    assert examined(lake).healthy
+    assert checked(lake).healthy
     assert _swept(lake, table) == {"old-0.parquet", "old-1.parquet", "new.parquet", "lost.parquet"}
 
 
@@ -93,10 +93,10 @@ def test_a_staged_file_of_a_failed_attempt_is_not_a_lost_commit(lake: Lake, tmp_
 def test_the_doctor_keeps_the_proof_of_an_overtaken_commit(lake: Lake, tmp_path: Path) -> None:
     table, staged = overtaken(lake, tmp_path)
     proof = lake.memory.read(f"{table.location}/_delta_log/{3:020d}.crc")
-    (finding,) = [one for one in examined(lake).findings if one.problem is Problem.SECOND_HISTORY]
+    (finding,) = [one for one in checked(lake).findings if one.problem is Problem.SECOND_HISTORY]
     assert "cm-delta recover main.test.t" in finding.message and finding.version == 3 and staged in finding.message
-    assert not examined(lake).healthy
-    report = examined(lake, repair=True)
+    assert not checked(lake).healthy
+    report = checked(lake, repair=True)
     assert Problem.SECOND_HISTORY in {one.problem for one in report.repaired}
     assert Problem.SECOND_HISTORY not in {one.problem for one in report.findings}
     kept = {
@@ -112,5 +112,5 @@ def test_the_doctor_keeps_the_proof_of_an_overtaken_commit(lake: Lake, tmp_path:
 def test_the_doctor_says_where_no_copy_of_an_overtaken_commit_is_left(lake: Lake, tmp_path: Path) -> None:
     table, staged = overtaken(lake, tmp_path)
     lake.memory.delete(f"{table.location}/_delta_log/_staged_commits/{staged}")
-    (finding,) = [one for one in examined(lake).findings if one.problem is Problem.SECOND_HISTORY]
+    (finding,) = [one for one in checked(lake).findings if one.problem is Problem.SECOND_HISTORY]
     assert "no copy of it is left" in finding.message

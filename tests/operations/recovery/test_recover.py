@@ -221,12 +221,15 @@ def test_data_files_that_are_gone_are_named(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_a_commit_of_which_no_data_file_is_there_is_not_taken_in(lake: Lake, tmp_path: Path) -> None:
-    """Somebody has copied the commit file of another table, whose version fits by chance."""
+    """The commit file of another table was copied, and its version follows."""
     table = ahead(lake, tmp_path)
     lake.memory.delete(f"{table.location}/new-1.parquet")
     plan = plan_of(lake)
     assert [commit.version for commit in plan.in_storage] == [3]
-    assert "data files that it adds exists" in plan.rejected[0].reason and "does not follow version 3" in plan.rejected[1].reason
+    assert (
+        "data files that it adds exists" in plan.rejected[0].reason
+        and "does not follow version 3" in plan.rejected[1].reason
+    )
     assert plan.missing_files == ()
     lake.put(table, "new-1.parquet")
     assert len(plan_of(lake).in_storage) == 3
@@ -470,8 +473,8 @@ def test_a_recovery_that_was_interrupted_anywhere_is_ended_by_the_next(
             finished = True
         except StorageError:
             pass
-        for mended in (lake.store, lake.catalog):
-            mended.fails = mended.fails_after = lambda method, argument: None
+        for repaired in (lake.store, lake.catalog):
+            repaired.fails = repaired.fails_after = lambda method, argument: None
         recover(lake.client, plan_recovery(lake.client, tables=[NAME], keep=keep))
         storage = keep is KeptHistory.STORAGE
         kept = [f"new-{n}.parquet" for n in range(3)] if storage else [f"fork-{n}.parquet" for n in range(2)]
