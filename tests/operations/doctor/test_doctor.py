@@ -1,4 +1,4 @@
-"""The doctor finds every kind of damage, repairs what is provably safe, and reports nothing where nothing is wrong."""
+"""Doctor finds every kind of damage, carries out provably safe repairs, and has no findings for an intact table."""
 
 import contextlib
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def table(lake: Lake) -> Table:
 
 
 def checked(lake: Lake, *, repair: bool = False) -> DoctorReport:
-    """By a client with nothing in memory, which writes nothing unless asked."""
+    """Run doctor in a new client; check that it writes nothing without ``repair``."""
     lake.client.wait_for_background()
     client = lake.reopened()
     table = client.table("main.test.t")
@@ -155,7 +155,7 @@ def put_foreign_commit(lake: Lake, table: Table) -> None:
 
 
 def lose_staged(lake: Lake, table: Table) -> None:
-    """Other copies of published commits are gone, as after their cleanup."""
+    """Delete the other copies of published commits, as their cleanup does."""
     for name in lake.files(table, STAGED):
         lake.memory.delete(path(table, f"{STAGED}/{name}"))
 

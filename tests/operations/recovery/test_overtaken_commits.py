@@ -1,4 +1,4 @@
-"""A commit that was acknowledged, never published, and overtaken by another one after a restore of the catalog."""
+"""A commit that was acknowledged and never published, and whose version a restored catalog ratified with another commit."""
 
 from pathlib import Path
 from typing import Any

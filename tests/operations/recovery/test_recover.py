@@ -1,4 +1,4 @@
-"""A catalog that was restored from an older copy takes in what its storage has; forked histories are decided, not lost."""
+"""A catalog that was restored from an older copy records the commits in storage; forked histories need a decision."""
 
 import json
 from dataclasses import replace
@@ -145,7 +145,7 @@ def test_a_file_that_is_no_commit_of_the_table_ends_the_chain(lake: Lake, tmp_pa
 
 
 def _edited(lake: Lake, table: Table, version: int, **changes: Any) -> None:
-    """The commitInfo of a published commit says something else."""
+    """Change the commitInfo of a published commit."""
     lines = lake.memory.read(log(table, version)).decode().splitlines()
     info = json.loads(lines[0])
     info["commitInfo"].update(changes)
@@ -248,7 +248,7 @@ def test_files_that_a_later_commit_removed_may_have_been_vacuumed(lake: Lake, tm
 
 
 def _unpublish(lake: Lake, table: Table, version: int) -> str:
-    """The published file is gone; what remains is the staged one, whose name is the answer."""
+    """Delete the published file; return the name of the staged file, which remains."""
     lake.memory.delete(log(table, version))
     directory = f"{table.location}/_delta_log/_staged_commits"
     (name,) = [one.name for one in lake.memory.list_from(directory) if one.name.startswith(f"{version:020d}.")]
@@ -446,7 +446,7 @@ _CHANGES = frozenset({"write", "write_if_absent", "delete", "take_in_commits", "
 def test_a_recovery_that_was_interrupted_anywhere_is_ended_by_the_next(
     tmp_path: Path, keep: KeptHistory, effect: str
 ) -> None:
-    """Whatever call fails, with or without effect: no commit of either history is lost."""
+    """If any call fails, with or without effect, no commit of either history is lost."""
     number, finished = 0, False
     while not finished:
         directory = tmp_path / str(number)

@@ -1,4 +1,4 @@
-"""A new catalog adopts the tables of one that was lost, from their own logs."""
+"""A new catalog adopts the tables of a lost catalog from their logs."""
 
 from pathlib import Path
 

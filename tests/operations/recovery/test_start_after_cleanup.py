@@ -1,4 +1,4 @@
-"""A catalog that was restored from a backup older than the last log cleanup takes in what the log still holds."""
+"""A catalog that was restored from a backup older than the last log cleanup records the commits that the log holds."""
 
 from pathlib import Path
 from typing import Any
