@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import repeat
 from typing import Any
 
 import click
@@ -180,7 +181,7 @@ def drop(context: click.Context, name: str) -> None:
 
 @main.command()
 @click.argument("name")
-@click.option("--id", "table_id", default=None, help="Which one, if several tables of that name were dropped.")
+@click.option("--id", "table_id", default=None, help="Table id, if several tables of that name were dropped.")
 @click.pass_context
 def undrop(context: click.Context, name: str, table_id: str | None) -> None:
     """Bring back the dropped table NAME."""
@@ -215,7 +216,8 @@ def purge(context: click.Context, scope: str, warehouse: str, days: float, apply
     """Delete the files of dropped tables and abandoned creations permanently, after a retention."""
     with open_client(context, warehouse) as client:
         plan = plan_purge(client, scope=scope, retention_ms=int(days * _DAY_MS))
-        for found, verdict in [(one, "delete") for one in plan.candidates] + [(one, "denied") for one in plan.denied]:
+        verdicts = [*zip(plan.candidates, repeat("delete")), *zip(plan.denied, repeat("denied"))]
+        for found, verdict in verdicts:
             click.echo(
                 f"{verdict}  {found.table.identifier}  {found.table.state} {_time(found.table.since_ms)}  "
                 f"{counted(found.num_files, 'file')}, {size_text(found.num_bytes)}  {found.table.location}"
@@ -237,10 +239,10 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
     """List files of the warehouse that belong to no table of the catalog; nothing is deleted."""
     with open_client(context, warehouse) as client:
         found = find_orphan_files(client, warehouse=warehouse)
-    for one in found:
+    for orphan in found:
         click.echo(
-            f"{one.location}  {counted(one.num_files, 'file')}, {size_text(one.num_bytes)}  "
-            f"last written {_time(one.last_written_ms)}"
+            f"{orphan.location}  {counted(orphan.num_files, 'file')}, {size_text(orphan.num_bytes)}  "
+            f"last written {_time(orphan.last_written_ms)}"
         )
     click.echo(f"{counted(len(found), 'location')} without a table in this catalog.")
 

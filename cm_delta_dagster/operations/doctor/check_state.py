@@ -334,7 +334,7 @@ def _is_of(stored: VersionChecksum, record: RatifiedCommit | None) -> bool:
     )
 
 
-def differing_parts(one: TableState, other: TableState) -> tuple[str, ...]:
+def differing_parts(first: TableState, second: TableState) -> tuple[str, ...]:
     """Return the parts in which two states of one version differ for readers; empty if they agree."""
     parts: tuple[tuple[str, Callable[[TableState], object]], ...] = (
         ("protocol", lambda state: state.protocol),
@@ -343,7 +343,7 @@ def differing_parts(one: TableState, other: TableState) -> tuple[str, ...]:
         ("set of transactions", lambda state: dict(state.transactions)),
         ("set of domains", lambda state: {name: d for name, d in state.domains.items() if not d.removed}),
     )
-    return tuple(name for name, part in parts if part(one) != part(other))
+    return tuple(name for name, part in parts if part(first) != part(second))
 
 
 def _live_files(state: TableState) -> set[tuple[object, ...]]:

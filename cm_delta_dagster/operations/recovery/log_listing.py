@@ -91,14 +91,14 @@ def staged_candidates(
         candidate = _candidate(chain, content, take=status.name in chosen, evidence_by_version=evidence_by_version)
         if candidate.commit is None or candidate.commit.txn_id not in recorded:
             found.append(candidate)
-    copied = {(one.version, one.commit.txn_id) for one in found if one.commit is not None}
+    copied = {(candidate.version, candidate.commit.txn_id) for candidate in found if candidate.commit is not None}
     lost = tuple(
         source
         for version, source in sorted(evidence_by_version.items())
         if (version, source.txn_id) not in copied
         and (source.txn_id is not None or version not in {v for v, _ in copied})
     )
-    return tuple(sorted(found, key=lambda one: one.name)), lost
+    return tuple(sorted(found, key=lambda candidate: candidate.name)), lost
 
 
 def overtaken_commits(

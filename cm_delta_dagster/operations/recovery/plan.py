@@ -253,7 +253,7 @@ def _explain_fork(plan: TableRecoveryPlan) -> list[str]:
     other = (
         "the catalog and storage hold different commits after it"
         if plan.removed
-        else f"version {plan.common_version + 1} is one commit in the catalog and another one in _delta_log"
+        else f"version {plan.common_version + 1} is one commit in the catalog and another commit in _delta_log"
     )
     lines = [
         f"The history of {plan.identifier} forked after version {plan.common_version}: {other}. Probable cause: the catalog "

@@ -43,7 +43,7 @@ _LOG_PART = "/_delta_log/"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _FoundTable:
     plan: AdoptionPlan
     chain: Chain
     links: tuple[Link, ...]
@@ -93,32 +93,32 @@ def recover_warehouse(client: DeltaClient, plan: WarehousePlan) -> AdoptionResul
         )
     identity = client.catalog.identity()
     write_warehouse_marker(client.stores.store_for(plan.warehouse), plan.warehouse, identity)
-    for one in found:
-        _adopt(client, one, catalog_id=identity.catalog_id)
+    for table in found:
+        _adopt(client, table, catalog_id=identity.catalog_id)
     return AdoptionResult(tables=plan.tables)
 
 
 def _plan(
     client: DeltaClient, warehouse: str, names: Mapping[str, str], take_staged: tuple[str, ...]
-) -> tuple[WarehousePlan, tuple[_Found, ...]]:
+) -> tuple[WarehousePlan, tuple[_FoundTable, ...]]:
     root = absolute_location(warehouse)
     store = client.stores.store_for(root)
     marker = read_warehouse_marker(store, root)
     given = {_below(root, location): TableIdentifier.parse(name) for location, name in names.items()}
-    found: list[_Found] = []
+    found: list[_FoundTable] = []
     skipped: list[SkippedLog] = []
     known = _known_tables(client)
     for location in _locations(store, root):
         try:
-            one = _plan_adoption(client, store, root, location, given.get(location), take_staged)
+            table = _plan_adoption(client, store, root, location, given.get(location), take_staged)
         except _NotAdoptableError as error:
             skipped.append(SkippedLog(location=location, reason=str(error)))
             continue
-        if one.plan.table_id in known or location in known:
+        if table.plan.table_id in known or location in known:
             skipped.append(SkippedLog(location=location, reason="this catalog already has the table."))
             continue
-        found.append(one)
-    unmatched = sorted(set(given).difference(one.plan.location for one in found))
+        found.append(table)
+    unmatched = sorted(set(given).difference(table.plan.location for table in found))
     if unmatched:
         raise InvalidArgumentError(
             f"A name was given for {unmatched[0]}, where no table was found that could be adopted."
@@ -129,7 +129,7 @@ def _plan(
         warehouse=root,
         former_catalog_id=None if marker is None else marker.catalog_id,
         catalog_id=client.catalog.identity().catalog_id,
-        tables=tuple(one.plan for one in found),
+        tables=tuple(table.plan for table in found),
         skipped=tuple(skipped),
         names=tuple(sorted(names.items())),
         take_staged=take_staged,
@@ -165,7 +165,7 @@ def _plan_adoption(
     location: str,
     given: TableIdentifier | None,
     take_staged: tuple[str, ...],
-) -> _Found:
+) -> _FoundTable:
     reader = CommitReader(store, location, threads=client.settings.read_threads)
     listing = list_log(store, location)
     chain, rejected = _chain(reader, listing)
@@ -192,7 +192,7 @@ def _plan_adoption(
         lost=lost,
         missing_files=missing_files(reader, chain),
     )
-    return _Found(plan=plan, chain=chain, links=tuple(chain.links))
+    return _FoundTable(plan=plan, chain=chain, links=tuple(chain.links))
 
 
 def _chain(reader: CommitReader, listing: LogListing) -> tuple[Chain, tuple[RejectedCommit, ...]]:
@@ -288,22 +288,22 @@ def _name(
         return None, "nothing"
 
 
-def _check_staged(found: Collection[_Found], take_staged: Collection[str]) -> None:
-    offered = {staged.name: staged for one in found for staged in one.plan.staged}
+def _check_staged(found: Collection[_FoundTable], take_staged: Collection[str]) -> None:
+    offered = {staged.name: staged for table in found for staged in table.plan.staged}
     for name in take_staged:
         if name not in offered or not offered[name].is_taken:
             why = "no table offers it" if name not in offered else offered[name].problem
             raise InvalidArgumentError(f"The staged file {name!r} cannot be recorded: {why}.")
 
 
-def _with_conflicts(client: DeltaClient, found: Collection[_Found]) -> list[_Found]:
+def _with_conflicts(client: DeltaClient, found: Collection[_FoundTable]) -> list[_FoundTable]:
     """Mark tables without a name, or with a name that another active table also has, as conflicts."""
     taken = dict.fromkeys(client.catalog.list_tables(), "a table of this catalog")
-    active = [one.plan for one in found if one.plan.state is AdoptedState.ACTIVE]
-    ids = [one.plan.table_id for one in found]
+    active = [table.plan for table in found if table.plan.state is AdoptedState.ACTIVE]
+    ids = [table.plan.table_id for table in found]
     decided = []
-    for one in found:
-        plan = one.plan
+    for table in found:
+        plan = table.plan
         others = [other.location for other in active if other is not plan and other.identifier == plan.identifier]
         conflict = None
         if ids.count(plan.table_id) > 1:
@@ -315,16 +315,16 @@ def _with_conflicts(client: DeltaClient, found: Collection[_Found]) -> list[_Fou
         elif plan.state is AdoptedState.ACTIVE and (others or plan.identifier in taken):
             owner = others[0] if others else taken[plan.identifier]
             conflict = f"{owner} also has the name {plan.identifier}. Choose a name: --name {plan.location}=catalog.schema.table."
-        decided.append(replace(one, plan=replace(plan, conflict=conflict)))
+        decided.append(replace(table, plan=replace(plan, conflict=conflict)))
     return decided
 
 
-def _adopt(client: DeltaClient, one: _Found, *, catalog_id: str) -> None:
-    plan, links = one.plan, one.links
+def _adopt(client: DeltaClient, table: _FoundTable, *, catalog_id: str) -> None:
+    plan, links = table.plan, table.links
     assert plan.identifier is not None
     proposals = tuple(link.proposal for link in links)
     published = [p.version for p in proposals if p.file_name == log_files.commit_file_name(p.version)]
-    history = CommitHistory(proposals=proposals, published_version=published[-1], definition=one.chain.definition())
+    history = CommitHistory(proposals=proposals, published_version=published[-1], definition=table.chain.definition())
     client.catalog.adopt_table(
         AdoptedTable(
             table_id=plan.table_id,

@@ -60,8 +60,12 @@ def start_after_cleanup(
     problems: list[str] = []
     found = complete_checkpoints(listing.derived)
     newest = max(listing.published)
-    whole = [one for one in found if all(v in listing.published for v in range(one.version + 1, newest + 1))]
-    for source in [*whole, *(one for one in found if one not in whole)]:
+    whole = [
+        checkpoint
+        for checkpoint in found
+        if all(v in listing.published for v in range(checkpoint.version + 1, newest + 1))
+    ]
+    for source in [*whole, *(checkpoint for checkpoint in found if checkpoint not in whole)]:
         try:
             return _start(reader, listing, records, source, table_id=table_id, metadata_id=metadata_id)
         except (RefusedError, ProtocolError, StorageError) as error:
