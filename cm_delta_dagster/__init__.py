@@ -1,7 +1,8 @@
-"""Delta tables whose commits a catalog ratifies, for PySpark and Dagster. This module is the public surface.
+"""Delta tables whose commits a catalog ratifies, for PySpark and Dagster. This module is the public API.
 
-``connect`` is the way in for scripts and notebooks; ``cm_delta_dagster.orchestration`` holds what Dagster needs. Names
-are looked up when they are first used: importing a single room of the package loads neither Spark nor Dagster.
+``connect`` opens a catalog from scripts and notebooks; ``cm_delta_dagster.orchestration`` holds what Dagster needs. The module
+exports everything that the methods of ``Connection``, ``DeltaTable`` and ``PathDeltaTable`` take, return and raise. A name is
+imported on first use, so that importing one module of the package loads neither Spark nor Dagster.
 """
 
 import importlib
@@ -13,29 +14,100 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
     from cm_delta_dagster.api.table_reads import PathDeltaTable
+    from cm_delta_dagster.catalog.commit_policy import CommitPolicyKind, CommitPolicyRule
     from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
+    from cm_delta_dagster.catalog.recovery import AdoptedState
     from cm_delta_dagster.catalog.sql import SqlCatalog
-    from cm_delta_dagster.catalog.tables import TableIdentifier
+    from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableIdentifier
     from cm_delta_dagster.client.client import DeltaClient
     from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, IdempotencyRule
     from cm_delta_dagster.client.settings import ClientSettings
+    from cm_delta_dagster.client.snapshots.history import HistoryEntry
     from cm_delta_dagster.client.snapshots.snapshot import Snapshot
     from cm_delta_dagster.errors import (
+        CatalogBehindStorageError,
+        CatalogError,
+        CatalogManagedAccessError,
+        CatalogNotFoundError,
+        CatalogUnavailableError,
+        CatalogVersionError,
         CmDeltaError,
         CommitConflictError,
+        CommitError,
+        CommitRejectedError,
+        CommitRetriesExceededError,
         CommitStateUnknownError,
+        CorruptLogError,
+        DirectoryNotFoundError,
+        EngineError,
+        EngineStoppedError,
+        IllegalCommitError,
         InvalidArgumentError,
         InvalidDataError,
+        JavaNotFoundError,
+        MaintenanceError,
+        MaintenanceInProgressError,
         MaintenanceNotPermittedError,
+        NotCatalogManagedError,
+        ObjectAlreadyExistsError,
+        ObjectNotFoundError,
         PartitionMismatchError,
+        PermissionDeniedError,
+        ProtocolError,
+        PurgeRefusedError,
+        RecoveryError,
+        RetentionTooShortError,
         SchemaMismatchError,
+        StorageError,
+        StoreNotSupportedError,
+        StreamSourceChangedError,
         TableAlreadyExistsError,
+        TableError,
         TableNotFoundError,
+        TableStorageMissingError,
+        UnpublishedVersionError,
+        UnsupportedFeatureError,
         VersionNotFoundError,
+        WarehouseMismatchError,
     )
-    from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
+    from cm_delta_dagster.operations.doctor.doctor import DoctorReport
+    from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Problem, Repair, Severity
+    from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep
+    from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult
+    from cm_delta_dagster.operations.maintenance.clean_log import CleanLogPlan, CleanLogResult
+    from cm_delta_dagster.operations.maintenance.clean_staged_commits import (
+        CleanStagedCommitsPlan,
+        CleanStagedCommitsResult,
+    )
+    from cm_delta_dagster.operations.maintenance.compact_log import CompactLogResult
+    from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizePlan, OptimizeResult
+    from cm_delta_dagster.operations.maintenance.publish import PublishResult
+    from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult
+    from cm_delta_dagster.operations.reading.read import ReadPlan
+    from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream
+    from cm_delta_dagster.operations.recovery.plan import (
+        FoundCommit,
+        KeptHistory,
+        LostCommit,
+        OvertakenCommit,
+        RecoveredTable,
+        RecoveryPlan,
+        RecoveryResult,
+        RejectedCommit,
+        StagedCandidate,
+        TableRecoveryPlan,
+    )
+    from cm_delta_dagster.operations.recovery.relocate import MoveState, RelocationPlan, TableMove
+    from cm_delta_dagster.operations.recovery.warehouse_plan import (
+        AdoptionPlan,
+        AdoptionResult,
+        SkippedLog,
+        WarehousePlan,
+    )
+    from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
     from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
+    from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
     from cm_delta_dagster.protocol.changes.stream_planning import ChangeHandling
     from cm_delta_dagster.protocol.predicates.predicates import raw_sql
     from cm_delta_dagster.protocol.schema.evolution import SchemaMode
@@ -47,45 +119,129 @@ if typing.TYPE_CHECKING:
         StructField,
         StructType,
     )
+    from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates
     from cm_delta_dagster.storage.stores import Stores
 
 __all__ = [
+    "AdoptedState",
+    "AdoptionPlan",
+    "AdoptionResult",
     "ArrayType",
+    "CatalogBehindStorageError",
+    "CatalogError",
+    "CatalogManagedAccessError",
+    "CatalogNotFoundError",
+    "CatalogUnavailableError",
+    "CatalogVersionError",
     "ChangeHandling",
+    "CheckpointResult",
+    "CleanLogPlan",
+    "CleanLogResult",
+    "CleanStagedCommitsPlan",
+    "CleanStagedCommitsResult",
     "ClientSettings",
     "CmDeltaError",
     "CommitConflictError",
     "CommitContext",
+    "CommitError",
+    "CommitPolicyKind",
+    "CommitPolicyRule",
+    "CommitRejectedError",
+    "CommitRetriesExceededError",
     "CommitStateUnknownError",
+    "CompactLogResult",
     "Connection",
+    "CorruptLogError",
     "DecimalType",
     "DeltaClient",
     "DeltaTable",
+    "Depth",
+    "DirectoryNotFoundError",
+    "DoctorReport",
+    "EngineError",
+    "EngineStoppedError",
+    "Finding",
+    "FoundCommit",
+    "HistoryEntry",
     "Idempotency",
     "IdempotencyRule",
+    "IllegalCommitError",
+    "InactiveState",
+    "InactiveTable",
     "InvalidArgumentError",
     "InvalidDataError",
+    "JavaNotFoundError",
+    "KeptHistory",
+    "LostCommit",
     "MaintenanceDecision",
+    "MaintenanceError",
+    "MaintenanceInProgressError",
     "MaintenanceKind",
     "MaintenanceNotPermittedError",
     "MaintenanceRule",
     "MapType",
     "MergeMode",
+    "MetadataAggregates",
+    "MoveState",
+    "NotCatalogManagedError",
+    "ObjectAlreadyExistsError",
+    "ObjectNotFoundError",
+    "OptimizeOutcome",
+    "OptimizePlan",
+    "OptimizeResult",
+    "OvertakenCommit",
     "PartitionMismatchError",
     "PathDeltaTable",
+    "PermissionDeniedError",
     "PrimitiveType",
+    "Problem",
+    "ProtocolError",
+    "PublishResult",
+    "PurgeCandidate",
+    "PurgePlan",
+    "PurgeRefusedError",
+    "PurgeResult",
+    "ReadPlan",
+    "RecoveredTable",
+    "RecoveryError",
+    "RecoveryPlan",
+    "RecoveryResult",
+    "RejectedCommit",
+    "RelocationPlan",
+    "Repair",
+    "RepairPlan",
+    "RepairStep",
     "RetentionCheck",
+    "RetentionTooShortError",
     "SchemaMismatchError",
     "SchemaMode",
+    "Severity",
+    "SkippedLog",
     "Snapshot",
     "SqlCatalog",
+    "StagedCandidate",
+    "StorageError",
+    "StoreNotSupportedError",
     "Stores",
+    "StreamOffset",
+    "StreamSourceChangedError",
     "StructField",
     "StructType",
     "TableAlreadyExistsError",
+    "TableError",
     "TableIdentifier",
+    "TableMove",
     "TableNotFoundError",
+    "TableRecoveryPlan",
+    "TableStorageMissingError",
+    "TableStream",
+    "UnpublishedVersionError",
+    "UnsupportedFeatureError",
+    "VacuumPlan",
+    "VacuumResult",
     "VersionNotFoundError",
+    "WarehouseMismatchError",
+    "WarehousePlan",
     "WriteOutcome",
     "WriteResult",
     "__version__",
@@ -94,44 +250,94 @@ __all__ = [
 ]
 
 _ERRORS = "cm_delta_dagster.errors"
-_SCHEMA = "cm_delta_dagster.protocol.schema.types"
-_HOMES = {
-    "ArrayType": _SCHEMA,
+_MODULES = {
+    "AdoptedState": "cm_delta_dagster.catalog.recovery",
+    "AdoptionPlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
+    "AdoptionResult": "cm_delta_dagster.operations.recovery.warehouse_plan",
+    "ArrayType": "cm_delta_dagster.protocol.schema.types",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.stream_planning",
+    "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",
+    "CleanLogPlan": "cm_delta_dagster.operations.maintenance.clean_log",
+    "CleanLogResult": "cm_delta_dagster.operations.maintenance.clean_log",
+    "CleanStagedCommitsPlan": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
+    "CleanStagedCommitsResult": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
     "ClientSettings": "cm_delta_dagster.client.settings",
     "CommitContext": "cm_delta_dagster.client.commits.context",
+    "CommitPolicyKind": "cm_delta_dagster.catalog.commit_policy",
+    "CommitPolicyRule": "cm_delta_dagster.catalog.commit_policy",
+    "CompactLogResult": "cm_delta_dagster.operations.maintenance.compact_log",
     "Connection": "cm_delta_dagster.api.connection",
-    "DecimalType": _SCHEMA,
+    "DecimalType": "cm_delta_dagster.protocol.schema.types",
     "DeltaClient": "cm_delta_dagster.client.client",
     "DeltaTable": "cm_delta_dagster.api.delta_table",
+    "Depth": "cm_delta_dagster.operations.doctor.findings",
+    "DoctorReport": "cm_delta_dagster.operations.doctor.doctor",
+    "Finding": "cm_delta_dagster.operations.doctor.findings",
+    "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
+    "HistoryEntry": "cm_delta_dagster.client.snapshots.history",
     "Idempotency": "cm_delta_dagster.client.commits.context",
     "IdempotencyRule": "cm_delta_dagster.client.commits.context",
+    "InactiveState": "cm_delta_dagster.catalog.tables",
+    "InactiveTable": "cm_delta_dagster.catalog.tables",
+    "KeptHistory": "cm_delta_dagster.operations.recovery.plan",
+    "LostCommit": "cm_delta_dagster.operations.recovery.plan",
     "MaintenanceDecision": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceKind": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceRule": "cm_delta_dagster.catalog.maintenance",
-    "MapType": _SCHEMA,
+    "MapType": "cm_delta_dagster.protocol.schema.types",
     "MergeMode": "cm_delta_dagster.operations.writing.merge",
-    "PrimitiveType": _SCHEMA,
+    "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
+    "MoveState": "cm_delta_dagster.operations.recovery.relocate",
+    "OptimizeOutcome": "cm_delta_dagster.operations.maintenance.optimize",
+    "OptimizePlan": "cm_delta_dagster.operations.maintenance.optimize",
+    "OptimizeResult": "cm_delta_dagster.operations.maintenance.optimize",
+    "OvertakenCommit": "cm_delta_dagster.operations.recovery.plan",
     "PathDeltaTable": "cm_delta_dagster.api.table_reads",
+    "PrimitiveType": "cm_delta_dagster.protocol.schema.types",
+    "Problem": "cm_delta_dagster.operations.doctor.findings",
+    "PublishResult": "cm_delta_dagster.operations.maintenance.publish",
+    "PurgeCandidate": "cm_delta_dagster.operations.tables.purge",
+    "PurgePlan": "cm_delta_dagster.operations.tables.purge",
+    "PurgeResult": "cm_delta_dagster.operations.tables.purge",
+    "ReadPlan": "cm_delta_dagster.operations.reading.read",
+    "RecoveredTable": "cm_delta_dagster.operations.recovery.plan",
+    "RecoveryPlan": "cm_delta_dagster.operations.recovery.plan",
+    "RecoveryResult": "cm_delta_dagster.operations.recovery.plan",
+    "RejectedCommit": "cm_delta_dagster.operations.recovery.plan",
+    "RelocationPlan": "cm_delta_dagster.operations.recovery.relocate",
+    "Repair": "cm_delta_dagster.operations.doctor.findings",
+    "RepairPlan": "cm_delta_dagster.operations.doctor.repair_plan",
+    "RepairStep": "cm_delta_dagster.operations.doctor.repair_plan",
     "RetentionCheck": "cm_delta_dagster.operations.maintenance.vacuum",
     "SchemaMode": "cm_delta_dagster.protocol.schema.evolution",
+    "Severity": "cm_delta_dagster.operations.doctor.findings",
+    "SkippedLog": "cm_delta_dagster.operations.recovery.warehouse_plan",
     "Snapshot": "cm_delta_dagster.client.snapshots.snapshot",
     "SqlCatalog": "cm_delta_dagster.catalog.sql",
+    "StagedCandidate": "cm_delta_dagster.operations.recovery.plan",
     "Stores": "cm_delta_dagster.storage.stores",
-    "StructField": _SCHEMA,
-    "StructType": _SCHEMA,
+    "StreamOffset": "cm_delta_dagster.protocol.changes.stream_offset",
+    "StructField": "cm_delta_dagster.protocol.schema.types",
+    "StructType": "cm_delta_dagster.protocol.schema.types",
     "TableIdentifier": "cm_delta_dagster.catalog.tables",
+    "TableMove": "cm_delta_dagster.operations.recovery.relocate",
+    "TableRecoveryPlan": "cm_delta_dagster.operations.recovery.plan",
+    "TableStream": "cm_delta_dagster.operations.reading.read_stream_arrow",
+    "VacuumPlan": "cm_delta_dagster.operations.maintenance.vacuum",
+    "VacuumResult": "cm_delta_dagster.operations.maintenance.vacuum",
+    "WarehousePlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
     "WriteOutcome": "cm_delta_dagster.operations.writing.write_transaction",
     "WriteResult": "cm_delta_dagster.operations.writing.write_transaction",
     "connect": "cm_delta_dagster.api.connection",
     "raw_sql": "cm_delta_dagster.protocol.predicates.predicates",
 }
+"""The module of each exported name; names that are absent here are in ``cm_delta_dagster.errors``."""
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES.get(name, _ERRORS)), name)
+    return getattr(importlib.import_module(_MODULES.get(name, _ERRORS)), name)
 
 
 def __dir__() -> list[str]:

@@ -36,6 +36,7 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── StoreNotSupportedError
     │   └── TableStorageMissingError
     ├── CatalogError
+    │   ├── CatalogNotFoundError
     │   ├── CatalogUnavailableError
     │   ├── CatalogVersionError
     │   ├── PermissionDeniedError
@@ -233,6 +234,10 @@ class TableStorageMissingError(StorageError):
 
 class CatalogError(CmDeltaError):
     """The catalog failed, or refused the operation."""
+
+
+class CatalogNotFoundError(CatalogError):
+    """The database holds no catalog, and the call does not create one."""
 
 
 class CatalogUnavailableError(CatalogError):

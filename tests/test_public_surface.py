@@ -1,14 +1,25 @@
 """The names that users rely on, and what importing them costs."""
 
+import dataclasses
 import importlib
+import inspect
 import subprocess
 import sys
+import typing
+from collections.abc import Iterator
 from importlib import resources
+from types import GenericAlias
 
 import pytest
 
 import cm_delta_dagster
+from cm_delta_dagster import errors
 from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+
+_PUBLIC_CLASSES = (cm_delta_dagster.Connection, cm_delta_dagster.DeltaTable, cm_delta_dagster.PathDeltaTable)
+_PREDICATES = frozenset(typing.get_args(Predicate))
+"""Nodes of a parsed condition; users write conditions as SQL text, as a Column, or with ``raw_sql``."""
 
 
 def test_the_list_of_names_is_sorted_and_without_repetition() -> None:
@@ -46,15 +57,60 @@ def test_the_package_says_that_it_is_typed() -> None:
 @pytest.mark.parametrize(
     "module", ["cm_delta_dagster", "cm_delta_dagster.protocol.schema.types", "cm_delta_dagster.client.client"]
 )
-def test_the_lower_floors_load_neither_spark_nor_dagster(module: str) -> None:
+def test_the_lower_layers_load_neither_spark_nor_dagster(module: str) -> None:
     """A sensor or a shell command starts without the engine."""
     importlib.import_module(module)
     code = f"import sys, {module}; sys.exit(sum(name in sys.modules for name in ('pyspark', 'dagster')))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
 
 
-def test_every_public_method_of_the_front_door_is_documented() -> None:
-    for kind in (cm_delta_dagster.Connection, cm_delta_dagster.DeltaTable):
-        for name, value in vars(kind).items():
-            if not name.startswith("_"):
-                assert value.__doc__, f"{kind.__name__}.{name}"
+def test_every_public_method_is_documented() -> None:
+    for kind in _PUBLIC_CLASSES:
+        for name, value in _public_members(kind):
+            assert value.__doc__, f"{kind.__name__}.{name}"
+
+
+def test_every_error_is_exported() -> None:
+    tree = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, CmDeltaError)}
+    assert tree - set(cm_delta_dagster.__all__) == set()
+
+
+def test_what_public_methods_take_and_return_is_exported() -> None:
+    missing = {
+        f"{found.__name__} ({kind.__name__}.{name})"
+        for kind in _PUBLIC_CLASSES
+        for name, value in _public_members(kind)
+        for hint in typing.get_type_hints(value.fget if isinstance(value, property) else value).values()
+        for found in _classes_in(hint)
+        if found.__name__ not in cm_delta_dagster.__all__
+    }
+    assert missing == set()
+
+
+def test_what_exported_results_and_plans_consist_of_is_exported() -> None:
+    missing = {
+        f"{found.__name__} ({name}.{field})"
+        for name in cm_delta_dagster.__all__
+        if dataclasses.is_dataclass(kind := getattr(cm_delta_dagster, name))
+        for field, hint in typing.get_type_hints(kind).items()
+        for found in _classes_in(hint)
+        if found.__module__.startswith("cm_delta_dagster.operations")
+        if not field.startswith("_") and found.__name__ not in cm_delta_dagster.__all__
+    }
+    assert missing == set()
+
+
+def _public_members(kind: type) -> Iterator[tuple[str, typing.Any]]:
+    """Methods and properties of ``kind`` and its bases."""
+    for name in dir(kind):
+        if not name.startswith("_"):
+            yield name, inspect.getattr_static(kind, name)
+
+
+def _classes_in(hint: object) -> Iterator[type]:
+    """Classes of this package in a type annotation; those of predicates are left out."""
+    is_class = isinstance(hint, type) and not isinstance(hint, GenericAlias)
+    if is_class and hint.__module__.startswith("cm_delta_dagster.") and hint not in _PREDICATES:
+        yield hint
+    for argument in typing.get_args(hint):
+        yield from _classes_in(argument)

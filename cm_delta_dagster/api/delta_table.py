@@ -1,7 +1,4 @@
-"""One table of the front door, with one method for each verb.
-
-A top beside ``orchestration``: every method calls one verb of ``operations`` and adds nothing to it.
-"""
+"""One catalog-managed table of the Python API. Each method calls one operation of ``operations``."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -39,7 +36,13 @@ from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 class DeltaTable(TableReads[Table]):
     """One catalog-managed table: reads, writes and maintenance.
 
-    After the table was dropped and its name used again, this object gives errors instead of the other table's rows.
+    Maintenance consists of methods of this class, each named after its SQL or Delta verb, as ``vacuum`` and ``optimize`` are
+    in delta-spark: ``publish``, ``checkpoint`` (``create_checkpoint`` in deltalake), ``compact_log`` (``compact_logs``),
+    ``optimize`` (``optimize.compact``), ``vacuum``, ``clean_log`` (``cleanup_metadata``), ``clean_staged_commits`` and
+    ``doctor`` (``repair``). The methods that delete or rewrite files have a dry run, ``plan_<verb>``; that of ``doctor`` is
+    ``plan_repair``. The catalog must permit them: see :meth:`maintenance_decision` and ``Connection.allow``.
+
+    If the table is dropped and another table takes its name, the methods raise TableNotFoundError.
     """
 
     def append(
@@ -50,16 +53,16 @@ class DeltaTable(TableReads[Table]):
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
-        """Add the rows of ``frame`` in one commit.
+        """Append the rows of ``frame`` in one commit.
 
         Args:
-            schema_mode: whether new columns may be added to the table.
-            idempotency: makes the write happen at most once.
-            context: provenance for the table's history.
+            schema_mode: whether the write may add columns to the table.
+            idempotency: a value that is committed at most once; a repetition is skipped.
+            context: provenance, recorded in the table history.
 
         Raises:
             SchemaMismatchError: the columns do not fit the table.
-            InvalidDataError: a row breaks a rule of the table.
+            InvalidDataError: a row violates a constraint of the table.
         """
         return append(
             self.table,
@@ -77,11 +80,11 @@ class DeltaTable(TableReads[Table]):
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
-        """Replace all rows, or exactly those that satisfy ``where``, by the rows of ``frame``, in one commit.
+        """Replace all rows, or the rows that satisfy ``where``, by the rows of ``frame``, in one commit.
 
         Raises:
             PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
-            CommitConflictError: a concurrent commit changed what is replaced.
+            CommitConflictError: a concurrent commit changed the rows that are replaced.
         """
         return overwrite(
             self.table,
@@ -106,12 +109,12 @@ class DeltaTable(TableReads[Table]):
 
         Args:
             on: key column or columns; unique among the rows of ``frame``.
-            mode: what happens to rows that match and to those that do not.
-            within: condition that limits the rows of the table that are looked at.
+            mode: what to do with matched and unmatched rows.
+            within: condition on the rows of the table; other rows are neither read nor changed.
 
         Raises:
-            InvalidDataError: several rows of ``frame`` have one key.
-            CommitConflictError: a concurrent commit changed the rows in question.
+            InvalidDataError: several rows of ``frame`` have the same key.
+            CommitConflictError: a concurrent commit changed the matched rows.
         """
         return merge(
             self.table,
@@ -128,7 +131,7 @@ class DeltaTable(TableReads[Table]):
         return delete(self.table, spark=self._connection.spark, where=where, context=context)
 
     def maintenance_decision(self, kind: MaintenanceKind | str) -> MaintenanceDecision:
-        """Whether the catalog permits a kind of maintenance on this table now, by which rule, and why.
+        """Return whether the catalog permits a kind of maintenance on this table, by which rule, and why.
 
         Raises:
             InvalidArgumentError: an unknown kind.
@@ -136,7 +139,7 @@ class DeltaTable(TableReads[Table]):
         return self.table.maintenance_decision(maintenance_kind(kind))
 
     def publish(self) -> PublishResult:
-        """Copy ratified commits that are not yet in ``_delta_log`` to it. Writers do that by themselves."""
+        """Copy ratified commits that are not yet in ``_delta_log`` to it. Writers also do this after each commit."""
         return publish(self.table)
 
     def checkpoint(self) -> CheckpointResult:
@@ -154,7 +157,7 @@ class DeltaTable(TableReads[Table]):
         target_size: int | None = None,
         min_size: int | None = None,
     ) -> OptimizePlan:
-        """What :meth:`optimize` would rewrite; changes nothing."""
+        """List the files that :meth:`optimize` would rewrite; changes nothing."""
         return plan_optimize(self.table, where=where, target_size=target_size, min_size=min_size)
 
     def optimize(
@@ -164,16 +167,16 @@ class DeltaTable(TableReads[Table]):
         target_size: int | None = None,
         min_size: int | None = None,
     ) -> OptimizeResult:
-        """Rewrite many small files into few large ones; no row changes.
+        """Rewrite small files into fewer large files; rows do not change.
 
         Args:
             where: condition on partition columns that limits the files.
             target_size: bytes of a rewritten file; by default the table's setting, or 1 GiB.
-            min_size: larger files are left alone; by default ``target_size``.
+            min_size: files of at least that many bytes are not rewritten; by default ``target_size``.
 
         Raises:
             MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION.
-            MaintenanceInProgressError: another maintenance run holds the table.
+            MaintenanceInProgressError: another maintenance run holds the lease of the table.
         """
         return optimize(
             self.table, spark=self._connection.spark, where=where, target_size=target_size, min_size=min_size
@@ -182,7 +185,7 @@ class DeltaTable(TableReads[Table]):
     def plan_vacuum(
         self, retention: timedelta | None = None, *, retention_check: RetentionCheck = RetentionCheck.ENFORCED
     ) -> VacuumPlan:
-        """What :meth:`vacuum` would delete; deletes nothing."""
+        """List the files that :meth:`vacuum` would delete; deletes nothing."""
         return plan_vacuum(self.table, retention_ms=_duration(retention), retention_check=retention_check)
 
     def vacuum(
@@ -191,22 +194,22 @@ class DeltaTable(TableReads[Table]):
         """Delete the data files that no version within ``retention`` needs.
 
         Args:
-            retention: by default the table's own, 7 days unless set otherwise.
-            retention_check: whether less than the table's own is refused.
+            retention: by default the retention of the table, which is 7 days unless set.
+            retention_check: whether a retention shorter than that of the table is refused.
 
         Raises:
             MaintenanceNotPermittedError: the policy does not allow DATA_CLEANUP.
-            RetentionTooShortError: less than the table's own retention, and the check is on.
+            RetentionTooShortError: shorter than the retention of the table, and the check is enforced.
             InvalidArgumentError: ``retention`` is negative, or is not a timedelta.
         """
         return vacuum(self.table, retention_ms=_duration(retention), retention_check=retention_check)
 
     def plan_clean_log(self) -> CleanLogPlan:
-        """What :meth:`clean_log` would delete; deletes nothing."""
+        """List the log files that :meth:`clean_log` would delete; deletes nothing."""
         return plan_clean_log(self.table)
 
     def clean_log(self) -> CleanLogResult:
-        """Delete the part of the log that has outlived ``delta.logRetentionDuration``.
+        """Delete log files older than ``delta.logRetentionDuration``.
 
         Raises:
             MaintenanceNotPermittedError: the policy does not allow METADATA_CLEANUP.
@@ -214,11 +217,11 @@ class DeltaTable(TableReads[Table]):
         return clean_log(self.table)
 
     def plan_clean_staged_commits(self) -> CleanStagedCommitsPlan:
-        """What :meth:`clean_staged_commits` would delete; deletes nothing."""
+        """List the staged commits that :meth:`clean_staged_commits` would delete; deletes nothing."""
         return plan_clean_staged_commits(self.table)
 
     def clean_staged_commits(self) -> CleanStagedCommitsResult:
-        """Delete staged commits of published versions, a day old or more. Raises MaintenanceNotPermittedError."""
+        """Delete staged commits of published versions, at least one day old. Raises MaintenanceNotPermittedError."""
         return clean_staged_commits(self.table)
 
     def doctor(
@@ -228,36 +231,36 @@ class DeltaTable(TableReads[Table]):
         depth: Depth | str = Depth.LISTING,
         progress: Callable[[int, int], None] | None = None,
     ) -> DoctorReport:
-        """Compare catalog and storage of this table: versions, bytes, times, checksums, checkpoints, files.
+        """Compare catalog and storage of this table: versions, bytes, timestamps, checksums, checkpoints, files.
 
-        It works on a table that cannot be loaded. Without ``repair`` nothing is changed.
+        It also checks tables that cannot be loaded. Without ``repair`` it changes nothing.
 
         Args:
-            repair: repair what is provably safe, and report what is left; :meth:`plan_repair` shows it before.
-            depth: ``footers`` reads the footers and deletion vectors of all data files of the latest version too.
-            progress: called with the number of data files read and that of all, while they are read.
+            repair: carry out the repairs of :meth:`plan_repair`, and report the remaining findings.
+            depth: ``footers`` also reads the footers and deletion vectors of all data files of the latest version.
+            progress: called with the number of data files read and the total, while they are read.
 
         Raises:
             InvalidArgumentError: an unknown depth.
         """
         try:
-            wanted = Depth(depth)
+            checked_depth = Depth(depth)
         except ValueError as error:
             raise InvalidArgumentError(f"depth is {depth!r}; give one of {', '.join(Depth)}.") from error
-        return doctor(self.table, repair=repair, depth=wanted, progress=progress)
+        return doctor(self.table, repair=repair, depth=checked_depth, progress=progress)
 
     def plan_repair(self) -> RepairPlan:
-        """What :meth:`doctor` with ``repair=True`` would do, in order, and what it would not touch; changes nothing."""
+        """List the repairs of :meth:`doctor` with ``repair=True``, in order, and the findings without one; changes nothing."""
         return plan_repair(self.table)
 
 
 def maintenance_kind(kind: MaintenanceKind | str) -> MaintenanceKind:
-    """The kind of that name, in any case. Raises InvalidArgumentError."""
+    """Return the kind of that name, in upper or lower case. Raises InvalidArgumentError."""
     try:
         return MaintenanceKind(kind.upper())
     except ValueError as error:
         kinds = ", ".join(known.value for known in MaintenanceKind)
-        raise InvalidArgumentError(f"{kind!r} is no kind of maintenance; there are {kinds}.") from error
+        raise InvalidArgumentError(f"{kind!r} is not a kind of maintenance; the kinds are {kinds}.") from error
 
 
 def _duration(retention: timedelta | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Methods of a connection that bring catalog and storage together again: recovery, relocation, backup."""
+"""Methods of a connection that reconcile catalog and storage: recovery, relocation, backup."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,70 +26,73 @@ class RecoveryMethods:
         keep: KeptHistory | str | None = None,
         take_staged: Sequence[str] = (),
     ) -> RecoveryPlan:
-        """What :meth:`recover` would do about tables whose storage holds commits that the catalog does not know.
+        """Plan the recovery of tables whose storage holds commits that the catalog does not know; changes nothing.
 
         Args:
-            names: tables; none for all of them.
-            keep: ``catalog`` or ``storage``: which history is kept where both have other commits of one version.
-            take_staged: names of staged files that are taken in, of those that the plan offers.
+            names: tables; all tables of the catalog if empty.
+            keep: ``catalog`` or ``storage``: the history to keep where the two have different commits of one version.
+            take_staged: names of staged files to record in the catalog, of those that the plan offers.
 
         Raises:
             TableNotFoundError: no table has one of the names.
-            InvalidArgumentError: an unknown history, or a staged file that cannot be taken in.
+            InvalidArgumentError: an unknown history, or a staged file that cannot be recorded.
         """
         kept = None if keep is None else _kept_history(keep)
         return plan_recovery(self.client, tables=names or None, keep=kept, take_staged=take_staged)
 
     def recover(self, plan: RecoveryPlan) -> RecoveryResult:
-        """Carry out a plan. Nothing is deleted: what is not kept is set aside beside the table's log.
+        """Carry out a plan. Commits that are not kept are moved to ``_delta_log/_set_aside``; no file is deleted.
 
         Raises:
-            RecoveryError: a history has forked and the plan does not say which one is kept, or a table has changed since.
+            RecoveryError: the histories of a table have forked and the plan does not say which to keep, or a table has
+                changed since the plan was made.
         """
         return recover(self.client, plan)
 
     def plan_recover_warehouse(
         self, warehouse: str, *, names: Mapping[str, str] | None = None, take_staged: Sequence[str] = ()
     ) -> WarehousePlan:
-        """Which tables of a warehouse, whose catalog was lost, :meth:`recover_warehouse` would adopt into this catalog.
+        """Plan the adoption of the tables of a warehouse whose catalog was lost; changes nothing.
 
         Args:
-            names: table name by location, where markers and directories do not decide.
+            names: table name by location, for tables whose name neither a marker nor the directory gives.
 
         Raises:
-            InvalidArgumentError: a location without a table, an unusable name or staged file.
+            InvalidArgumentError: a location without a table, or an invalid name or staged file.
         """
         return plan_warehouse_recovery(self.client, warehouse=warehouse, names=names, take_staged=take_staged)
 
     def recover_warehouse(self, plan: WarehousePlan) -> AdoptionResult:
-        """Adopt the tables of the plan. Raises RecoveryError while a conflict is open, or after a change of the warehouse."""
+        """Adopt the tables of the plan. Raises RecoveryError if a conflict is unresolved or the warehouse has changed."""
         return recover_warehouse(self.client, plan)
 
     def plan_relocate(self, moved_from: str, moved_to: str, scope: str = "") -> RelocationPlan:
-        """Where the tables are that lay below ``moved_from`` before the warehouse moved to ``moved_to``.
+        """Plan new locations for the tables below ``moved_from``, whose files now lie below ``moved_to``; changes nothing.
 
         Raises:
-            WarehouseMismatchError: the new place belongs to another catalog.
-            InvalidArgumentError: one place lies inside the other.
+            WarehouseMismatchError: the new location belongs to another catalog.
+            InvalidArgumentError: one location lies inside the other.
         """
         return plan_relocation(self.client, moved_from=moved_from, moved_to=moved_to, scope=scope)
 
     def relocate(self, plan: RelocationPlan) -> tuple[TableMove, ...]:
-        """Change the locations of the plan in the catalog. Raises RecoveryError if a table was not found at its new place."""
+        """Change the locations in the catalog. Raises RecoveryError if a table was not found at its new location."""
         return relocate(self.client, plan)
 
     def backup(self, file: str | os.PathLike[str]) -> int:
-        """Copy the catalog's SQLite database to a new file while it is in use, and check the copy; gives its bytes.
+        """Copy the catalog's SQLite database, which may be in use, to a new file, and verify the copy.
+
+        Returns the size of the copy in bytes.
 
         Back up the catalog first and the storage after it: storage that is newer can be recovered, lost files cannot.
 
         Raises:
             InvalidArgumentError: the file exists, or its directory does not.
-            CatalogError: the copy could not be made, or the catalog is a PostgreSQL database; the message gives its command.
+            CatalogError: the copy failed, or the catalog is a PostgreSQL database; the message then gives the command.
         """
         catalog = self.client.catalog
         if not isinstance(catalog, SqlCatalog):
-            raise InvalidArgumentError(f"{catalog!r} cannot be copied to a file; use the tools of its own.")
+            raise InvalidArgumentError(f"{catalog!r} cannot be copied to a file; back it up with its own tools.")
         return catalog.back_up(Path(file).absolute())
 
 
@@ -97,4 +100,4 @@ def _kept_history(keep: KeptHistory | str) -> KeptHistory:
     try:
         return KeptHistory(keep)
     except ValueError as error:
-        raise InvalidArgumentError(f"{keep!r} is no history; there are catalog and storage.") from error
+        raise InvalidArgumentError(f"keep is {keep!r}; give catalog or storage.") from error

@@ -1,7 +1,7 @@
-"""What can be read of a table, one method for each question: rows, changes, counts, history.
+"""Methods that read one table: rows, changes, counts, history.
 
-A top beside ``orchestration``, shared by tables of the catalog (``delta_table``) and tables of other writers that are
-opened by their path. Methods with Arrow in their name need neither Java nor a Spark session.
+Catalog-managed tables (``delta_table``) and tables of other writers, opened by path, share them. Methods with ``arrow`` in
+their name need neither Java nor a Spark session.
 """
 
 import typing
@@ -34,7 +34,7 @@ TableT = typing.TypeVar("TableT", bound=ReadableTable)
 
 
 class HasSession(typing.Protocol):
-    """Where a table takes its Spark session from when rows are first needed."""
+    """Source of the Spark session of a table, and of its time zone."""
 
     @property
     def spark(self) -> SparkSession: ...
@@ -44,14 +44,14 @@ class HasSession(typing.Protocol):
 
 
 class TableReads(typing.Generic[TableT]):
-    """Reading one table.
+    """The methods that read one table.
 
-    Every call sees the latest version at that moment unless a version or timestamp is given. A timestamp is a datetime with
-    a time zone, a date, which means its midnight, text as Spark takes it, or epoch milliseconds. Dates, and text that names
-    no zone, are read in the time zone of the Spark session; where there is none yet they are refused (TT-9).
+    Each call reads the version that is the latest at the time of the call, unless a version or timestamp is given. A
+    timestamp is a datetime with a time zone, a date (its midnight), text in Spark's format, or epoch milliseconds. Dates, and
+    text without a time zone, are in the time zone of the Spark session; without a session they are refused.
 
     Attributes:
-        table: the handle of the Delta client below.
+        table: the table handle of the Delta client.
     """
 
     def __init__(self, connection: HasSession, table: TableT) -> None:
@@ -75,28 +75,28 @@ class TableReads(typing.Generic[TableT]):
         return None if timestamp is None else epoch_milliseconds(timestamp, zone=lambda: self._connection.time_zone)
 
     def snapshot(self, *, version: int | None = None, timestamp: Timestamp | None = None) -> Snapshot:
-        """The table at its latest version, at ``version``, or as of ``timestamp``.
+        """Return the snapshot of the latest version, of ``version``, or as of ``timestamp``.
 
         Raises:
-            VersionNotFoundError: there is no such version or none that old.
+            VersionNotFoundError: there is no such version, or no version at that time.
         """
         return self.table.snapshot(version=version, timestamp_ms=self._epoch_ms(timestamp))
 
     def version(self) -> int:
-        """The latest version."""
+        """Return the latest version."""
         return self.snapshot().version
 
     def schema(self) -> StructType:
-        """Columns at the latest version."""
+        """Return the columns of the latest version."""
         return self.snapshot().schema
 
     def files(self, where: Predicate | str | None = None) -> pa.Table:
-        """Live data files at the latest version, one row each; with ``where``, those that may hold a matching row."""
+        """Return the data files of the latest version, one row each; with ``where``, those that may hold a matching row."""
         snapshot = self.snapshot()
         return snapshot.matching_files(as_predicate(where, snapshot.schema))
 
     def history(self, limit: int | None = None) -> tuple[HistoryEntry, ...]:
-        """Commits, newest first, at most ``limit``."""
+        """Return the commits, newest first, at most ``limit``."""
         return history(self.table, limit=limit)
 
     def to_df(
@@ -106,12 +106,12 @@ class TableReads(typing.Generic[TableT]):
         version: int | None = None,
         timestamp: Timestamp | None = None,
     ) -> DataFrame:
-        """Rows of one version as a Spark DataFrame, with the table's types, nullability and comments.
+        """Read the rows of one version as a Spark DataFrame, with the types, nullability and comments of the table.
 
         Args:
-            columns: top-level columns to return; all for None. A table with row tracking enabled also has ``_row_id`` and
+            columns: top-level columns to return; None for all. Tables with row tracking also have ``_row_id`` and
                 ``_row_commit_version``.
-            where: condition on rows: SQL text, a predicate value or a Column; files that cannot match are not read.
+            where: condition on rows: SQL text, a predicate value or a Column. Files that cannot match are skipped.
 
         Raises:
             InvalidArgumentError: an unknown column, or both ``version`` and ``timestamp``.
@@ -133,7 +133,7 @@ class TableReads(typing.Generic[TableT]):
         version: int | None = None,
         timestamp: Timestamp | None = None,
     ) -> ReadPlan:
-        """What :meth:`to_df` would open, and how many files and bytes it would skip."""
+        """Return the files that :meth:`to_df` would read, and how many files and bytes it would skip."""
         return plan_read(
             self.table, columns=columns, where=where, version=version, timestamp_ms=self._epoch_ms(timestamp)
         )
@@ -145,10 +145,10 @@ class TableReads(typing.Generic[TableT]):
         version: int | None = None,
         timestamp: Timestamp | None = None,
     ) -> pa.Table:
-        """Rows of one version as an Arrow table; arguments as of :meth:`to_df`.
+        """Read the rows of one version as an Arrow table; arguments as in :meth:`to_df`.
 
         Raises:
-            InvalidArgumentError: as :meth:`to_df`, or ``where`` is SQL that only Spark can evaluate.
+            InvalidArgumentError: as in :meth:`to_df`, or ``where`` is SQL that only Spark can evaluate.
         """
         return read_arrow(
             self.table, columns=columns, where=where, version=version, timestamp_ms=self._epoch_ms(timestamp)
@@ -161,13 +161,13 @@ class TableReads(typing.Generic[TableT]):
         version: int | None = None,
         timestamp: Timestamp | None = None,
     ) -> pa.RecordBatchReader:
-        """:meth:`to_arrow` as a stream, for tables that do not fit into memory. Close it to stop early."""
+        """Like :meth:`to_arrow`, in batches, for tables larger than memory. Close the reader to stop early."""
         return read_batches(
             self.table, columns=columns, where=where, version=version, timestamp_ms=self._epoch_ms(timestamp)
         )
 
     def count_rows(self, where: Predicate | str | None = None) -> int:
-        """Rows at the latest version, from the log alone where it tells them exactly, else by reading one column."""
+        """Count the rows of the latest version, from statistics in the log if they are exact, else by reading one column."""
         snapshot = self.snapshot()
         known = aggregate(self.table, where=where, version=snapshot.version).num_rows
         if known is not None:
@@ -177,7 +177,7 @@ class TableReads(typing.Generic[TableT]):
             return sum(batch.num_rows for batch in batches)
 
     def aggregates(self, columns: Sequence[str] = (), where: Predicate | str | None = None) -> MetadataAggregates:
-        """Row count, least and greatest values as far as the log tells them exactly; no row is read."""
+        """Return row count, minima and maxima as far as statistics in the log give them exactly; reads no rows."""
         return aggregate(self.table, columns=columns, where=where)
 
     def changes(
@@ -190,13 +190,13 @@ class TableReads(typing.Generic[TableT]):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
     ) -> DataFrame:
-        """The change data feed of a range of versions, both ends included, as a Spark DataFrame.
+        """Read the change data feed of a range of versions, both ends included, as a Spark DataFrame.
 
         Rows have the table's columns, ``_change_type``, ``_commit_version`` and ``_commit_timestamp``.
 
         Raises:
-            InvalidArgumentError: change data feed was not active in all of the range, or the range is empty or not said.
-            VersionNotFoundError: the range begins beyond the latest version.
+            InvalidArgumentError: change data feed was not enabled in the whole range, or the range is empty or not given.
+            VersionNotFoundError: the range begins after the latest version.
         """
         return read_changes(
             self.table,
@@ -219,7 +219,7 @@ class TableReads(typing.Generic[TableT]):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
     ) -> pa.Table:
-        """:meth:`changes` as an Arrow table."""
+        """Like :meth:`changes`, as an Arrow table."""
         return read_changes_arrow(
             self.table,
             start_version=start_version,
@@ -240,7 +240,7 @@ class TableReads(typing.Generic[TableT]):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
     ) -> pa.RecordBatchReader:
-        """:meth:`changes` as a stream of Arrow record batches."""
+        """Like :meth:`changes`, as a stream of Arrow record batches."""
         return read_change_batches(
             self.table,
             start_version=start_version,
@@ -263,19 +263,19 @@ class TableReads(typing.Generic[TableT]):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
     ) -> DataFrame:
-        """The rows of the table, and those that are added to it later, as a DataFrame of Spark Structured Streaming.
+        """Read the rows of the table, and rows that later commits add, as a DataFrame of Spark Structured Streaming.
 
         Args:
-            starting_version: emit what this version and later ones added, or ``"latest"`` for what is added from now on.
-            starting_timestamp: the same for the first version made at or after that time.
-            max_files, max_bytes: bounds of one batch; the latter is soft.
-            changes: what to do at a commit that deletes or rewrites rows.
-            fail_on_data_loss: False goes on with the oldest commit there is where those that come next were cleaned up.
-            columns, where: as of :meth:`to_arrow`.
+            starting_version: emit the rows that this version and later ones added; ``"latest"`` for rows added after the start.
+            starting_timestamp: the same for the first version committed at or after that time.
+            max_files, max_bytes: limits of one batch; the latter is soft.
+            changes: how to handle a commit that deletes or rewrites rows.
+            fail_on_data_loss: False continues with the oldest commit in the log if log cleanup removed the next commits.
+            columns, where: as in :meth:`to_arrow`.
 
         Raises:
-            InvalidArgumentError: arguments that mean nothing, or a table that Spark's processes cannot open.
-            VersionNotFoundError: the place to start at does not exist.
+            InvalidArgumentError: invalid arguments, or a table that the executors of Spark cannot open.
+            VersionNotFoundError: the version to start at does not exist.
         """
         return stream(
             self.table,
@@ -303,14 +303,13 @@ class TableReads(typing.Generic[TableT]):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
     ) -> TableStream:
-        """:meth:`stream` for a consumer without Spark, which keeps the offset of the last batch and gives it back.
+        """Like :meth:`stream` without Spark: the consumer stores the offset of the last batch and passes it back.
 
         Args:
-            offset: where the consumer had come to, as a value or as its JSON; None to begin.
+            offset: offset of the last batch, as a value or as its JSON; None to start.
 
         Raises:
-            StreamSourceChangedError, SchemaMismatchError: also while the stream is read: a commit does more than add rows, or
-                columns.
+            StreamSourceChangedError, SchemaMismatchError: also while the stream is read: a commit changes rows, or columns.
         """
         return stream_arrow(
             self.table,
@@ -327,7 +326,7 @@ class TableReads(typing.Generic[TableT]):
 
 
 class PathDeltaTable(TableReads[PathTable]):
-    """A Delta table of another writer, opened by its path, to read, compare or import. It is never written.
+    """A Delta table of another writer, opened by its path to read, compare or import it. It is never written.
 
-    A table whose commits a catalog ratifies is refused: its files alone do not say which commits count (CM-R8).
+    Catalog-managed tables are refused: only their catalog knows which commits are ratified.
     """

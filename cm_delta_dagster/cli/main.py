@@ -1,7 +1,7 @@
-"""``cm-delta``: look into a catalog, set its policy, examine, rename, drop and purge tables from a shell.
+"""``cm-delta``: list tables and commits, set policies, and check, rename, drop and purge tables from a shell.
 
-A top beside ``orchestration``: it calls verbs and the catalog, and nothing calls it. It reads and writes no rows, and
-makes no catalog where there is none: a mistyped URL is an error.
+The commands call operations and the catalog. They read and write no rows. Only ``recover --warehouse --apply`` creates a
+catalog; for the other commands, a URL without a catalog is an error.
 """
 
 import datetime
@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import repeat
 from typing import Any
 
 import click
@@ -16,14 +17,14 @@ import click
 from cm_delta_dagster.catalog.commit_feed import FeedEntry
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
-from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
+from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.client import open_catalog, open_client
 from cm_delta_dagster.cli.recovery_commands import RECOVERY_COMMANDS
-from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.doctor import Depth, RepairPlan
-from cm_delta_dagster.operations.doctor import doctor as examine_table
+from cm_delta_dagster.operations.doctor import doctor as check_table
 from cm_delta_dagster.operations.maintenance.sizes import size_text
+from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.orphan_files import find_orphan_files
 from cm_delta_dagster.operations.tables.purge import DROPPED_RETENTION_MS, plan_purge
@@ -38,7 +39,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 
 class _Kind(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent click only.
-    """A kind of maintenance, typed in any case and shown as the policy shows it."""
+    """A kind of maintenance, in upper or lower case."""
 
     name = "kind"
 
@@ -46,22 +47,10 @@ class _Kind(click.ParamType):  # type: ignore[type-arg]  # Generic since a recen
         try:
             return MaintenanceKind(str(value).upper())
         except ValueError:
-            self.fail(f"{str(value)!r} is no kind of maintenance; there are {_KINDS}.", param, ctx)
+            self.fail(f"{str(value)!r} is not a kind of maintenance; the kinds are {_KINDS}.", param, ctx)
 
 
 _KINDS = ", ".join(kind.value for kind in MaintenanceKind)
-
-
-@contextmanager
-def _catalog(context: click.Context) -> Iterator[SqlCatalog]:
-    url = context.obj
-    if not url:
-        raise click.UsageError("No catalog given: pass --catalog URL or set CM_DELTA_CATALOG_URL.")
-    try:
-        with SqlCatalog(url, if_missing=IfMissing.REFUSE) as catalog:
-            yield catalog
-    except CmDeltaError as error:
-        raise click.ClickException(str(error)) from error
 
 
 @click.group(name="cm-delta")
@@ -83,7 +72,7 @@ def main(context: click.Context, url: str | None) -> None:
 @click.pass_context
 def tables(context: click.Context, scope: str) -> None:
     """List the tables of the catalog, or of SCOPE (catalog or catalog.schema)."""
-    with _catalog(context) as catalog:
+    with open_catalog(context) as catalog:
         found = catalog.list_tables(scope)
         if scope and not found:
             raise click.ClickException(_nothing_in(catalog, scope))
@@ -97,7 +86,7 @@ def tables(context: click.Context, scope: str) -> None:
 @click.pass_context
 def commits(context: click.Context, name: str, limit: int) -> None:
     """List the newest commits of the table NAME (catalog.schema.table), newest first."""
-    with _catalog(context) as catalog:
+    with open_catalog(context) as catalog:
         identifier = TableIdentifier.parse(name)
         entry = catalog.load_table(identifier)
         newest = deque(
@@ -112,29 +101,29 @@ def commits(context: click.Context, name: str, limit: int) -> None:
 
 @main.command()
 @click.argument("name")
-@click.option("--repair", is_flag=True, help="Show the plan of repairs and carry it out; only what is provably safe.")
-@click.option("--deep", is_flag=True, help="Read the footers and deletion vectors of all data files too.")
+@click.option("--repair", is_flag=True, help="Show the plan of repairs and carry it out; only provably safe repairs.")
+@click.option("--deep", is_flag=True, help="Also read the footers and deletion vectors of all data files.")
 @click.pass_context
 def doctor(context: click.Context, name: str, repair: bool, deep: bool) -> None:
-    """Compare catalog and storage of the table NAME; the exit code is 1 if something is wrong.
+    """Compare catalog and storage of the table NAME; the exit code is 1 if a finding is an error.
 
-    Without --repair nothing is changed. What a repair replaces is kept in _delta_log/_set_aside.
+    Without --repair nothing is changed. Repairs copy the files that they replace to _delta_log/_set_aside.
     """
     with open_client(context) as client, _progress() as progress:
-        report = examine_table(
+        report = check_table(
             client.table(name),
             repair=repair,
             depth=Depth.FOOTERS if deep else Depth.LISTING,
             progress=progress,
-            on_plan=_show_plan,
+            on_plan=show_plan,
         )
     click.echo(
         f"{report.identifier}: version {report.version}, published to {report.published_version}; compared "
-        f"{report.num_commits} commits and looked for {report.num_files} files at {report.location}."
+        f"{counted(report.num_commits, 'commit')} and looked for {counted(report.num_files, 'file')} at {report.location}."
     )
     if deep:
         click.echo(
-            f"Read {report.num_files_read} data files; {report.num_files_unjudged} have no row count in the log."
+            f"Read {counted(report.num_files_read, 'data file')}; {report.num_files_unjudged} without a row count in the log."
         )
     for finding in report.repaired:
         click.echo(f"repaired {finding.problem}: {finding.where}")
@@ -144,27 +133,30 @@ def doctor(context: click.Context, name: str, repair: bool, deep: bool) -> None:
         hint = " [repaired by --repair]" if finding in report.repairable and not repair else ""
         click.echo(f"{finding.severity:<8} {finding.problem}: {finding.where}: {finding.message}{hint}")
     if not repair and report.plan.steps:
-        _show_plan(report.plan)
+        show_plan(report.plan)
     if not report.healthy:
         context.exit(1)
     click.echo("Healthy.")
 
 
-def _show_plan(plan: RepairPlan) -> None:
-    click.echo(
-        f"Plan of repairs of {plan.identifier} at version {plan.version}:" if plan.steps else "Nothing to repair."
-    )
+def show_plan(plan: RepairPlan) -> None:
+    """Print a plan of repairs."""
+    if plan.steps:
+        click.echo(f"Plan of repairs of {plan.identifier} at version {plan.version}:")
+    else:
+        click.echo("No finding can be repaired." if plan.untouched else "Nothing to repair.")
     for number, step in enumerate(plan.steps, 1):
         click.echo(f"{number:>3}. {step.repair}: {step.description}")
         for location in step.sets_aside:
-            click.echo(f"       kept aside first: {location}")
-    for finding in plan.untouched:
-        click.echo(f"     not touched: {finding.problem}: {finding.where}: {finding.message}")
+            click.echo(f"       copied to _set_aside first: {location}")
+    if plan.steps:
+        for finding in plan.untouched:
+            click.echo(f"     no repair: {finding.problem}: {finding.where}: {finding.message}")
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, from the first call on."""
+    """Yield a callback that shows a progress bar on standard error."""
     with ExitStack() as stack:
         bars: list[Any] = []
 
@@ -189,13 +181,13 @@ def drop(context: click.Context, name: str) -> None:
 
 @main.command()
 @click.argument("name")
-@click.option("--id", "table_id", default=None, help="Which one, if several tables of that name were dropped.")
+@click.option("--id", "table_id", default=None, help="Table id, if several tables of that name were dropped.")
 @click.pass_context
 def undrop(context: click.Context, name: str, table_id: str | None) -> None:
     """Bring back the dropped table NAME."""
     with open_client(context) as client:
         table = undrop_table(client, identifier=name, table_id=table_id)
-    click.echo(f"{table.identifier} is back (table id {table.table_id}).")
+    click.echo(f"{table.identifier} is restored (table id {table.table_id}).")
 
 
 @main.command()
@@ -203,52 +195,56 @@ def undrop(context: click.Context, name: str, table_id: str | None) -> None:
 @click.argument("to")
 @click.pass_context
 def rename(context: click.Context, name: str, to: str) -> None:
-    """Give the table NAME the name TO; of the rules for NAME only denials move along."""
+    """Rename the table NAME to TO; of the rules for NAME only denials move along."""
     with open_client(context) as client:
         rename_table(client, identifier=name, to=to)
-    click.echo(f"{name} is {to} now.")
+    click.echo(f"{name} is renamed to {to}.")
 
 
 @main.command()
 @click.argument("scope", default="")
-@click.option("--warehouse", required=True, help="Managed root; nothing outside of it is ever deleted.")
+@click.option("--warehouse", required=True, help="Warehouse of the catalog; files outside of it are never deleted.")
 @click.option(
     "--days",
     default=DROPPED_RETENTION_MS / _DAY_MS,
     show_default=True,
-    help="Keep tables dropped less than so many days ago. Creations are taken for given up after 7 days in any case.",
+    help="Keep tables dropped less than that many days ago. Unfinished creations count as abandoned after 7 days.",
 )
 @click.option("--apply", "apply_it", is_flag=True, help="Delete; without it, only show what would be deleted.")
 @click.pass_context
 def purge(context: click.Context, scope: str, warehouse: str, days: float, apply_it: bool) -> None:
-    """Delete the files of tables dropped long ago, and of creations abandoned long ago, for good."""
+    """Delete the files of dropped tables and abandoned creations permanently, after a retention."""
     with open_client(context, warehouse) as client:
         plan = plan_purge(client, scope=scope, retention_ms=int(days * _DAY_MS))
-        for found, verdict in [(one, "delete") for one in plan.candidates] + [(one, "denied") for one in plan.denied]:
+        verdicts = [*zip(plan.candidates, repeat("delete")), *zip(plan.denied, repeat("denied"))]
+        for found, verdict in verdicts:
             click.echo(
                 f"{verdict}  {found.table.identifier}  {found.table.state} {_time(found.table.since_ms)}  "
-                f"{found.num_files} files, {size_text(found.num_bytes)}  {found.table.location}"
+                f"{counted(found.num_files, 'file')}, {size_text(found.num_bytes)}  {found.table.location}"
             )
         if not apply_it:
-            click.echo(f"{len(plan.candidates)} tables would be purged; nothing was deleted. --apply does it.")
+            advice = " --apply purges." if plan.candidates else ""
+            click.echo(f"{counted(len(plan.candidates), 'table')} would be purged; nothing was deleted.{advice}")
             return
         result = apply_purge(client, plan)
-    click.echo(f"Purged {len(result.purged)} tables: {result.num_files} files, {size_text(result.num_bytes)}.")
+    click.echo(
+        f"Purged {counted(len(result.purged), 'table')}: {counted(result.num_files, 'file')}, {size_text(result.num_bytes)}."
+    )
 
 
-@main.command()
-@click.option("--warehouse", required=True, help="Where to look.")
+@main.command("orphan-files")
+@click.option("--warehouse", required=True, help="Warehouse to list.")
 @click.pass_context
-def unclaimed(context: click.Context, warehouse: str) -> None:
-    """List files of the warehouse that belong to no table that the catalog knows; nothing is deleted."""
+def orphan_files(context: click.Context, warehouse: str) -> None:
+    """List files of the warehouse that belong to no table of the catalog; nothing is deleted."""
     with open_client(context, warehouse) as client:
         found = find_orphan_files(client, warehouse=warehouse)
-    for one in found:
+    for orphan in found:
         click.echo(
-            f"{one.location}  {one.num_files} files, {size_text(one.num_bytes)}  "
-            f"last written {_time(one.last_written_ms)}"
+            f"{orphan.location}  {counted(orphan.num_files, 'file')}, {size_text(orphan.num_bytes)}  "
+            f"last written {_time(orphan.last_written_ms)}"
         )
-    click.echo(f"{len(found)} locations belong to no table of this catalog.")
+    click.echo(f"{counted(len(found), 'location')} without a table in this catalog.")
 
 
 for _command in RECOVERY_COMMANDS:
@@ -265,7 +261,7 @@ def policy() -> None:
 @click.pass_context
 def show(context: click.Context, name: str) -> None:
     """List every rule, or what applies to the table NAME (catalog.schema.table)."""
-    with _catalog(context) as catalog:
+    with open_catalog(context) as catalog:
         if name:
             identifier = TableIdentifier.parse(name)
             catalog.load_table(identifier)
@@ -282,7 +278,7 @@ def show(context: click.Context, name: str) -> None:
 def _rule_command(function: Callable[..., None]) -> Callable[..., None]:
     for decorator in (
         click.pass_context,
-        click.option("--reason", default="", help="Shown to those who ask."),
+        click.option("--reason", default="", help="Shown with the decision."),
         click.argument("kind", type=_Kind()),
         click.argument("scope"),
     ):
@@ -312,61 +308,61 @@ def deny(context: click.Context, scope: str, kind: MaintenanceKind, reason: str)
 @click.pass_context
 def reset(context: click.Context, scope: str, kind: MaintenanceKind) -> None:
     """Remove the rule for KIND at SCOPE: the wider scope, or the default, decides again."""
-    with _catalog(context) as catalog:
+    with open_catalog(context) as catalog:
         if not any((rule.scope, rule.kind) == (scope, kind) for rule in catalog.maintenance_rules()):
             _warn(f"there was no rule for {kind} at {scope}.")
         catalog.remove_maintenance_rule(scope, kind)
-    click.echo(f"No rule for {kind} at {scope} any more.")
+    click.echo(f"There is no rule for {kind} at {scope} now.")
 
 
 def _set_rule(context: click.Context, rule: MaintenanceRule) -> None:
-    """A rule may come before the tables that it is for, so that a scope without one is only warned about."""
-    with _catalog(context) as catalog:
+    """Set a rule; warn if its scope has no table, since a rule may be set before its tables are created."""
+    with open_catalog(context) as catalog:
         catalog.set_maintenance_rule(rule)
         if not _tables_in(catalog, rule.scope):
-            _warn(f"{_nothing_in(catalog, rule.scope)} The rule was set all the same and holds for tables to come.")
+            _warn(f"{_nothing_in(catalog, rule.scope)} The rule was set and applies to tables that are created later.")
 
 
 @main.group("commit-mode")
 def commit_mode() -> None:
-    """Show and choose how commits are made. The choice of the narrowest scope decides."""
+    """Show and set the commit mode. The mode of the narrowest scope decides."""
 
 
 @commit_mode.command("show")
 @click.argument("name", default="")
 @click.pass_context
 def show_commit_mode(context: click.Context, name: str) -> None:
-    """List every choice, or what applies to the table NAME (catalog.schema.table)."""
-    with _catalog(context) as catalog:
+    """List the mode of every scope that has one, or the mode of the table NAME (catalog.schema.table)."""
+    with open_catalog(context) as catalog:
         if name:
             click.echo(str(catalog.load_table(TableIdentifier.parse(name)).ratified.commit_policy))
             return
         for rule in catalog.commit_policies():
             click.echo(f"{rule.scope}: {rule.policy}")
-        click.echo("Without a choice commits are staged.")
+        click.echo("Without a mode commits are staged.")
 
 
 @commit_mode.command("set")
 @click.argument("scope")
 @click.argument("mode", type=click.Choice(["staged", "inline", "auto", "put_if_absent"]))
-@click.option("--inline-max-bytes", type=click.IntRange(min=0), help="Of auto: size of the largest inline commit.")
+@click.option("--inline-max-bytes", type=click.IntRange(min=0), help="For auto: size of the largest inline commit.")
 @click.pass_context
 def set_commit_mode(context: click.Context, scope: str, mode: str, inline_max_bytes: int | None) -> None:
-    """Choose MODE for SCOPE (catalog, catalog.schema or catalog.schema.table); again completes a switch that failed."""
+    """Set MODE for SCOPE (catalog, catalog.schema or catalog.schema.table); repeat it to complete a switch that failed."""
     with open_client(context) as client:
         chosen = CommitPolicy(kind=CommitPolicyKind(mode), inline_max_bytes=inline_max_bytes)
         choose_commit_policy(client, scope=scope, policy=chosen)
-    click.echo(f"Commits to {scope} are {chosen} now.")
+    click.echo(f"The commit mode of {scope} is {chosen}.")
 
 
 @commit_mode.command("reset")
 @click.argument("scope")
 @click.pass_context
 def reset_commit_mode(context: click.Context, scope: str) -> None:
-    """Take the choice for SCOPE back: the wider scope, or the default, decides again."""
+    """Remove the mode of SCOPE: the wider scope, or the default, decides again."""
     with open_client(context) as client:
         choose_commit_policy(client, scope=scope, policy=None)
-    click.echo(f"No commit mode is chosen for {scope} any more.")
+    click.echo(f"There is no commit mode for {scope} now.")
 
 
 def _tables_in(catalog: SqlCatalog, scope: str) -> tuple[TableIdentifier, ...]:

@@ -1,14 +1,15 @@
-"""Commands of ``cm-delta`` that bring catalog and storage together again: ``recover``, ``relocate`` and ``backup``."""
+"""Commands of ``cm-delta`` that reconcile catalog and storage: ``recover``, ``relocate`` and ``backup``."""
 
 from pathlib import Path
 
 import click
 
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
-from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.client import open_client, open_planning_client
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.operations.maintenance.sizes import size_text
+from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.operations.recovery.plan import KeptHistory, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery
 from cm_delta_dagster.operations.recovery.recover import recover as apply_recovery
@@ -22,8 +23,8 @@ from cm_delta_dagster.operations.recovery.warehouse_plan import explain_adoption
 @click.argument("name", default="")
 @click.option("--all", "every", is_flag=True, help="Every table of the catalog.")
 @click.option("--warehouse", default=None, help="Adopt the tables of a lost catalog that lie in this warehouse.")
-@click.option("--keep", type=click.Choice([kept.value for kept in KeptHistory]), help="Which of two histories is kept.")
-@click.option("--take-staged", multiple=True, metavar="FILE", help="Take in this staged file, too; may be repeated.")
+@click.option("--keep", type=click.Choice([kept.value for kept in KeptHistory]), help="Which of two histories to keep.")
+@click.option("--take-staged", multiple=True, metavar="FILE", help="Also record this staged file; may be repeated.")
 @click.option(
     "--name",
     "names",
@@ -43,7 +44,7 @@ def recover(
     names: tuple[str, ...],
     apply_it: bool,
 ) -> None:
-    """Take in what storage holds and the catalog does not know: of the table NAME, of --all, or of a --warehouse."""
+    """Record commits that storage holds and the catalog does not know: of the table NAME, of --all, or of a --warehouse."""
     if sum((bool(name), every, warehouse is not None)) != 1:
         raise click.UsageError("Give one of: a table NAME, --all, or --warehouse DIR.")
     if warehouse is None:
@@ -66,18 +67,18 @@ def _recover_tables(
                 click.echo(line)
         is_damaged = any(table.problem is not None for table in plan.tables)
         if not apply_it:
-            advice = " --apply does it." if any(table.changes_anything for table in plan.tables) else ""
-            click.echo(f"{plan.num_commits} commits would be taken in; nothing was changed.{advice}")
+            advice = " --apply carries out the plan." if any(table.changes_anything for table in plan.tables) else ""
+            click.echo(f"{counted(plan.num_commits, 'commit')} would be recorded; nothing was changed.{advice}")
             context.exit(1 if is_damaged else 0)
         if plan.undecided:
-            raise click.ClickException("Nothing was changed: say with --keep which history is kept.")
+            raise click.ClickException("Nothing was changed: choose with --keep which history to keep.")
         if is_damaged and len(plan.tables) == 1:
             raise click.ClickException("Nothing was changed.")  # The plan, which says why, was printed above.
         result = apply_recovery(client, plan)
     for done in result.tables:
         if done.set_aside is not None:
-            click.echo(f"{done.identifier}: what is not kept was set aside in {done.set_aside}.")
-    click.echo(f"{result.num_commits} commits were taken in.")
+            click.echo(f"{done.identifier}: commits that are not kept were set aside in {done.set_aside}.")
+    click.echo(f"{counted(result.num_commits, 'commit')} recorded in the catalog.")
     if is_damaged:
         context.exit(1)
 
@@ -86,26 +87,30 @@ def _recover_warehouse(
     context: click.Context, warehouse: str, names: dict[str, str], take_staged: tuple[str, ...], *, apply_it: bool
 ) -> None:
     _require_directory(warehouse)
-    with open_client(context, warehouse, if_missing=IfMissing.CREATE) as client:
+    if apply_it:
+        opened = open_client(context, warehouse, if_missing=IfMissing.CREATE)
+    else:
+        opened = open_planning_client(context, warehouse)
+    with opened as client:
         plan = plan_warehouse_recovery(client, warehouse=warehouse, names=names, take_staged=take_staged)
         for line in explain_adoption(plan):
             click.echo(line)
         if not apply_it:
             if plan.conflicts:
                 click.echo(
-                    f"{len(plan.conflicts)} of {len(plan.tables)} tables are undecided; nothing was changed, and --apply "
-                    "adopts none before all are decided."
+                    f"{len(plan.conflicts)} of {counted(len(plan.tables), 'table')} undecided; nothing was changed, and --apply "
+                    "adopts no table until all are decided."
                 )
                 context.exit(1)
-            advice = " --apply does it." if plan.tables else ""
-            click.echo(f"{len(plan.tables)} tables would be adopted; nothing was changed.{advice}")
+            advice = " --apply carries out the plan." if plan.tables else ""
+            click.echo(f"{counted(len(plan.tables), 'table')} would be adopted; nothing was changed.{advice}")
             return
         done = recover_warehouse(client, plan)
-    click.echo(f"{len(done.tables)} tables were adopted. Rules of maintenance and commit modes have to be set again.")
+    click.echo(f"{counted(len(done.tables), 'table')} adopted. Set maintenance rules and commit modes again.")
 
 
 def _require_directory(warehouse: str) -> None:
-    """Refuse a local warehouse that is not there, before a catalog is made for it; an object store has no directories."""
+    """Refuse a local warehouse that does not exist, before a catalog is created; an object store has no directories."""
     location = absolute_location(warehouse)
     if location.startswith("file://") and not Path(location.removeprefix("file://")).is_dir():
         raise click.ClickException(
@@ -123,12 +128,12 @@ def _location_and_name(text: str) -> tuple[str, str]:
 
 @click.command()
 @click.argument("scope", default="")
-@click.option("--from", "moved_from", required=True, help="Where the warehouse was.")
-@click.option("--to", "moved_to", required=True, help="Where it is now.")
-@click.option("--apply", "apply_it", is_flag=True, help="Change the catalog; without it, only show what was found.")
+@click.option("--from", "moved_from", required=True, help="Former location of the warehouse.")
+@click.option("--to", "moved_to", required=True, help="Its location now.")
+@click.option("--apply", "apply_it", is_flag=True, help="Change the catalog; without it, only show the plan.")
 @click.pass_context
 def relocate(context: click.Context, scope: str, moved_from: str, moved_to: str, apply_it: bool) -> None:
-    """Tell the catalog that a warehouse moved: all of its tables, or those of SCOPE (catalog or catalog.schema)."""
+    """Change the locations of tables after a warehouse moved: of all tables, or of SCOPE (catalog or catalog.schema)."""
     with open_client(context) as client:
         plan = plan_relocation(client, moved_from=moved_from, moved_to=moved_to, scope=scope)
         for move in plan.moves:
@@ -136,26 +141,27 @@ def relocate(context: click.Context, scope: str, moved_from: str, moved_to: str,
             if move.detail:
                 click.echo(f"         {move.detail}")
             if move.is_still_there:
-                click.echo(f"         {move.moved_from} holds a log too: remove the copy that is not used any more.")
+                click.echo(f"         {move.moved_from} also holds a log: remove the copy that is no longer used.")
         if not apply_it:
             if plan.refused:
                 click.echo(
-                    f"{len(plan.refused)} of {len(plan.moves)} tables were not found at their new place; nothing was changed, and "
-                    "--apply relocates none before all are. Bring the files there, or name a SCOPE without these tables."
+                    f"{len(plan.refused)} of {counted(len(plan.moves), 'table')} not found at the new location; nothing was "
+                    "changed, and --apply relocates no table until all are found. Copy the files there, or name a SCOPE without "
+                    "these tables."
                 )
                 context.exit(1)
-            advice = " --apply does it." if plan.moves else ""
-            click.echo(f"{len(plan.moves)} tables would be relocated; nothing was changed.{advice}")
+            advice = " --apply carries out the plan." if plan.moves else ""
+            click.echo(f"{counted(len(plan.moves), 'table')} would be relocated; nothing was changed.{advice}")
             return
         moves = apply_relocation(client, plan)
-    click.echo(f"{len(moves)} tables were relocated. Connect with warehouse={plan.moved_to!r} from now on.")
+    click.echo(f"{counted(len(moves), 'table')} relocated. Connect with warehouse={plan.moved_to!r} from now on.")
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.pass_context
 def backup(context: click.Context, file: Path) -> None:
-    """Copy the catalog's database to the new FILE while it is in use, and check the copy."""
+    """Copy the catalog's database, which may be in use, to the new FILE, and verify the copy."""
     with open_client(context) as client:
         size = backed_up(client, file)
     click.echo(
@@ -164,7 +170,7 @@ def backup(context: click.Context, file: Path) -> None:
 
 
 def backed_up(client: DeltaClient, file: Path) -> int:
-    """Bytes of the copy of the client's catalog."""
+    """Copy the catalog of the client; return the size in bytes."""
     catalog = client.catalog
     assert isinstance(catalog, SqlCatalog)
     return catalog.back_up(file.absolute())

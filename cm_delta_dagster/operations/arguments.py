@@ -7,13 +7,17 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Concatenate, ParamSpec, TypeVar
 
+from cm_delta_dagster.client.snapshots.log_reader import storage_missing
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, ObjectNotFoundError, TableStorageMissingError
+from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
+from cm_delta_dagster.protocol.log.log_files import log_directory
 from cm_delta_dagster.protocol.predicates.normal_forms import check_predicate
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.timestamps import parse_timestamp
 from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.storage.store import Store
 
 Timestamp = datetime | date | str | int
 """A point in time: a datetime with a time zone, a date, text, or epoch milliseconds."""
@@ -54,15 +58,28 @@ def names_table(
 
 
 @contextmanager
-def names_version(snapshot: Snapshot) -> Iterator[None]:
-    """Prefix errors raised in the block with table and version, unless they contain them."""
+def names_version(snapshot: Snapshot, *, store: Store | None = None) -> Iterator[None]:
+    """Prefix errors raised in the block with table and version, unless they contain them.
+
+    Args:
+        store: the store of the table. With it, a missing file becomes TableStorageMissingError if the whole log is missing.
+    """
     try:
         yield
     except CmDeltaError as error:
+        if store is not None and isinstance(error, ObjectNotFoundError) and _has_lost_log(snapshot, store):
+            missing = storage_missing(snapshot.location, snapshot.published_version)
+            raise TableStorageMissingError(f"{snapshot.identifier} version {snapshot.version}: {missing}") from error
         what = f"{snapshot.identifier} version {snapshot.version}"
         if what not in str(error):
             error.args = (f"{what}: {error}",)
         raise
+
+
+def _has_lost_log(snapshot: Snapshot, store: Store) -> bool:
+    if not is_catalog_managed(snapshot.protocol):
+        return False
+    return not any(True for _ in store.list_from(log_directory(snapshot.location)))
 
 
 def duration_ms(value: timedelta, *, name: str) -> int:

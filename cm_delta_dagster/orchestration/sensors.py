@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from cm_delta_dagster.catalog.commit_feed import FeedPage
+from cm_delta_dagster.catalog.commit_feed import CommitFeed, FeedPage
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 from cm_delta_dagster.orchestration.changed_partitions import WatchedAsset

@@ -1,4 +1,4 @@
-"""The front door: one connection, and tables with one method for each verb."""
+"""The Python API: a connection, and tables with one method for each operation."""
 
 import datetime
 from collections.abc import Iterator
@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from cm_delta_dagster.api.connection import AnySchema, Connection, connect
+from cm_delta_dagster.api.connection import Connection, connect
+from cm_delta_dagster.api.creation_methods import AnySchema
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
     MaintenanceNotPermittedError,
@@ -121,7 +123,7 @@ def test_tables_are_listed_opened_and_dropped(lake: Connection) -> None:
         lake.table(NAME)
 
 
-def test_a_table_is_made_with_its_rows_in_one_commit(lake: Connection, spark: SparkSession) -> None:
+def test_a_table_is_created_with_its_rows_in_one_commit(lake: Connection, spark: SparkSession) -> None:
     """CM-D2"""
     frame = spark.createDataFrame([(1, DAY), (2, None)], "id long, day date")
     orders = lake.create_table_as(NAME, frame, "day", description="what it is", properties={"owner": "us"})
@@ -134,7 +136,7 @@ def test_a_table_is_made_with_its_rows_in_one_commit(lake: Connection, spark: Sp
         lake.create_table_as("main.sales.other", [(1,)])
 
 
-def test_writes_by_name_make_the_table_that_they_do_not_find(lake: Connection, spark: SparkSession) -> None:
+def test_writes_by_name_create_a_missing_table(lake: Connection, spark: SparkSession) -> None:
     """CM-D2, DML-4, DML-7"""
     frame = spark.createDataFrame([(1, DAY)], "id long, day date")
     other = spark.createDataFrame([(2, None)], "id long, day date")
@@ -150,7 +152,7 @@ def test_writes_by_name_make_the_table_that_they_do_not_find(lake: Connection, s
     assert lake.table(NAME).version() == 3
 
 
-def test_the_decision_for_a_table_is_shown_and_a_rule_is_taken_back(lake: Connection) -> None:
+def test_maintenance_decision_follows_rules_and_their_removal(lake: Connection) -> None:
     """CM-M4, CM-M5"""
     orders = lake.create_table(NAME, SCHEMA)
     lake.allow("main", "data_cleanup", "nightly")
@@ -174,14 +176,14 @@ def test_the_decision_for_a_table_is_shown_and_a_rule_is_taken_back(lake: Connec
         pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.date32())]),
         T.StructType([T.StructField("id", T.LongType()), T.StructField("day", T.DateType())]),
     ],
-    ids=["ours", "pyarrow", "pyspark"],
+    ids=["own", "pyarrow", "pyspark"],
 )
-def test_a_schema_may_be_ours_pyarrows_or_pysparks(lake: Connection, schema: AnySchema) -> None:
+def test_a_schema_may_be_of_this_package_pyarrow_or_pyspark(lake: Connection, schema: AnySchema) -> None:
     assert lake.create_table(NAME, schema, "day").schema() == SCHEMA
     assert lake.open_or_create(NAME, schema, ["day"]).version() == 0
 
 
-def test_something_that_is_no_schema_is_refused(lake: Connection) -> None:
+def test_a_value_that_is_not_a_schema_is_refused(lake: Connection) -> None:
     with pytest.raises(InvalidArgumentError, match="schema"):
         lake.create_table(NAME, "id long")
 
@@ -199,17 +201,25 @@ def test_storage_options_go_to_the_file_system_of_the_warehouse(tmp_path: Path) 
         assert stores._storage_options == {"s3": options}
 
 
+def test_settings_go_to_the_client(tmp_path: Path) -> None:
+    url, settings = f"sqlite:///{tmp_path}/catalog.db", ClientSettings(max_commit_attempts=3)
+    with connect(url, warehouse=f"{tmp_path}/warehouse", settings=settings) as connection:
+        assert connection.client.settings.max_commit_attempts == 3
+    with pytest.raises(InvalidArgumentError, match="give ClientSettings"):
+        connect(url, settings={"max_commit_attempts": 3})
+
+
 def test_a_closed_connection_leaves_the_session_running(tmp_path: Path, spark: SparkSession) -> None:
     connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse", spark=spark).close()
     assert spark.range(1).count() == 1
 
 
-def test_what_is_shown_of_a_table_names_it(lake: Connection) -> None:
+def test_the_representation_of_a_table_names_it(lake: Connection) -> None:
     assert NAME in repr(lake.create_table(NAME, SCHEMA))
     assert "catalog.db" in repr(lake)
 
 
-def test_the_commit_mode_is_chosen_by_scope(tmp_path: Path) -> None:
+def test_the_commit_mode_is_set_by_scope(tmp_path: Path) -> None:
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
         lake.set_commit_mode("main", "put_if_absent")
         orders = lake.create_table(NAME, SCHEMA)
@@ -221,13 +231,13 @@ def test_the_commit_mode_is_chosen_by_scope(tmp_path: Path) -> None:
         lake.reset_commit_mode(NAME)
         lake.reset_commit_mode("main")
         assert lake.commit_modes() == () and orders.version() == 1
-        with pytest.raises(InvalidArgumentError, match="no commit mode"):
+        with pytest.raises(InvalidArgumentError, match="not a commit mode"):
             lake.set_commit_mode("main", "quick")
         with pytest.raises(InvalidArgumentError, match="Switching is a state"):
             lake.set_commit_mode(NAME, "switching")
 
 
-def test_a_table_lives_is_examined_dropped_brought_back_and_purged(tmp_path: Path) -> None:
+def test_a_table_is_renamed_dropped_restored_and_purged(tmp_path: Path) -> None:
     """CM-D6, CM-D7"""
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
         lake.create_table(NAME, SCHEMA)

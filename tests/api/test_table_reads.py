@@ -1,7 +1,8 @@
-"""The reads of the front door, on the catalog's tables and on tables of other writers."""
+"""Reads of the Python API, on tables of the catalog and on tables of other writers."""
 
 import datetime as dt
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     StreamSourceChangedError,
     TableNotFoundError,
+    TableStorageMissingError,
     VersionNotFoundError,
 )
 from cm_delta_dagster.operations.arguments import epoch_milliseconds
@@ -38,6 +40,19 @@ def foreign_table(directory: Path) -> str:
     write_deltalake(path, pa.table({"id": pa.array([4], pa.int64()), "region": ["us"]}), mode="append")
     DeltaTable(path).delete("id = 1")
     return path
+
+
+def test_reads_of_a_table_without_its_directory_name_the_location(tmp_path: Path, spark: SparkSession) -> None:
+    """The client has the state of the table in memory, so that only the data files are opened."""
+    with lake_in(tmp_path, spark) as lake:
+        lake.append("main.sales.t", spark.range(3))
+        table = lake.table("main.sales.t")
+        assert table.version() == 0
+        shutil.rmtree(table.location.removeprefix("file://"))
+        for read in (table.to_arrow, lambda: table.to_arrow_batches().read_all(), lambda: table.to_df().collect()):
+            with pytest.raises(TableStorageMissingError, match="Likely causes") as caught:
+                read()
+            assert table.location in str(caught.value)
 
 
 def test_a_table_of_another_writer_is_read_by_its_path_without_java(tmp_path: Path) -> None:
@@ -137,7 +152,7 @@ def test_the_catalogs_tables_answer_arrow_and_spark_alike(spark: SparkSession, t
 
 def test_names_that_are_no_text_are_refused_before_anything_is_made(tmp_path: Path) -> None:
     with lake_in(tmp_path) as lake:
-        with pytest.raises(InvalidArgumentError, match="None is no column name"):
+        with pytest.raises(InvalidArgumentError, match="None is not a column name"):
             lake.create_table("main.sales.orders", pa.schema({"id": pa.int64()}), partition_by=[None])
         assert lake.tables() == ()
 
@@ -230,7 +245,7 @@ def test_a_day_without_a_zone_is_of_the_session_and_refused_without_one(tmp_path
             return lake.path_table(path).snapshot(timestamp=day).version
 
     with lake_in(tmp_path) as lake, ThreadPoolExecutor(1) as pool:  # Of another thread no session is active.
-        with pytest.raises(InvalidArgumentError, match="names no time zone, and there is no Spark session yet"):
+        with pytest.raises(InvalidArgumentError, match="names no time zone, and no Spark session runs"):
             pool.submit(lambda: lake.path_table(path).snapshot(timestamp="2024-01-01")).result()
         table = pool.submit(lambda: lake.path_table(path).to_arrow(timestamp="2024-01-01T05:00:00Z")).result()
         assert table.num_rows == 1

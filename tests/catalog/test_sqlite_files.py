@@ -113,7 +113,7 @@ def test_a_catalog_without_write_permission_is_read_and_not_written(tmp_path: Pa
         assert done.returncode == 0, done.stderr
         version, error = done.stdout.splitlines()
         assert version == "0"
-        assert error.startswith(f"PermissionDeniedError The catalog sqlite+pysqlite:///{place}/catalog.db")
+        assert error.startswith(f"PermissionDeniedError The catalog sqlite:///{place}/catalog.db")
         assert f"the directory {place} cannot be written" in error
     finally:
         for path in (place, *place.rglob("*")):

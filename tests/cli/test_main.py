@@ -11,8 +11,9 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.cli.main import main
+from cm_delta_dagster.cli.main import main, show_plan
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.operations.doctor import Finding, Problem, RepairPlan, Severity
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
@@ -55,7 +56,7 @@ def test_tables_are_listed(url: str) -> None:
     assert run("", "--catalog", url, "tables", "main").output == "main.sales.orders\n"
 
 
-def test_a_scope_without_tables_is_told_from_an_empty_answer(url: str) -> None:
+def test_a_scope_without_tables_is_an_error(url: str) -> None:
     listed = run(url, "tables", "main.sale")
     assert listed.exit_code != 0 and "no table in 'main.sale'" in listed.output and "main.sales." in listed.output
     for scope in ("mian", "main.sale", "main.sales.order"):
@@ -79,16 +80,16 @@ def test_a_scope_without_tables_is_told_from_an_empty_answer(url: str) -> None:
         ("undrop", str(NAME)),
         ("rename", str(NAME), "main.sales.other"),
         ("purge", "--warehouse", "memory://w", "--apply"),
-        ("unclaimed", "--warehouse", "memory://w"),
+        ("orphan-files", "--warehouse", "memory://w"),
     ],
 )
-def test_a_mistyped_url_makes_no_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_mistyped_url_creates_no_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     result = run(f"sqlite:///{tmp_path}/typo/catalog.db", *arguments)
-    assert result.exit_code != 0 and "There is no catalog at" in result.output
+    assert result.exit_code != 0 and f"There is no catalog at sqlite:///{tmp_path}/typo/catalog.db" in result.output
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "other.db") as connection:
         connection.execute("CREATE TABLE theirs (x)")
     connection.close()
@@ -99,12 +100,12 @@ def test_a_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_shown() -> None:
     assert CliRunner().invoke(main, ["--version"]).output == f"cm-delta, version {__version__}\n"
 
 
 @pytest.mark.parametrize("command", ["allow", "deny", "reset"])
-def test_kinds_are_shown_as_the_policy_shows_them_and_taken_in_any_case(url: str, command: str) -> None:
+def test_kinds_are_accepted_in_any_case(url: str, command: str) -> None:
     text = " ".join(CliRunner().invoke(main, ["policy", command, "--help"]).output.split())
     assert all(kind.value in text and kind.value.lower() not in text for kind in MaintenanceKind)
     for kind in ("data_cleanup", "Data_Cleanup", "DATA_CLEANUP"):
@@ -144,7 +145,7 @@ def test_policy_is_set_shown_and_reset(url: str) -> None:
         (("policy", "allow", "main", "EVERYTHING"), "DATA_CLEANUP"),
     ],
 )
-def test_mistakes_end_with_a_message_and_no_stack_trace(url: str, arguments: tuple[str, ...], message: str) -> None:
+def test_errors_are_messages_without_a_stack_trace(url: str, arguments: tuple[str, ...], message: str) -> None:
     result = run(url, *arguments)
     assert result.exit_code != 0 and isinstance(result.exception, SystemExit)
     assert message in result.output and "Traceback" not in result.output
@@ -180,10 +181,10 @@ def test_the_doctor_reports_and_repairs(lake_url: str, tmp_path: Path) -> None:
     crc.write_bytes(b"{")
     sick = run(lake_url, "doctor", str(NAME))
     assert "checksum_wrong" in sick.output and "[repaired by --repair]" in sick.output and crc.read_bytes() == b"{"
-    mended = run(lake_url, "doctor", str(NAME), "--repair")
-    assert (mended.exit_code, crc.read_bytes()) == (0, right)
-    assert "repaired checksum_wrong" in mended.output
-    assert mended.output.index("kept aside first") < mended.output.index("repaired checksum_wrong")
+    repaired = run(lake_url, "doctor", str(NAME), "--repair")
+    assert (repaired.exit_code, crc.read_bytes()) == (0, right)
+    assert "repaired checksum_wrong" in repaired.output
+    assert repaired.output.index("copied to _set_aside first") < repaired.output.index("repaired checksum_wrong")
     (aside,) = tmp_path.rglob("_set_aside/*/*.crc.replaced")
     assert aside.read_bytes() == b"{"
     (commit,) = tmp_path.rglob("0*.json")
@@ -194,16 +195,23 @@ def test_the_doctor_reports_and_repairs(lake_url: str, tmp_path: Path) -> None:
     assert restored.exit_code == 0 and "Read 0 data files" in restored.output and commit.is_file()
 
 
-def test_a_table_is_renamed_dropped_brought_back_and_purged(lake_url: str, tmp_path: Path) -> None:
+def test_a_plan_without_steps_does_not_repeat_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    finding = Finding(severity=Severity.ERROR, problem=Problem.FILE_MISSING, where="a.parquet", message="missing")
+    for untouched, text in (((finding,), "No finding can be repaired.\n"), ((), "Nothing to repair.\n")):
+        show_plan(RepairPlan(identifier=str(NAME), version=1, steps=(), untouched=untouched))
+        assert capsys.readouterr().out == text
+
+
+def test_a_table_is_renamed_dropped_restored_and_purged(lake_url: str, tmp_path: Path) -> None:
     warehouse = f"{tmp_path}/warehouse"
     assert run(lake_url, "rename", str(NAME), "main.sales.old").exit_code == 0
     assert run(lake_url, "drop", str(NAME)).exit_code != 0
     assert run(lake_url, "drop", "main.sales.old").exit_code == 0
     assert run(lake_url, "tables").output == ""
-    assert "is back" in run(lake_url, "undrop", "main.sales.old").output
+    assert "is restored" in run(lake_url, "undrop", "main.sales.old").output
     assert run(lake_url, "drop", "main.sales.old").exit_code == 0
     purge = ("purge", "main", "--warehouse", warehouse)
-    assert "0 tables would be purged" in run(lake_url, *purge).output
+    assert "0 tables would be purged; nothing was deleted.\n" in run(lake_url, *purge).output
     denied = run(lake_url, *purge, "--days", "0", "--apply")
     assert "denied  main.sales.old" in denied.output and "Purged 0 tables" in denied.output
     assert run(lake_url, "policy", "allow", "main", "table_purge").exit_code == 0
@@ -211,21 +219,21 @@ def test_a_table_is_renamed_dropped_brought_back_and_purged(lake_url: str, tmp_p
     assert "delete  main.sales.old" in shown.output and list(tmp_path.rglob("*.json")) != []
     elsewhere = run(lake_url, "purge", "--warehouse", f"{tmp_path}/elsewhere", "--days", "0", "--apply")
     assert elsewhere.exit_code != 0 and "managed root" in elsewhere.output
-    assert "Purged 1 tables" in run(lake_url, *purge, "--days", "0", "--apply").output
+    assert "Purged 1 table:" in run(lake_url, *purge, "--days", "0", "--apply").output
     assert [path.name for path in Path(warehouse).rglob("*") if path.is_file()] == ["_cm_delta_warehouse.json"]
     assert run(lake_url, "undrop", "main.sales.old").exit_code != 0
-    assert run(lake_url, "unclaimed", "--warehouse", warehouse).output.startswith("0 locations")
+    assert run(lake_url, "orphan-files", "--warehouse", warehouse).output.startswith("0 locations")
     late = Path(warehouse) / "main" / "sales" / "orders-1" / "part.parquet"
     late.parent.mkdir(parents=True)
     late.write_bytes(b"rows")
-    shown = run(lake_url, "unclaimed", "--warehouse", warehouse).output
-    assert f"file://{late.parent}  1 files, 4 bytes" in shown and "1 locations" in shown
+    shown = run(lake_url, "orphan-files", "--warehouse", warehouse).output
+    assert f"file://{late.parent}  1 file, 4 bytes" in shown and "1 location " in shown
 
 
-def test_the_commit_mode_is_chosen_shown_and_reset(lake_url: str) -> None:
+def test_the_commit_mode_is_set_shown_and_reset(lake_url: str) -> None:
     assert run(lake_url, "commit-mode", "show", str(NAME)).output == "staged\n"
     chosen = run(lake_url, "commit-mode", "set", "main", "auto", "--inline-max-bytes", "100")
-    assert (chosen.exit_code, chosen.output) == (0, "Commits to main are auto:100 now.\n")
+    assert (chosen.exit_code, chosen.output) == (0, "The commit mode of main is auto:100.\n")
     assert run(lake_url, "commit-mode", "show", str(NAME)).output == "auto:100\n"
     for mode in ("put_if_absent", "inline"):
         assert run(lake_url, "commit-mode", "set", str(NAME), mode).exit_code == 0

@@ -71,7 +71,7 @@ def house(tmp_path: Path) -> House:
     return house
 
 
-def test_backup_restore_and_recover_bring_every_commit_back(house: House, tmp_path: Path) -> None:
+def test_backup_restore_and_recover_restore_every_commit(house: House, tmp_path: Path) -> None:
     backup = tmp_path / "backup.db"
     assert house.run("backup", str(backup)).exit_code == 0
     house.append()
@@ -80,14 +80,14 @@ def test_backup_restore_and_recover_bring_every_commit_back(house: House, tmp_pa
     with pytest.raises(CatalogBehindStorageError, match="cm-delta recover"):
         house.append()
     shown = house.run("recover", NAME)
-    assert shown.exit_code == 0 and "2 commits would be taken in; nothing was changed" in shown.output
+    assert shown.exit_code == 0 and "2 commits would be recorded; nothing was changed" in shown.output
     done = house.run("recover", "--all", "--apply")
-    assert done.exit_code == 0 and "2 commits were taken in." in done.output
+    assert done.exit_code == 0 and "2 commits recorded in the catalog." in done.output
     assert "agree up to version 3" in house.run("recover", NAME).output
     assert house.append() == 4
 
 
-def test_a_backup_is_whole_and_never_replaces_a_file(house: House, tmp_path: Path) -> None:
+def test_a_backup_is_complete_and_replaces_no_file(house: House, tmp_path: Path) -> None:
     backup = tmp_path / "backup.db"
     with house.client().catalog as live:  # type: ignore[attr-defined]
         live.list_tables()
@@ -111,23 +111,25 @@ def test_the_library_backs_up_too(house: House, tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_of_a_postgresql_catalog_the_command_is_named(postgres_url: str, tmp_path: Path) -> None:
+def test_the_backup_command_of_a_postgresql_catalog_is_named(postgres_url: str, tmp_path: Path) -> None:
     with SqlCatalog(postgres_url) as catalog:
         catalog.list_tables()
         with pytest.raises(CatalogError, match=r"pg_dump --format=custom --file=.*backup\.dump 'postgresql://"):
             catalog.back_up(tmp_path / "backup.dump")
 
 
-def test_a_lost_catalog_is_rebuilt_from_its_warehouse(house: House) -> None:
+def test_a_lost_catalog_is_rebuilt_and_its_plan_creates_none(house: House) -> None:
     house.append()
     house.lose_catalog()
     with pytest.raises(WarehouseMismatchError, match="recover --warehouse"):
         house.append(create=True)
+    house.lose_catalog()
     shown = house.run("recover", "--warehouse", str(house.warehouse))
-    assert shown.exit_code == 0 and "1 tables would be adopted; nothing was changed" in shown.output
+    assert shown.exit_code == 0 and "1 table would be adopted; nothing was changed" in shown.output
     assert "belongs to the catalog" in shown.output
+    assert not list(house.root.glob("catalog.db*"))
     done = house.run("recover", "--warehouse", str(house.warehouse), "--apply")
-    assert done.exit_code == 0 and "1 tables were adopted" in done.output
+    assert done.exit_code == 0 and "1 table adopted" in done.output
     assert house.append() == 3
 
 
@@ -162,12 +164,12 @@ def test_a_moved_warehouse_is_relocated(house: House) -> None:
         ("relocate", "--from", "x"),
     ],
 )
-def test_calls_that_mean_nothing_are_explained(house: House, words: tuple[str, ...]) -> None:
+def test_invalid_calls_are_usage_errors(house: House, words: tuple[str, ...]) -> None:
     answer: Any = house.run(*words)
     assert answer.exit_code == 2 and "Usage" in answer.output
 
 
-def test_bad_values_end_with_one_sentence(house: House) -> None:
+def test_invalid_values_are_errors_of_one_sentence(house: House) -> None:
     for words in (
         ("recover", "main.test.nobody"),
         ("recover", NAME, "--take-staged", "nothing.json"),
@@ -179,28 +181,28 @@ def test_bad_values_end_with_one_sentence(house: House) -> None:
         assert answer.exit_code == 1 and answer.output.startswith("Error: "), answer.output
 
 
-def test_a_plan_that_cannot_be_carried_out_says_so_once(house: House) -> None:
+def test_a_plan_that_cannot_be_applied_is_reported_once(house: House) -> None:
     for file in (house.warehouse).rglob("*.json"):
         file.unlink()
     for words in (("recover", NAME), ("recover", "--all"), ("recover", NAME, "--apply")):
         answer = house.run(*words)
-        assert answer.exit_code == 1 and answer.output.count("could not be examined") == 1, answer.output
-        assert "--apply does it" not in answer.output
+        assert answer.exit_code == 1 and answer.output.count("could not be checked") == 1, answer.output
+        assert "--apply carries out" not in answer.output
 
 
-def test_an_undecided_or_missing_table_is_not_promised(house: House) -> None:
+def test_a_plan_with_conflicts_does_not_advise_apply(house: House) -> None:
     missing = house.run("relocate", "--from", str(house.warehouse), "--to", f"{house.root}/nowhere")
-    assert missing.exit_code == 1 and "1 of 1 tables were not found" in missing.output
-    assert "would be relocated" not in missing.output and "--apply does it" not in missing.output
+    assert missing.exit_code == 1 and "1 of 1 table not found" in missing.output
+    assert "would be relocated" not in missing.output and "--apply carries out" not in missing.output
     house.lose_catalog()
     (directory,) = (house.warehouse / "main" / "test").iterdir()
     shutil.copytree(directory, directory.with_name("copy"))
     undecided = house.run("recover", "--warehouse", str(house.warehouse))
-    assert undecided.exit_code == 1 and "2 of 2 tables are undecided" in undecided.output, undecided.output
-    assert "--apply does it" not in undecided.output
+    assert undecided.exit_code == 1 and "2 of 2 tables undecided" in undecided.output, undecided.output
+    assert "--apply carries out" not in undecided.output
 
 
-def test_a_warehouse_that_does_not_exist_is_named_and_no_catalog_is_made(house: House) -> None:
+def test_a_missing_warehouse_is_named_and_no_catalog_is_created(house: House) -> None:
     house.lose_catalog()
     answer = house.run("recover", "--warehouse", f"{house.root}/typo")
     assert answer.exit_code == 1 and f"There is no directory {house.root}/typo" in answer.output
@@ -211,7 +213,7 @@ def test_a_warehouse_that_does_not_exist_is_named_and_no_catalog_is_made(house: 
     "url",
     ["postgresql+psycopg://u:secret@host/base", "postgresql+psycopg://u@host/base?password=secret&sslmode=require"],
 )
-def test_the_command_that_dumps_a_catalog_never_shows_its_password(url: str) -> None:
+def test_the_dump_command_of_a_catalog_hides_its_password(url: str) -> None:
     command = dump_command(sa.make_url(url), Path("a b.dump"))
     assert command.startswith("pg_dump --format=custom --file='a b.dump' 'postgresql://u@host/base")
     assert "secret" not in command and "***" not in command and "PGPASSWORD" in command and "~/.pgpass" in command

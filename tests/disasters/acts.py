@@ -1,4 +1,4 @@
-"""What a client does after the harm."""
+"""Acts of a client after the harm."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,8 +28,7 @@ NEW_IDS = frozenset(range(NEW_ID, NEW_ID + ROWS_PER_FILE))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What an act gave: rows that were read, problems that were found, whether something was repaired or recovered,
-    and versions that recovery calls lost."""
+    """Result of an act: rows read, problems found, findings repaired, whether commits were recovered, and lost versions."""
 
     ids: tuple[int, ...] | None = None
     problems: frozenset[str] | None = None
@@ -39,12 +38,12 @@ class Answer:
 
 
 def read_ids(client: DeltaClient, version: int | None = None) -> tuple[int, ...]:
-    """The rows, sorted; a row that comes twice comes twice here too."""
+    """Ids of all rows, sorted, with duplicates."""
     return tuple(sorted(read_arrow(client.table(NAME), version=version)["id"].to_pylist()))
 
 
 def perform(act: Act, client: DeltaClient, *, warehouse: str, spark: SparkSession | None = None) -> Answer:
-    """Do it. Whatever the package raises goes through."""
+    """Carry out an act. Errors of the package propagate."""
     if act is Act.OPTIMIZE:
         assert spark is not None
         optimize(client.table(NAME), spark=spark)
@@ -69,7 +68,7 @@ def _repair(client: DeltaClient) -> Answer:
 
 
 def problems(report: DoctorReport) -> frozenset[str]:
-    """Which problems there are, without notes on what may be cleaned up."""
+    """The problems of a report, without notes."""
     return _named(finding for finding in report.findings if finding.severity is not Severity.NOTE)
 
 

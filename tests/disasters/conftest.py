@@ -16,7 +16,7 @@ Places = Callable[[Kind, Mode], Place]
 
 @pytest.fixture(scope="session")
 def places(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Places:
-    """Gives the place of a database and a mode; two tests must not use one at once."""
+    """Gives the place of a database and a mode; two tests must not use a place concurrently."""
     made: dict[tuple[Kind, Mode], Place] = {}
 
     def get(kind: Kind, mode: Mode) -> Place:

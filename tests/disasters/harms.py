@@ -1,4 +1,4 @@
-"""What is done to the real bytes of a place, and how it is undone."""
+"""Harms to the files and the database of a place, and how they are undone."""
 
 import shutil
 from collections.abc import Callable
@@ -53,7 +53,7 @@ FORMS: dict[tuple[Object, Harm], str] = {
 
 
 def harm(place: Place, cell: Cell) -> None:
-    """Do to ``place`` what ``cell`` says. The table says which combinations do not apply; they are not asked for."""
+    """Apply the harm of ``cell`` to ``place``. The cell must apply according to the table."""
     match cell.object:
         case Object.TABLE_DIRECTORY | Object.WAREHOUSE:
             _DIRECTORIES[cell.object, cell.harm](place)
@@ -66,7 +66,7 @@ def harm(place: Place, cell: Cell) -> None:
 
 
 def undo(place: Place, cell: Cell) -> None:
-    """Put the original back over what is there; what was made since stays."""
+    """Copy the original over the harmed object; objects that were created since stay."""
     if cell.object in (Object.CATALOG_DATABASE, Object.CATALOG_ROW):
         place.database.restore("latest")
     elif cell.object in (Object.TABLE_DIRECTORY, Object.WAREHOUSE):
@@ -119,7 +119,7 @@ def _harm_file(place: Place, path: Path, cell: Cell) -> None:
 
 
 def _in_add(data: bytes) -> int:
-    """The first letter of an action's name: "add" becomes "\\x60dd", and the action one that nobody knows."""
+    """The first letter of an action's name: "add" becomes "\\x60dd", and the action is unknown."""
     return data.index(b'"add"') + 1
 
 
@@ -148,20 +148,20 @@ _BITS: dict[Object, Callable[[bytes], int]] = {
 
 
 def _commit_of_same_size(place: Place, data: bytes) -> bytes:
-    """The commit with another data file's name."""
+    """The commit with the name of another data file."""
     name = place.facts.files["e"].encode()
     own = next(file.encode() for file in place.facts.files.values() if file.encode() in data)
     return data.replace(own, name)
 
 
 def _rows_of_same_size(place: Place, data: bytes) -> bytes:
-    """Another data file of the table, with as many rows and other values. Checksums make some of them a byte shorter."""
+    """Another data file of the table, with the same number of rows and other values; some are one byte shorter."""
     files = [(place.table_directory / place.facts.files[name]).read_bytes() for name in "bdefg"]
     return next(file for file in files if len(file) == len(data))
 
 
 def _vector_of_same_size(place: Place, data: bytes) -> bytes:
-    """A whole vector with as many positions, of which one is another row."""
+    """A complete vector with the same number of positions, one of them another row."""
     return encode_file([encode_bitmap([0, 2])])[0]
 
 

@@ -53,7 +53,7 @@ ROWS_PER_FILE = 10
 
 
 class Database(Protocol):
-    """Where the catalog is kept, with copies of it under names."""
+    """The database of the catalog, and named copies of it."""
 
     url: str
 
@@ -125,7 +125,7 @@ class PostgresDatabase:
 
 @dataclass(kw_only=True)
 class Facts:
-    """What is known of the template table: where its objects are, and its acknowledged rows.
+    """The template table: the locations of its objects, and its acknowledged rows.
 
     Attributes:
         ids: acknowledged rows by version.
@@ -159,7 +159,7 @@ class _FailingPublication(LocalStore):
 
 
 class Place:
-    """A database and a warehouse at fixed paths, and templates of both. One for each mode and database."""
+    """A database and a warehouse at fixed paths, and templates of both. There is one for each mode and database."""
 
     def __init__(self, root: Path, *, mode: CommitPolicyKind, database: Database) -> None:
         self.root, self.mode, self.database = root, mode, database
@@ -173,7 +173,7 @@ class Place:
     def client(
         self, *, now_ms: Callable[[], int] = wall_clock_ms, store: LocalStore | None = None, **more: Any
     ) -> Iterator[DeltaClient]:
-        """A client as another process would have it; nothing is copied into the catalog that the mode does not require."""
+        """A client as in another process; only commits that the mode requires are copied into the catalog."""
         catalog = SqlCatalog(self.database.url, warehouse=f"file://{self.warehouse}", now_ms=now_ms)
         settings = ClientSettings(retry_initial_seconds=0.001, publish_delay_seconds=0, copied_content_bytes=0, **more)
         stores = Stores() if store is None else Stores(stores={"file": store})
@@ -188,12 +188,12 @@ class Place:
         return f"file://{self.warehouse}"
 
     def reset(self) -> None:
-        """Everything as it was when the template was made."""
+        """Restore database and warehouse from the templates."""
         self.put_warehouse("latest")
         self.database.restore("latest")
 
     def put_warehouse(self, name: str) -> None:
-        """The warehouse of a template; files that have its sizes and times already stay as they are."""
+        """Restore the warehouse from a template; files with the same size and time are not copied."""
         wanted = _statuses(self._templates / name)
         for path in set(_statuses(self.warehouse)) - set(wanted):
             (self.warehouse / path).unlink()
@@ -203,7 +203,7 @@ class Place:
                 path.rmdir()
 
     def lay_over(self, name: str) -> None:
-        """The files of a template over those that are there; others stay."""
+        """Copy the files of a template over the warehouse; other files stay."""
         found = _statuses(self.warehouse)
         for path, status in _statuses(self._templates / name).items():
             if found.get(path) != status:
@@ -306,7 +306,7 @@ class Place:
         self._note(table, self.facts.ids[snapshot.version] - {10, 11})
 
     def _replace(self, table: Table, old: str, new: str) -> None:
-        """The same rows in another file, as OPTIMIZE does."""
+        """Write the same rows to another file, as OPTIMIZE does."""
         snapshot = table.snapshot()
         path = write_rows(table, 20)
         self.facts.files[new] = path
@@ -317,7 +317,7 @@ class Place:
         self._note(table, self.facts.ids[snapshot.version])
 
     def _checkpoint(self, client: DeltaClient, table: Table) -> None:
-        """A checkpoint of version 5 whose file actions are in a sidecar, as large tables have them."""
+        """Write a checkpoint of version 5 with its file actions in a sidecar, as in large tables."""
         snapshot = table.snapshot()
         assert snapshot.version == CHECKPOINTED
         tables = checkpoints.build_checkpoint(snapshot.state, now_ms=self._clock_ms, max_inline=0)

@@ -1,8 +1,8 @@
-"""Carries out one cell of the table on real bytes, and checks what holds for every cell whatever the table says.
+"""Runs one cell of the table on real files, and checks the invariants of all cells.
 
 For every cell: every acknowledged row can be read after the act once the harm is undone; no act removes the last intact copy of a
-commit or a live file; rows that differ from the truth come with an error or a warning; only errors of the package are raised; and
-what is refused has written nothing.
+commit or a live file; rows that differ from the acknowledged rows come with an error or a warning; only errors of the package are
+raised; and an act that is refused has written nothing.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _READS = (Act.READ_LATEST, Act.READ_OLD)
 
 @dataclass(kw_only=True)
 class Result:
-    """What came of a cell: the outcome in the words of the table, and the invariants that were broken."""
+    """The outcome of a cell, and the violated invariants."""
 
     cell: Cell
     outcome: Outcome
@@ -37,7 +37,7 @@ class Result:
     broken: list[str] = field(default_factory=list)
 
     def differences(self, expected: Expected) -> list[str]:
-        """What is not as ``expected``, and the broken invariants."""
+        """Differences from ``expected``, and the violated invariants."""
         found = list(self.broken)
         if self.outcome is not expected.outcome or self.error != expected.error:
             got = f"{self.outcome.value}: {self.error}" if self.error else self.outcome.value
@@ -56,7 +56,7 @@ class _Warnings(logging.Handler):
 
 @contextmanager
 def warnings_of_package() -> Iterator[list[str]]:
-    """Warnings, as another process would give them: those that were given before are given again."""
+    """The warnings of the package, as in a new process: warnings that are logged once per process are logged again."""
     storage_check._WARNED.clear()
     commit_reader._WARNED.clear()
     handler, logger = _Warnings(), logging.getLogger("cm_delta_dagster")
@@ -72,14 +72,13 @@ def warnings_of_package() -> Iterator[list[str]]:
 def run(
     place: Place, cell: Cell, expected: Expected, *, healthy: frozenset[str], spark: SparkSession | None = None
 ) -> Result:
-    """Harm a fresh copy, act, and look.
+    """Harm a new copy, run the act, and check outcome and invariants.
 
     Args:
-        expected: only whether the table says that it cannot be known: then rows that were rewritten from changed ones are in
-            the version before.
-        healthy: what doctor finds in a place that nobody has harmed.
+        expected: if UNKNOWABLE, OPTIMIZE may have rewritten changed rows, and the version before has the right rows.
+        healthy: findings of doctor in a place without harm.
     """
-    earlier = _seen_before(place, cell)
+    earlier = _read_after_harm(place, cell)
     place.reset()
     harms.harm(place, cell)
     before = _Copies.of(place, cell)
@@ -91,26 +90,26 @@ def run(
     after = _Copies.of(place, cell)
     result.broken += before.lost(after, cleaned=cell.act in _DELETES_VERSIONS)
     if error is not None and (changed := before.changed(after)):
-        result.broken.append(f"refused, and yet changed: {', '.join(changed)}")
+        result.broken.append(f"refused, but changed: {', '.join(changed)}")
     appended = NEW_IDS if cell.act is Act.APPEND and error is None else frozenset()
     if error is None and cell.act not in _READS:
-        later = _look(place, _recoverable(place, answer) | appended)
+        later = _read_latest(place, _recoverable(place, answer) | appended)
         if later.rank < earlier.rank:
             result.broken.append(
-                f"after the act a reader meets {later.detail}; before it: {earlier.detail or 'the right rows'}"
+                f"after the act a reader gets {later.detail}; before it: {earlier.detail or 'the right rows'}"
             )
     if result.outcome is Outcome.RECOVERED:
         return result
     harms.undo(place, cell)
     before_it = LATEST if expected.outcome is Outcome.UNKNOWABLE and cell.act is Act.OPTIMIZE else None
-    back = _look(place, place.facts.ids[LATEST] | appended, version=before_it)
+    back = _read_latest(place, place.facts.ids[LATEST] | appended, version=before_it)
     if back.ids != tuple(sorted(place.facts.ids[LATEST] | appended)):
-        result.broken.append(f"after the harm is undone a reader meets {back.detail}")
+        result.broken.append(f"after the harm is undone a reader gets {back.detail}")
     return result
 
 
 def findings_of_a_healthy_place(place: Place) -> frozenset[str]:
-    """What doctor finds where nothing is wrong: the commit that is not published."""
+    """Findings of doctor without harm: the commit that is not published."""
     place.reset()
     with place.client() as client:
         return perform(Act.DOCTOR, client, warehouse=place.warehouse_location).problems or frozenset()
@@ -145,75 +144,73 @@ def _judged(
         left = (answer.problems or frozenset()) - healthy
         if left:
             return Result(cell=cell, outcome=Outcome.FINDING, detail=", ".join(sorted(left)))
-        wrong = _look(place, place.facts.ids[LATEST])
+        wrong = _read_latest(place, place.facts.ids[LATEST])
         if wrong.detail:
-            return Result(
-                cell=cell, outcome=Outcome.UNKNOWABLE, detail=f"nothing is found; a reader meets {wrong.detail}"
-            )
+            return Result(cell=cell, outcome=Outcome.UNKNOWABLE, detail=f"no finding; a reader gets {wrong.detail}")
         return Result(
             cell=cell, outcome=Outcome.REPAIRED if answer.repaired - healthy else Outcome.RIGHT, detail=detail
         )
-    if cell.act is Act.OPTIMIZE and _look(place, place.facts.ids[LATEST]).rank == 0:
+    if cell.act is Act.OPTIMIZE and _read_latest(place, place.facts.ids[LATEST]).rank == 0:
         return Result(
-            cell=cell, outcome=Outcome.UNKNOWABLE, detail="rows are other ones, as before, and nothing says so"
+            cell=cell, outcome=Outcome.UNKNOWABLE, detail="other rows, as before, without an error or a warning"
         )
     if cell.act is Act.RECOVER and answer.recovered:
-        seen = _look(place, _recoverable(place, answer))
+        seen = _read_latest(place, _recoverable(place, answer))
         return Result(cell=cell, outcome=Outcome.UNKNOWABLE if seen.detail else Outcome.RECOVERED, detail=seen.detail)
     return Result(cell=cell, outcome=Outcome.WARNED if messages else Outcome.RIGHT, detail=detail)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Look:
-    """What a new process meets when it reads the latest version. ``detail`` is empty if that is right and without a warning."""
+class _ReadResult:
+    """Result of reading the latest version in a new process. ``detail`` is empty for the right rows without a warning."""
 
     ids: tuple[int, ...] | None
     detail: str
     rank: int
 
 
-def _look(place: Place, wanted: frozenset[int], *, version: int | None = None) -> _Look:
-    """A rank of 4 is right, 3 right with a warning, 2 other rows with a warning, 1 an error, 0 other rows in silence."""
+def _read_latest(place: Place, wanted: frozenset[int], *, version: int | None = None) -> _ReadResult:
+    """Rank 4: right rows, 3: right with a warning, 2: other rows with a warning, 1: an error, 0: other rows without a warning."""
     with warnings_of_package() as messages:
         try:
             with place.client() as client:
                 ids = read_ids(client, version)
         except CmDeltaError as error:
-            return _Look(ids=None, detail=f"{type(error).__name__}: {error}", rank=1)
+            return _ReadResult(ids=None, detail=f"{type(error).__name__}: {error}", rank=1)
         except Exception as error:
-            return _Look(ids=None, detail=f"raw exception {error!r}", rank=0)
+            return _ReadResult(ids=None, detail=f"raw exception {error!r}", rank=0)
     if ids == tuple(sorted(wanted)):
-        return _Look(ids=ids, detail=messages[0] if messages else "", rank=3 if messages else 4)
-    return _Look(ids=ids, detail=_difference(ids, wanted), rank=2 if messages else 0)
+        return _ReadResult(ids=ids, detail=messages[0] if messages else "", rank=3 if messages else 4)
+    return _ReadResult(ids=ids, detail=_difference(ids, wanted), rank=2 if messages else 0)
 
 
-_EARLIER: dict[tuple[str, Object, Harm], _Look] = {}
+_EARLIER: dict[tuple[str, Object, Harm], _ReadResult] = {}
 
 
-def _seen_before(place: Place, cell: Cell) -> _Look:
-    """What a reader meets after the harm, before any act."""
+def _read_after_harm(place: Place, cell: Cell) -> _ReadResult:
+    """Result of a read after the harm and before any act."""
     key = str(place.root), cell.object, cell.harm
     if key not in _EARLIER:
         place.reset()
         harms.harm(place, cell)
-        _EARLIER[key] = _look(place, place.facts.ids[LATEST])
+        _EARLIER[key] = _read_latest(place, place.facts.ids[LATEST])
     return _EARLIER[key]
 
 
 def _recoverable(place: Place, answer: Answer) -> frozenset[int]:
-    """All rows, or where recovery says that it lost the newest commit, the others: inline content was only in the catalog."""
-    told = answer.lost == {LATEST} and place.mode is CommitPolicyKind.INLINE
-    return place.facts.ids[PUBLISHED if told else LATEST]
+    """All rows; without those of the newest commit if recovery reports it as lost: inline content was only in the catalog."""
+    is_lost = answer.lost == {LATEST} and place.mode is CommitPolicyKind.INLINE
+    return place.facts.ids[PUBLISHED if is_lost else LATEST]
 
 
 def _difference(ids: tuple[int, ...], wanted: frozenset[int]) -> str:
     lost, extra = sorted(wanted - set(ids)), sorted(set(ids) - wanted)
-    return f"rows are missing {lost}, there are others {extra}, {len(ids) - len(set(ids))} come twice"
+    return f"missing rows {lost}, other rows {extra}, {len(ids) - len(set(ids))} duplicate rows"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Copies:
-    """Every file of the warehouse by digest, and how many intact copies of each commit there are."""
+    """Every file of the warehouse by digest, and the number of intact copies of each commit."""
 
     files: dict[str, str]
     commits: dict[int, int]
@@ -235,10 +232,10 @@ class _Copies:
         return cls(files=files, commits=commits, live=frozenset(str(table / name) for name in names))
 
     def lost(self, after: "_Copies", *, cleaned: bool) -> list[str]:
-        """Commits without a copy that had one, and live files that are gone or changed."""
+        """Commits whose last copy was removed, and live files that were removed or changed."""
         found = []
         for version, count in self.commits.items():
-            # What log cleanup removes is older than the checkpoint that keeps its state.
+            # Log cleanup removes only commits below the checkpoint, which holds their state.
             if count and not after.commits[version] and not (cleaned and version < 5):
                 found.append(f"the last intact copy of commit {version} was removed")
         found += [

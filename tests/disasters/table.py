@@ -1,8 +1,10 @@
-"""What is to come of every act after every harm: the disaster table, from which the page of the docs is made. Pure data.
+"""The expected outcome of every act after every harm: the disaster table, from which the page of the docs is generated.
 
 A rule covers the combinations of some harms, acts and modes of one object, except for those of its exceptions. The rules together
 cover every combination exactly once.
 """
+
+from dataclasses import dataclass
 
 from tests.disasters.vocabulary import Act, Cell, Expected, Harm, Mode, Object, Outcome, Rule
 
@@ -28,159 +30,119 @@ def _never(object_: Object, reason: str, **pattern: object) -> Rule:
     return Rule(object=object_, expected=_is(Outcome.INAPPLICABLE, reason), **pattern)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, slots=True)
+class _Except:
+    """An exception of a rule: what differs from the rule. Object, harms and modes are those of the rule unless given."""
+
+    acts: tuple[Act, ...]
+    expected: Expected
+    harms: tuple[Harm, ...] | None = None
+    modes: tuple[Mode, ...] | None = None
+
+
+def _rule(
+    object_: Object,
+    expected: Expected,
+    *exceptions: _Except,
+    harms: tuple[Harm, ...] = tuple(Harm),
+    modes: tuple[Mode, ...] = tuple(Mode),
+) -> Rule:
+    """A rule for all acts. Exceptions for modes outside of ``modes`` are left out, so that rules can share exceptions."""
+    return Rule(
+        object=object_,
+        harms=harms,
+        modes=modes,
+        expected=expected,
+        exceptions=tuple(
+            Rule(
+                object=object_,
+                harms=harms if each.harms is None else each.harms,
+                acts=each.acts,
+                modes=tuple(mode for mode in each.modes or modes if mode in modes),
+                expected=each.expected,
+            )
+            for each in exceptions
+            if set(each.modes or modes) & set(modes)
+        ),
+    )
+
+
 _WRITTEN_ONCE = "it is written once under a name of its own, so that there is no older copy of it"
 _NOTHING_TO_PUBLISH = "there is nothing that the catalog knows and has not published"
-_NOTHING_TO_RECOVER = "the catalog knows every commit that storage holds"
-_DOCTOR_FIRST = "the table cannot be examined before the damage is repaired; the message sends to doctor"
-_NOT_NEEDED = "it needs nothing of what was harmed"
+_DOCTOR_FIRST = "the table cannot be checked before the damage is repaired; the message advises doctor"
+_NOT_NEEDED = "it does not need the harmed file"
 _NOT_READ = "it does not read the file"
+
+_OLD_IS_READ = _Except((Act.READ_OLD,), _is(_RIGHT, "versions below do not need it"))
+_FOUND = _Except((Act.DOCTOR,), _is(Outcome.FINDING))
+_NOT_REPAIRED = _Except(_LOOKING, _is(Outcome.FINDING))
+_RECOVER_REFUSED = _Except((Act.RECOVER,), _refused("RecoveryError", _DOCTOR_FIRST))
+_DAMAGE_REFUSED = _Except((Act.RECOVER,), _refused("RecoveryError", _DOCTOR_FIRST), harms=_DAMAGED)
+_NONE_PUBLISHED = _Except((Act.PUBLISH,), _is(_RIGHT, _NOTHING_TO_PUBLISH))
+_NONE_PUBLISHED_WITHOUT_CATALOG = _Except((Act.PUBLISH,), _is(_RIGHT, _NOTHING_TO_PUBLISH), modes=(Mode.PUT_IF_ABSENT,))
+
+
+def _repaired(reason: str) -> _Except:
+    return _Except((Act.REPAIR,), _is(Outcome.REPAIRED, reason))
+
 
 # A published commit. In staged mode a staged file has the same bytes, in inline mode the catalog, in put-if-absent mode nothing.
 
 _COMMIT = Object.PUBLISHED_COMMIT
-_NOT_THERE = (
-    "the newest published commit is not where the catalog says: it is lost, or an older copy of the storage is mounted; "
-    "`cm-delta doctor NAME --repair` puts it back"
+_MISSING_IS_REFUSED = _Except(
+    (Act.APPEND, Act.OPTIMIZE),
+    _refused(
+        "TableStorageMissingError",
+        "the newest published commit is not where the catalog says: it is lost, or an older copy of the storage is mounted; "
+        "`cm-delta doctor NAME --repair` restores it",
+    ),
+    harms=(Harm.MISSING,),
 )
 _COMMIT_RULES = (
     _never(_COMMIT, _WRITTEN_ONCE, harms=(Harm.OLDER_COPY,)),
-    Rule(
-        object=_COMMIT,
+    _rule(
+        _COMMIT,
+        _is(_WARNED, "the bytes are compared with the digest in the catalog and taken from the staged file"),
+        _MISSING_IS_REFUSED,
+        _OLD_IS_READ,
+        _Except((Act.PUBLISH,), _is(_RIGHT, _NOT_NEEDED)),
+        _FOUND,
+        _repaired("the ratified bytes are restored from the staged file"),
+        _DAMAGE_REFUSED,
         harms=_EVERY_BUT_OLDER,
         modes=(Mode.STAGED,),
-        expected=_is(_WARNED, "the bytes are compared with the digest in the catalog and taken from the staged file"),
-        exceptions=(
-            Rule(
-                object=_COMMIT,
-                harms=(Harm.MISSING,),
-                acts=(Act.APPEND, Act.OPTIMIZE),
-                modes=(Mode.STAGED,),
-                expected=_refused("TableStorageMissingError", _NOT_THERE),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.READ_OLD,),
-                modes=(Mode.STAGED,),
-                expected=_is(_RIGHT, "versions below do not need it"),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.PUBLISH,),
-                modes=(Mode.STAGED,),
-                expected=_is(_RIGHT, _NOT_NEEDED),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.DOCTOR,),
-                modes=(Mode.STAGED,),
-                expected=_is(Outcome.FINDING),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.REPAIR,),
-                modes=(Mode.STAGED,),
-                expected=_is(Outcome.REPAIRED, "the ratified bytes are put back from the staged file"),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_DAMAGED,
-                acts=(Act.RECOVER,),
-                modes=(Mode.STAGED,),
-                expected=_refused("RecoveryError", _DOCTOR_FIRST),
-            ),
-        ),
     ),
-    Rule(
-        object=_COMMIT,
+    _rule(
+        _COMMIT,
+        _is(_RIGHT, "the catalog serves the content, and the file is not read"),
+        _Except(
+            (Act.READ_LATEST, Act.CHECKPOINT, Act.RECOVER, *_CLEANING),
+            _is(_WARNED, "the listing shows that it is missing; the content is taken from the catalog"),
+            harms=(Harm.MISSING,),
+        ),
+        _MISSING_IS_REFUSED,
+        _DAMAGE_REFUSED,
+        _Except(
+            (Act.VACUUM, Act.CLEAN_LOG),
+            _is(_WARNED, "the file is read and compared; the content is taken from the catalog"),
+            harms=_DAMAGED,
+        ),
+        _FOUND,
+        _repaired("the ratified bytes are restored from the catalog"),
         harms=_EVERY_BUT_OLDER,
         modes=(Mode.INLINE,),
-        expected=_is(_RIGHT, "the catalog serves the content, and the file is not looked at"),
-        exceptions=(
-            Rule(
-                object=_COMMIT,
-                harms=(Harm.MISSING,),
-                acts=(Act.READ_LATEST, Act.CHECKPOINT, Act.RECOVER, *_CLEANING),
-                modes=(Mode.INLINE,),
-                expected=_is(_WARNED, "the listing shows that it is missing; the content is taken from the catalog"),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=(Harm.MISSING,),
-                acts=(Act.APPEND, Act.OPTIMIZE),
-                modes=(Mode.INLINE,),
-                expected=_refused("TableStorageMissingError", _NOT_THERE),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_DAMAGED,
-                acts=(Act.RECOVER,),
-                modes=(Mode.INLINE,),
-                expected=_refused("RecoveryError", _DOCTOR_FIRST),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_DAMAGED,
-                acts=(Act.VACUUM, Act.CLEAN_LOG),
-                modes=(Mode.INLINE,),
-                expected=_is(_WARNED, "the file is read and compared; the content is taken from the catalog"),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.DOCTOR,),
-                modes=(Mode.INLINE,),
-                expected=_is(Outcome.FINDING),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.REPAIR,),
-                modes=(Mode.INLINE,),
-                expected=_is(Outcome.REPAIRED, "the ratified bytes are put back from the catalog"),
-            ),
-        ),
     ),
-    Rule(
-        object=_COMMIT,
-        harms=_EVERY_BUT_OLDER,
-        modes=(Mode.PUT_IF_ABSENT,),
-        expected=_refused(
+    _rule(
+        _COMMIT,
+        _refused(
             "CorruptLogError", "no copy has the ratified bytes; the message says which versions can still be read"
         ),
-        exceptions=(
-            Rule(
-                object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.READ_OLD,),
-                modes=(Mode.PUT_IF_ABSENT,),
-                expected=_is(_RIGHT, "versions below do not need it"),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.PUBLISH,),
-                modes=(Mode.PUT_IF_ABSENT,),
-                expected=_is(_RIGHT, _NOTHING_TO_PUBLISH),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
-                acts=_LOOKING,
-                modes=(Mode.PUT_IF_ABSENT,),
-                expected=_is(Outcome.FINDING),
-            ),
-            Rule(
-                object=_COMMIT,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.RECOVER,),
-                modes=(Mode.PUT_IF_ABSENT,),
-                expected=_refused("RecoveryError", _DOCTOR_FIRST),
-            ),
-        ),
+        _OLD_IS_READ,
+        _NONE_PUBLISHED,
+        _NOT_REPAIRED,
+        _RECOVER_REFUSED,
+        harms=_EVERY_BUT_OLDER,
+        modes=(Mode.PUT_IF_ABSENT,),
     ),
 )
 
@@ -190,37 +152,17 @@ _STAGED = Object.STAGED_COMMIT
 _STAGED_RULES = (
     _never(_STAGED, "in this mode the newest commit has no staged file", modes=(Mode.INLINE, Mode.PUT_IF_ABSENT)),
     _never(_STAGED, _WRITTEN_ONCE, harms=(Harm.OLDER_COPY,), modes=(Mode.STAGED,)),
-    Rule(
-        object=_STAGED,
+    _rule(
+        _STAGED,
+        _refused(
+            "CorruptLogError",
+            "the only copy of an acknowledged commit is missing or damaged; no commit is based on an older version",
+        ),
+        _OLD_IS_READ,
+        _NOT_REPAIRED,
+        _RECOVER_REFUSED,
         harms=_EVERY_BUT_OLDER,
         modes=(Mode.STAGED,),
-        expected=_refused(
-            "CorruptLogError",
-            "the only copy of an acknowledged commit is not there; nothing is built on an older version",
-        ),
-        exceptions=(
-            Rule(
-                object=_STAGED,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.READ_OLD,),
-                modes=(Mode.STAGED,),
-                expected=_is(_RIGHT, "versions below do not need it"),
-            ),
-            Rule(
-                object=_STAGED,
-                harms=_EVERY_BUT_OLDER,
-                acts=_LOOKING,
-                modes=(Mode.STAGED,),
-                expected=_is(Outcome.FINDING),
-            ),
-            Rule(
-                object=_STAGED,
-                harms=_EVERY_BUT_OLDER,
-                acts=(Act.RECOVER,),
-                modes=(Mode.STAGED,),
-                expected=_refused("RecoveryError", _DOCTOR_FIRST),
-            ),
-        ),
     ),
 )
 
@@ -228,56 +170,39 @@ _STAGED_RULES = (
 
 
 def _derived(
-    object_: Object, *, unseen: tuple[Harm, ...], harms: tuple[Harm, ...], missing_is_found: tuple[Harm, ...]
+    object_: Object, *, harms: tuple[Harm, ...], silent: tuple[Harm, ...], found: tuple[Harm, ...]
 ) -> tuple[Rule, ...]:
-    """Rules of a file that readers go without.
+    """Rules of an optional file.
 
     Args:
-        unseen: harms after which readers go without it and do not warn.
         harms: all that apply.
-        missing_is_found: harms that doctor finds.
+        silent: harms after which readers ignore the file without a warning.
+        found: harms that doctor finds.
     """
-    warned = tuple(harm for harm in harms if harm not in unseen)
-    found = missing_is_found
-    not_found = tuple(harm for harm in harms if harm not in found)
-    rules = [
-        Rule(
-            object=object_,
-            harms=unseen,
-            acts=tuple(act for act in Act if act not in _LOOKING),
-            expected=_is(_RIGHT, "readers go without it"),
-        ),
-        Rule(object=object_, harms=found, acts=(Act.DOCTOR,), expected=_is(Outcome.FINDING)),
-        Rule(
-            object=object_,
+    warned, not_found = (tuple(harm for harm in harms if harm not in some) for some in (silent, found))
+    rule = _rule(
+        object_,
+        _is(_WARNED, "the commits are read instead"),
+        _Except(tuple(act for act in Act if act not in _LOOKING), _is(_RIGHT, "readers do without it"), harms=silent),
+        _Except((Act.READ_OLD, Act.PUBLISH), _is(_RIGHT, _NOT_NEEDED), harms=warned),
+        _Except((Act.DOCTOR,), _is(Outcome.FINDING), harms=found),
+        _Except(
+            (Act.REPAIR,),
+            _is(Outcome.REPAIRED, "it is derived from commits that are proven, and written again or removed"),
             harms=found,
-            acts=(Act.REPAIR,),
-            expected=_is(Outcome.REPAIRED, "it is derived from commits that are proven, and made again or removed"),
         ),
-    ]
-    if not_found:
-        rules.append(Rule(object=object_, harms=not_found, acts=_LOOKING, expected=_is(_RIGHT, "it is optional")))
-    if warned:
-        quiet = (Act.READ_OLD, Act.PUBLISH)
-        rules.append(
-            Rule(
-                object=object_,
-                harms=warned,
-                acts=tuple(act for act in Act if act not in (*quiet, *_LOOKING)),
-                expected=_is(_WARNED, "the commits are read instead"),
-            )
-        )
-        rules.append(Rule(object=object_, harms=warned, acts=quiet, expected=_is(_RIGHT, _NOT_NEEDED)))
-    if harms != tuple(Harm):
-        rules.append(_never(object_, _WRITTEN_ONCE, harms=tuple(harm for harm in Harm if harm not in harms)))
-    return tuple(rules)
+        _Except(_LOOKING, _is(_RIGHT, "it is optional"), harms=not_found),
+        harms=harms,
+    )
+    others = tuple(harm for harm in Harm if harm not in harms)
+    return (rule, _never(object_, _WRITTEN_ONCE, harms=others)) if others else (rule,)
 
 
 _DERIVED_RULES = (
-    *_derived(Object.CHECKPOINT, unseen=(Harm.MISSING,), harms=_EVERY_BUT_OLDER, missing_is_found=_EVERY_BUT_OLDER),
-    *_derived(Object.SIDECAR, unseen=(), harms=_EVERY_BUT_OLDER, missing_is_found=_EVERY_BUT_OLDER),
-    *_derived(Object.CHECKSUM, unseen=_EVERY_BUT_OLDER, harms=_EVERY_BUT_OLDER, missing_is_found=_DAMAGED),
-    *_derived(Object.HINT, unseen=tuple(Harm), harms=tuple(Harm), missing_is_found=(*_DAMAGED, Harm.OLDER_COPY)),
+    *_derived(Object.CHECKPOINT, silent=(Harm.MISSING,), harms=_EVERY_BUT_OLDER, found=_EVERY_BUT_OLDER),
+    *_derived(Object.SIDECAR, silent=(), harms=_EVERY_BUT_OLDER, found=_EVERY_BUT_OLDER),
+    *_derived(Object.CHECKSUM, silent=_EVERY_BUT_OLDER, harms=_EVERY_BUT_OLDER, found=_DAMAGED),
+    *_derived(Object.HINT, silent=tuple(Harm), harms=tuple(Harm), found=(*_DAMAGED, Harm.OLDER_COPY)),
 )
 
 # Data files and deletion vectors: the log says their size and how many rows they have, and nothing of their content.
@@ -285,216 +210,112 @@ _DERIVED_RULES = (
 _DATA, _VECTOR = Object.DATA_FILE, Object.VECTOR_FILE
 _SAME_COUNT = "a file of the same size with as many rows; the log has no digest of data files"
 _SAME_VECTOR = "a whole vector of the same size for as many other rows; the log has no digest of vectors"
-_DATA_READS = (Act.READ_LATEST, Act.READ_OLD, Act.OPTIMIZE)
-_VECTOR_READS = (Act.READ_LATEST, Act.OPTIMIZE)
+_CUT_OR_DAMAGED = (Harm.TRUNCATED, Harm.ONE_BIT)
+_NAMED = "the message names the file"
 
 
-def _rows(object_: Object, reads: tuple[Act, ...], same: str) -> tuple[Rule, ...]:
-    others = tuple(act for act in Act if act not in (*reads, *_LOOKING))
-    by_spark: tuple[Rule, ...] = ()
-    if object_ is _DATA:
-        spark_says = _refused("StorageError", "Spark says that the file cannot be read, and which")
-        by_spark = (
-            Rule(object=_DATA, harms=(Harm.TRUNCATED, Harm.ONE_BIT), acts=(Act.OPTIMIZE,), expected=spark_says),
-        )
-    return (
-        _never(object_, _WRITTEN_ONCE, harms=(Harm.OLDER_COPY,)),
-        Rule(object=object_, harms=_EVERY_BUT_OLDER, acts=others, expected=_is(_RIGHT, _NOT_READ)),
-        Rule(
-            object=object_,
-            harms=(Harm.MISSING,),
-            acts=reads,
-            expected=_refused("ObjectNotFoundError", "the message names the file"),
-        ),
-        Rule(
-            object=object_,
-            harms=(Harm.TRUNCATED, Harm.ONE_BIT),
-            acts=reads,
-            expected=_refused("CorruptLogError", "the message names the file"),
-            exceptions=by_spark,
-        ),
-        Rule(object=object_, harms=(Harm.OTHER_CONTENT,), acts=reads, expected=_is(Outcome.UNKNOWABLE, same)),
-        Rule(
-            object=object_,
-            harms=(Harm.MISSING, Harm.TRUNCATED),
-            acts=_LOOKING,
-            expected=_is(Outcome.FINDING, "restore it from a backup"),
-        ),
-        Rule(
-            object=object_,
-            harms=(Harm.ONE_BIT,),
-            acts=_LOOKING,
-            expected=_is(
+def _rows(object_: Object, reads: tuple[Act, ...], same: str, optimize: Expected) -> tuple[Rule, ...]:
+    """Rules of a file that ``reads`` and OPTIMIZE read; ``optimize`` is what OPTIMIZE gives for a damaged file."""
+    readers = (*reads, Act.OPTIMIZE)
+    rule = _rule(
+        object_,
+        _is(_RIGHT, _NOT_READ),
+        _Except(readers, _refused("ObjectNotFoundError", _NAMED), harms=(Harm.MISSING,)),
+        _Except(reads, _refused("CorruptLogError", _NAMED), harms=_CUT_OR_DAMAGED),
+        _Except((Act.OPTIMIZE,), optimize, harms=_CUT_OR_DAMAGED),
+        _Except((*readers, *_LOOKING), _is(Outcome.UNKNOWABLE, same), harms=(Harm.OTHER_CONTENT,)),
+        _Except(_LOOKING, _is(Outcome.FINDING, "restore it from a backup"), harms=(Harm.MISSING, Harm.TRUNCATED)),
+        _Except(
+            _LOOKING,
+            _is(
                 Outcome.UNKNOWABLE,
-                "doctor looks at names and sizes, with `--deep` at footers and vectors; a reader of the rows meets the checksum",
+                "doctor checks names and sizes, with `--deep` footers and vectors; a reader of the rows finds the wrong checksum",
             ),
+            harms=(Harm.ONE_BIT,),
         ),
-        Rule(object=object_, harms=(Harm.OTHER_CONTENT,), acts=_LOOKING, expected=_is(Outcome.UNKNOWABLE, same)),
+        harms=_EVERY_BUT_OLDER,
     )
+    return (_never(object_, _WRITTEN_ONCE, harms=(Harm.OLDER_COPY,)), rule)
 
 
-_ROW_RULES = (*_rows(_DATA, _DATA_READS, _SAME_COUNT), *_rows(_VECTOR, _VECTOR_READS, _SAME_VECTOR))
+_BY_SPARK = _refused("StorageError", "Spark says that the file cannot be read, and which")
+_ROW_RULES = (
+    *_rows(_DATA, (Act.READ_LATEST, Act.READ_OLD), _SAME_COUNT, _BY_SPARK),
+    *_rows(_VECTOR, (Act.READ_LATEST,), _SAME_VECTOR, _refused("CorruptLogError", _NAMED)),
+)
 
-# Storage that is not there, is another one, or is older than the catalog.
+# Storage that is absent, is another one, or is older than the catalog.
 
-_GONE = "the catalog knows published versions, and their log is not there; nothing is made anew"
-_OLDER_STORAGE = "commits that the catalog ratified are not in the restored storage, nor anywhere else"
+_GONE = "the catalog knows published versions, and their log is missing; no new log is created"
+_OLDER_STORAGE = "commits that the catalog ratified are neither in the restored storage nor elsewhere"
+_OTHER_HISTORY = "two histories: the file in the place of an unpublished commit is a commit of another history"
 
 
-def _gone(object_: Object, harms: tuple[Harm, ...], recovery: Expected) -> tuple[Rule, ...]:
-    return (
-        Rule(
-            object=object_,
-            harms=harms,
-            expected=_refused("TableStorageMissingError", _GONE),
-            exceptions=(
-                Rule(object=object_, harms=harms, acts=_LOOKING, expected=_is(Outcome.FINDING)),
-                Rule(object=object_, harms=harms, acts=(Act.RECOVER,), expected=recovery),
-                Rule(
-                    object=object_,
-                    harms=harms,
-                    acts=(Act.PUBLISH,),
-                    modes=(Mode.PUT_IF_ABSENT,),
-                    expected=_is(_RIGHT, _NOTHING_TO_PUBLISH),
-                ),
-            ),
-        ),
+def _gone(object_: Object, harms: tuple[Harm, ...], recovery: Expected) -> Rule:
+    return _rule(
+        object_,
+        _refused("TableStorageMissingError", _GONE),
+        _NOT_REPAIRED,
+        _Except((Act.RECOVER,), recovery),
+        _NONE_PUBLISHED_WITHOUT_CATALOG,
+        harms=harms,
     )
 
 
 def _older_storage(object_: Object) -> tuple[Rule, ...]:
-    harms = (Harm.OLDER_COPY,)
-    no_copy = (Mode.STAGED, Mode.PUT_IF_ABSENT)
-    return (
-        Rule(object=object_, harms=harms, acts=_LOOKING, expected=_is(Outcome.FINDING, "lost files are named")),
-        Rule(object=object_, harms=harms, acts=(Act.READ_OLD,), expected=_is(_RIGHT, "the restored storage holds it")),
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.RECOVER,),
-            modes=no_copy,
-            expected=_refused("RecoveryError", _OLDER_STORAGE),
-        ),
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.READ_LATEST, Act.APPEND, Act.OPTIMIZE, *_CLEANING),
-            modes=no_copy,
-            expected=_refused("CorruptLogError", _OLDER_STORAGE),
-        ),
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.CHECKPOINT,),
-            modes=(Mode.PUT_IF_ABSENT,),
-            expected=_refused("CorruptLogError", _OLDER_STORAGE),
-        ),
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.PUBLISH, Act.CHECKPOINT),
-            modes=(Mode.STAGED,),
-            expected=_refused("TableStorageMissingError", _OLDER_STORAGE),
-        ),
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.PUBLISH,),
-            modes=(Mode.PUT_IF_ABSENT,),
-            expected=_is(_RIGHT, _NOTHING_TO_PUBLISH),
-        ),
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.READ_LATEST,),
-            modes=(Mode.INLINE,),
-            expected=_refused(
-                "ObjectNotFoundError", "the catalog has the lost commits; their data files are not there"
+    """One rule for each mode, since only the catalog of inline commits has the content of the lost commits."""
+    found = _Except(_LOOKING, _is(Outcome.FINDING, "lost files are named"))
+    old_is_read = _Except((Act.READ_OLD,), _is(_RIGHT, "the restored storage holds it"))
+    recover_refused = _Except((Act.RECOVER,), _refused("RecoveryError", _OLDER_STORAGE))
+    corrupt = _refused("CorruptLogError", _OLDER_STORAGE)
+    missing = _refused("TableStorageMissingError", _OLDER_STORAGE)
+    by_mode = {
+        Mode.STAGED: (corrupt, recover_refused, _Except((Act.PUBLISH, Act.CHECKPOINT), missing)),
+        Mode.INLINE: (
+            _is(
+                _WARNED, "the catalog has the lost commits, and the files that they name are kept until it is restored"
             ),
-        ),
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.APPEND, Act.OPTIMIZE),
-            modes=(Mode.INLINE,),
-            expected=_refused(
-                "TableStorageMissingError", "the storage is older than what the catalog knows as published"
+            _Except(
+                (Act.READ_LATEST,),
+                _refused("ObjectNotFoundError", "the catalog has the lost commits; their data files are missing"),
             ),
-        ),
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.PUBLISH,),
-            modes=(Mode.INLINE,),
-            expected=_is(_RIGHT, "the catalog has the content"),
-        ),
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.CHECKPOINT, Act.RECOVER, *_CLEANING),
-            modes=(Mode.INLINE,),
-            expected=_is(
-                _WARNED, "the catalog has the lost commits, and what they name is kept for the day it is restored"
+            _Except(
+                (Act.APPEND, Act.OPTIMIZE),
+                _refused("TableStorageMissingError", "the storage is older than the published version in the catalog"),
             ),
+            _Except((Act.PUBLISH,), _is(_RIGHT, "the catalog has the content")),
         ),
+        Mode.PUT_IF_ABSENT: (corrupt, recover_refused, _NONE_PUBLISHED),
+    }
+    return tuple(
+        _rule(object_, expected, found, old_is_read, *exceptions, harms=(Harm.OLDER_COPY,), modes=(mode,))
+        for mode, (expected, *exceptions) in by_mode.items()
     )
 
 
 _DIRECTORY = Object.TABLE_DIRECTORY
+_TWO_HISTORIES = _refused("CatalogBehindStorageError", _OTHER_HISTORY)
 _STORAGE_RULES = (
-    *_gone(_DIRECTORY, (Harm.MISSING, Harm.TRUNCATED), _refused("RecoveryError", _GONE)),
+    _gone(_DIRECTORY, (Harm.MISSING, Harm.TRUNCATED), _refused("RecoveryError", _GONE)),
     _never(_DIRECTORY, "a directory has no bytes of its own", harms=(Harm.ONE_BIT,)),
-    Rule(
-        object=_DIRECTORY,
-        harms=(Harm.OTHER_CONTENT,),
-        expected=_refused("CorruptLogError", "no commit has the digest that the catalog knows"),
-        exceptions=(
-            Rule(object=_DIRECTORY, harms=(Harm.OTHER_CONTENT,), acts=_LOOKING, expected=_is(Outcome.FINDING)),
-            Rule(
-                object=_DIRECTORY,
-                harms=(Harm.OTHER_CONTENT,),
-                acts=(Act.RECOVER,),
-                expected=_refused("RecoveryError", _DOCTOR_FIRST),
-            ),
-            Rule(
-                object=_DIRECTORY,
-                harms=(Harm.OTHER_CONTENT,),
-                acts=(Act.PUBLISH, Act.CHECKPOINT, Act.APPEND),
-                modes=(Mode.INLINE,),
-                expected=_refused(
-                    "CatalogBehindStorageError", "the commit in the place of the unpublished one is of another history"
-                ),
-            ),
-            Rule(
-                object=_DIRECTORY,
-                harms=(Harm.OTHER_CONTENT,),
-                acts=(Act.READ_LATEST, Act.APPEND, Act.OPTIMIZE),
-                modes=(Mode.STAGED,),
-                expected=_refused(
-                    "CatalogBehindStorageError", "the commit in the place of the unpublished one is of another history"
-                ),
-            ),
-            Rule(
-                object=_DIRECTORY,
-                harms=(Harm.OTHER_CONTENT,),
-                acts=_CLEANING,
-                modes=_THROUGH_CATALOG,
-                expected=_refused(
-                    "CatalogBehindStorageError", "the commit in the place of the unpublished one is of another history"
-                ),
-            ),
-            Rule(
-                object=_DIRECTORY,
-                harms=(Harm.OTHER_CONTENT,),
-                acts=(Act.PUBLISH,),
-                modes=(Mode.PUT_IF_ABSENT,),
-                expected=_is(_RIGHT, _NOTHING_TO_PUBLISH),
-            ),
+    _rule(
+        _DIRECTORY,
+        _refused("CorruptLogError", "no commit has the digest that the catalog knows"),
+        _NOT_REPAIRED,
+        _RECOVER_REFUSED,
+        _Except(
+            (Act.READ_LATEST, Act.PUBLISH, Act.CHECKPOINT, Act.APPEND, Act.OPTIMIZE),
+            _TWO_HISTORIES,
+            modes=(Mode.INLINE,),
         ),
+        _Except((Act.READ_LATEST, Act.APPEND, Act.OPTIMIZE), _TWO_HISTORIES, modes=(Mode.STAGED,)),
+        _Except(_CLEANING, _TWO_HISTORIES, modes=_THROUGH_CATALOG),
+        _NONE_PUBLISHED_WITHOUT_CATALOG,
+        harms=(Harm.OTHER_CONTENT,),
     ),
     *_older_storage(_DIRECTORY),
-    *_gone(Object.WAREHOUSE, (Harm.MISSING, Harm.TRUNCATED), _refused("RecoveryError", _GONE)),
-    *_gone(
+    _gone(Object.WAREHOUSE, (Harm.MISSING, Harm.TRUNCATED), _refused("RecoveryError", _GONE)),
+    _gone(
         Object.WAREHOUSE, (Harm.OTHER_CONTENT,), _refused("WarehouseMismatchError", "its marker names another catalog")
     ),
     _never(Object.WAREHOUSE, "a directory has no bytes of its own", harms=(Harm.ONE_BIT,)),
@@ -504,166 +325,82 @@ _STORAGE_RULES = (
 # The catalog.
 
 _DATABASE, _ROW = Object.CATALOG_DATABASE, Object.CATALOG_ROW
-_CONTRADICTS = "what the row says contradicts every copy of the commit"
 
 
 def _older_catalog(object_: Object) -> tuple[Rule, ...]:
-    harms = (Harm.OLDER_COPY,)
     return (
-        Rule(
-            object=object_,
-            harms=harms,
+        _rule(
+            object_,
+            _refused("CatalogBehindStorageError", "storage holds versions that the catalog does not know"),
+            _Except((Act.READ_LATEST,), _is(Outcome.OLDER, "or refused, by the setting `on_catalog_behind_storage`")),
+            _Except((Act.READ_OLD,), _is(_WARNED)),
+            _NONE_PUBLISHED,
+            _NOT_REPAIRED,
+            _Except((Act.RECOVER,), _is(Outcome.RECOVERED)),
+            harms=(Harm.OLDER_COPY,),
             modes=_THROUGH_CATALOG,
-            expected=_refused("CatalogBehindStorageError", "storage holds versions that the catalog does not know"),
-            exceptions=(
-                Rule(
-                    object=object_,
-                    harms=harms,
-                    acts=(Act.READ_LATEST,),
-                    modes=_THROUGH_CATALOG,
-                    expected=_is(Outcome.OLDER, "or refused, by the setting `on_catalog_behind_storage`"),
-                ),
-                Rule(object=object_, harms=harms, acts=(Act.READ_OLD,), modes=_THROUGH_CATALOG, expected=_is(_WARNED)),
-                Rule(
-                    object=object_,
-                    harms=harms,
-                    acts=(Act.PUBLISH,),
-                    modes=_THROUGH_CATALOG,
-                    expected=_is(_RIGHT, _NOTHING_TO_PUBLISH),
-                ),
-                Rule(object=object_, harms=harms, acts=_LOOKING, modes=_THROUGH_CATALOG, expected=_is(Outcome.FINDING)),
-                Rule(
-                    object=object_,
-                    harms=harms,
-                    acts=(Act.RECOVER,),
-                    modes=_THROUGH_CATALOG,
-                    expected=_is(Outcome.RECOVERED),
-                ),
-            ),
         ),
-        Rule(
-            object=object_,
-            harms=harms,
+        _rule(
+            object_,
+            _is(_RIGHT, "the next client records the commits that storage holds"),
+            _Except((Act.RECOVER,), _is(Outcome.RECOVERED, "as the next client does")),
+            harms=(Harm.OLDER_COPY,),
             modes=(Mode.PUT_IF_ABSENT,),
-            expected=_is(_RIGHT, "the next client takes in the commits that storage holds"),
-            exceptions=(
-                Rule(
-                    object=object_,
-                    harms=harms,
-                    acts=(Act.RECOVER,),
-                    modes=(Mode.PUT_IF_ABSENT,),
-                    expected=_is(Outcome.RECOVERED, "as the next client would"),
-                ),
-            ),
         ),
     )
 
 
-def _contradiction(object_: Object, harms: tuple[Harm, ...], modes: tuple[Mode, ...]) -> Rule:
-    exceptions = [
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.READ_OLD,),
-            modes=modes,
-            expected=_is(_RIGHT, "versions below do not need it"),
-        ),
-        Rule(object=object_, harms=harms, acts=_LOOKING, modes=modes, expected=_is(Outcome.FINDING)),
-        Rule(
-            object=object_,
-            harms=harms,
-            acts=(Act.RECOVER,),
-            modes=modes,
-            expected=_refused("RecoveryError", _DOCTOR_FIRST),
-        ),
-    ]
-    if Mode.PUT_IF_ABSENT in modes:
-        exceptions.append(
-            Rule(
-                object=object_,
-                harms=harms,
-                acts=(Act.PUBLISH,),
-                modes=(Mode.PUT_IF_ABSENT,),
-                expected=_is(_RIGHT, _NOTHING_TO_PUBLISH),
-            )
-        )
-    return Rule(
-        object=object_,
+def _contradiction(object_: Object, harms: tuple[Harm, ...], modes: tuple[Mode, ...] = tuple(Mode)) -> Rule:
+    return _rule(
+        object_,
+        _refused("CorruptLogError", "the row contradicts every copy of the commit"),
+        _OLD_IS_READ,
+        _NOT_REPAIRED,
+        _RECOVER_REFUSED,
+        _NONE_PUBLISHED_WITHOUT_CATALOG,
         harms=harms,
         modes=modes,
-        expected=_refused("CorruptLogError", _CONTRADICTS),
-        exceptions=tuple(exceptions),
     )
 
 
 _CATALOG_RULES = (
-    Rule(
-        object=_DATABASE,
-        harms=(Harm.MISSING,),
-        expected=_refused("TableNotFoundError", "a new database knows no table; the command line makes none"),
-        exceptions=(
-            Rule(
-                object=_DATABASE,
-                harms=(Harm.MISSING,),
-                acts=(Act.RECOVER,),
-                expected=_is(
-                    Outcome.RECOVERED, "`cm-delta recover --warehouse` rebuilds the entries from the tables' logs"
-                ),
-            ),
+    _rule(
+        _DATABASE,
+        _refused("TableNotFoundError", "a new database has no table; the command line creates no database"),
+        _Except(
+            (Act.RECOVER,),
+            _is(Outcome.RECOVERED, "`cm-delta recover --warehouse` rebuilds the entries from the logs of the tables"),
         ),
+        harms=(Harm.MISSING,),
     ),
-    Rule(
-        object=_DATABASE,
+    _rule(
+        _DATABASE,
+        _refused("CatalogError", "the database reports that it is damaged"),
         harms=(Harm.TRUNCATED, Harm.OTHER_CONTENT),
-        expected=_refused("CatalogError", "the database says that it is damaged"),
     ),
-    _contradiction(_DATABASE, (Harm.ONE_BIT,), tuple(Mode)),
+    _contradiction(_DATABASE, (Harm.ONE_BIT,)),
     *_older_catalog(_DATABASE),
-    Rule(
-        object=_ROW,
+    _rule(
+        _ROW,
+        _refused("CorruptLogError", "the catalog has no record of its latest version"),
+        _OLD_IS_READ,
+        _NOT_REPAIRED,
+        _RECOVER_REFUSED,
         harms=(Harm.MISSING,),
         modes=_THROUGH_CATALOG,
-        expected=_refused("CorruptLogError", "the catalog calls a version its latest and has no record of it"),
-        exceptions=(
-            Rule(
-                object=_ROW,
-                harms=(Harm.MISSING,),
-                acts=(Act.READ_OLD,),
-                modes=_THROUGH_CATALOG,
-                expected=_is(_RIGHT, "versions below do not need it"),
-            ),
-            Rule(
-                object=_ROW, harms=(Harm.MISSING,), acts=_LOOKING, modes=_THROUGH_CATALOG, expected=_is(Outcome.FINDING)
-            ),
-            Rule(
-                object=_ROW,
-                harms=(Harm.MISSING,),
-                acts=(Act.RECOVER,),
-                modes=_THROUGH_CATALOG,
-                expected=_refused("RecoveryError", _DOCTOR_FIRST),
-            ),
-        ),
     ),
-    Rule(
-        object=_ROW,
+    _rule(
+        _ROW,
+        _is(_RIGHT, "the commit is in storage, where readers find it"),
+        _NOT_REPAIRED,
         harms=(Harm.MISSING,),
         modes=(Mode.PUT_IF_ABSENT,),
-        expected=_is(_RIGHT, "the commit is in storage, where readers find it"),
-        exceptions=(
-            Rule(
-                object=_ROW,
-                harms=(Harm.MISSING,),
-                acts=_LOOKING,
-                modes=(Mode.PUT_IF_ABSENT,),
-                expected=_is(Outcome.FINDING),
-            ),
-        ),
     ),
     _contradiction(_ROW, (Harm.TRUNCATED,), (Mode.INLINE,)),
     _never(
         _ROW, "in this mode the row has no content", harms=(Harm.TRUNCATED,), modes=(Mode.STAGED, Mode.PUT_IF_ABSENT)
     ),
-    _contradiction(_ROW, (Harm.ONE_BIT, Harm.OTHER_CONTENT), tuple(Mode)),
+    _contradiction(_ROW, (Harm.ONE_BIT, Harm.OTHER_CONTENT)),
     *_older_catalog(_ROW),
 )
 
@@ -677,12 +414,12 @@ RULES: tuple[Rule, ...] = (
 )
 
 ONLY_SQLITE = frozenset({Harm.TRUNCATED, Harm.ONE_BIT, Harm.OTHER_CONTENT})
-"""Harms of the catalog's database that are done to the file of SQLite; PostgreSQL checks and restores its own files."""
+"""Harms of the catalog's database that apply to the file of SQLite; PostgreSQL checks and restores its own files."""
 
 KNOWN_DIFFERENCES: tuple[Rule, ...] = ()
-"""Cells that do not come out as the table says, yet. Empty where everything does."""
+"""Cells with another outcome than the table says."""
 
 
 def expectations() -> dict[Cell, Expected]:
-    """Every cell with what is to come of it."""
+    """Every cell with its expected outcome."""
     return {cell: expected for rule in RULES for cell, expected in rule.expansion()}

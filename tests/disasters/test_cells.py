@@ -1,4 +1,4 @@
-"""Every disaster of the table, on real bytes and databases, with a client that knows nothing of it."""
+"""Every disaster of the table, on real files and databases, with a new client."""
 
 from itertools import product
 
@@ -22,7 +22,7 @@ _HEALTHY: dict[str, frozenset[str]] = {}
 
 
 def differences(place: Place, chosen: list[tuple[Cell, Expected]]) -> list[str]:
-    """What does not come out as expected, and known differences that are none any more."""
+    """Cells with another outcome than expected, and known differences that have the expected outcome."""
     key = str(place.root)
     if key not in _HEALTHY:
         _HEALTHY[key] = findings_of_a_healthy_place(place)
@@ -30,14 +30,14 @@ def differences(place: Place, chosen: list[tuple[Cell, Expected]]) -> list[str]:
     for cell, expected in chosen:
         wrong = run(place, cell, expected, healthy=_HEALTHY[key]).differences(expected)
         if cell in DIFFERENT and not wrong:
-            found.append(f"{cell}: it comes out as expected; take it from the known differences")
+            found.append(f"{cell}: it has the expected outcome; remove it from the known differences")
         if cell not in DIFFERENT:
             found += [f"{cell}: {what}" for what in wrong]
     return found
 
 
 @pytest.mark.parametrize(("kind", "mode", "object_", "harm"), SAMPLE, ids=name)
-def test_what_comes_of_a_disaster_is_what_the_table_says(
+def test_a_disaster_has_the_outcome_of_the_table(
     places: Places, kind: Kind, mode: Mode, object_: Object, harm: Harm
 ) -> None:
     found = differences(places(kind, mode), sample(kind, mode, object_, harm))
@@ -46,7 +46,7 @@ def test_what_comes_of_a_disaster_is_what_the_table_says(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "mode", "object_", "harm"), EVERY, ids=name)
-def test_what_comes_of_every_disaster_is_what_the_table_says(
+def test_every_disaster_has_the_outcome_of_the_table(
     places: Places, kind: Kind, mode: Mode, object_: Object, harm: Harm
 ) -> None:
     found = differences(places(kind, mode), cells(kind, mode, object_, harm))

@@ -1,4 +1,4 @@
-"""Disasters that are not one object and one act: others go on working, a mount is read-only, a clock is far off."""
+"""Disasters with several processes or without a harmed object: concurrent writers, a read-only mount, a wrong clock."""
 
 import subprocess
 import threading
@@ -54,7 +54,7 @@ def rows_of(snapshot: Snapshot) -> tuple[int, ...]:
 
 
 def rewrite(table: Table, first_id: int, count: int, path: str) -> None:
-    """The rows of one file in a new one, as OPTIMIZE commits them."""
+    """Write the rows of one file to a new file, as OPTIMIZE does."""
     snapshot = table.snapshot()
     files = snapshot.files.filter([value == path for value in snapshot.files["path"].to_pylist()])
     transaction = table.start_transaction(snapshot, operation="OPTIMIZE")
@@ -66,7 +66,7 @@ def rewrite(table: Table, first_id: int, count: int, path: str) -> None:
 
 @contextmanager
 def read_only(directory: Path) -> Iterator[None]:
-    """``directory`` mounted over itself, read-only; the test is skipped where mounting is not permitted."""
+    """Mount ``directory`` over itself, read-only; skip the test if mounting is not permitted."""
     done = subprocess.run(["mount", "--bind", directory, directory], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"mounting is not permitted here: {done.stderr.strip()}")
@@ -99,8 +99,8 @@ def test_a_long_reader_keeps_its_rows_while_others_rewrite_and_vacuum(place: Pla
         assert rows_of(snapshot) == expected(place)
 
 
-def test_a_long_reader_is_told_which_file_a_vacuum_without_retention_took(place: Place) -> None:
-    """Never fewer rows."""
+def test_a_reader_gets_the_name_of_a_file_that_vacuum_deleted(place: Place) -> None:
+    """The number of rows never decreases."""
     with place.client() as reader, place.client() as others:
         snapshot = reader.table(NAME).snapshot()
         rewrite(others.table(NAME), 0, 10, place.facts.files["a"])
@@ -111,7 +111,7 @@ def test_a_long_reader_is_told_which_file_a_vacuum_without_retention_took(place:
 
 
 def test_appends_and_rewrites_lose_nothing_to_a_vacuum_beside_them(place: Place) -> None:
-    """The table's own retention is kept, so that only what has expired goes."""
+    """The retention of the table applies, so that only expired files are deleted."""
     appended: list[frozenset[int]] = []
     ends = threading.Event()
 
@@ -190,8 +190,8 @@ def test_a_writer_whose_clock_is_a_year_ahead_does_not_date_later_commits(place:
         assert read_ids(right) == expected(place, NEW_IDS, frozenset(range(NEW_ID + 100, NEW_ID + 110)))
 
 
-def test_a_table_goes_on_after_the_recovery_of_a_catalog_that_lost_an_inline_commit(places: Places) -> None:
-    """What the lost commit left behind does not stand in the way of the next one of its version."""
+def test_a_table_continues_after_recovery_without_an_inline_commit(places: Places) -> None:
+    """Files of the lost commit do not block the next commit of its version."""
     place = places(Kind.SQLITE, Mode.INLINE)
     place.reset()
     place.database.restore("older")

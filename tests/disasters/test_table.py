@@ -1,4 +1,4 @@
-"""The disaster table is whole, and its sample and its page follow from it."""
+"""The disaster table is complete, and its sample and its page follow from it."""
 
 from collections import Counter
 
@@ -27,7 +27,7 @@ def test_every_exception_lies_within_its_rule() -> None:
             assert exception.pattern() <= rule.pattern()
 
 
-def test_refusals_name_errors_of_the_package_and_what_cannot_be_known_says_why() -> None:
+def test_refusals_name_errors_of_the_package_and_give_reasons() -> None:
     for cell, expected in EXPECTED.items():
         assert (expected.outcome is Outcome.REFUSED) is bool(expected.error), str(cell)
         if expected.error:
@@ -39,12 +39,12 @@ def test_refusals_name_errors_of_the_package_and_what_cannot_be_known_says_why()
 @pytest.mark.parametrize("kind", Kind)
 def test_the_sample_covers_every_object_with_every_harm_and_every_act(kind: Kind) -> None:
     chosen = [cell for mode in Mode for pair in PAIRS for cell, _ in sample(kind, mode, *pair)]
-    there = [cell for mode in Mode for pair in PAIRS for cell, _ in cells(kind, mode, *pair)]
-    assert set(chosen) <= set(there)
-    assert {(cell.object, cell.harm) for cell in chosen} == {(cell.object, cell.harm) for cell in there}
-    assert {cell.act for cell in chosen} == {cell.act for cell in there} == set(Act) - {Act.OPTIMIZE}
+    available = [cell for mode in Mode for pair in PAIRS for cell, _ in cells(kind, mode, *pair)]
+    assert set(chosen) <= set(available)
+    assert {(cell.object, cell.harm) for cell in chosen} == {(cell.object, cell.harm) for cell in available}
+    assert {cell.act for cell in chosen} == {cell.act for cell in available} == set(Act) - {Act.OPTIMIZE}
     assert {cell.mode for cell in chosen} == set(Mode)
 
 
-def test_the_page_of_the_docs_is_made_from_the_table() -> None:
+def test_the_page_of_the_docs_is_generated_from_the_table() -> None:
     assert PAGE.read_text() == page(), "run `python -m tests.disasters --write-docs`"

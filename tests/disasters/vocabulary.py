@@ -1,4 +1,4 @@
-"""The words of the disaster table: what is harmed, how, what is done then, and what is to come of it. Values only."""
+"""The terms of the disaster table: object, harm, act, commit mode and expected outcome. Values only."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from itertools import product
 
 
 class Object(StrEnum):
-    """What is harmed."""
+    """The harmed object."""
 
     PUBLISHED_COMMIT = "published commit"
     STAGED_COMMIT = "staged commit"
@@ -24,7 +24,7 @@ class Object(StrEnum):
 
 
 class Harm(StrEnum):
-    """What happened to it."""
+    """What happened to the object."""
 
     MISSING = "missing"
     TRUNCATED = "truncated"
@@ -34,7 +34,7 @@ class Harm(StrEnum):
 
 
 class Act(StrEnum):
-    """What a process that knows nothing of it does then."""
+    """What the next process does, which has no information about the harm."""
 
     READ_LATEST = "read the latest version"
     READ_OLD = "read an old version"
@@ -51,7 +51,7 @@ class Act(StrEnum):
 
 
 class Mode(StrEnum):
-    """How the table's commits were made, which decides what copies of them there are."""
+    """Commit mode of the table, which decides where copies of its commits are."""
 
     STAGED = "staged"
     INLINE = "inline"
@@ -59,7 +59,7 @@ class Mode(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What is to come of an act."""
+    """Outcome of an act."""
 
     RIGHT = "right"
     WARNED = "right, with a warning"
@@ -87,11 +87,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What is to come of an act, and why.
+    """Expected outcome of an act, and why.
 
     Attributes:
         error: for REFUSED: name of the error class.
-        reason: one sentence; what to do about it stands with the object and the harm.
+        reason: one sentence; the page gives the advice by object.
     """
 
     outcome: Outcome
@@ -121,7 +121,7 @@ class Rule:
         )
 
     def expansion(self) -> Iterator[tuple[Cell, Expected]]:
-        """Each cell with its expectation; a cell comes twice where two exceptions overlap."""
+        """Each cell with its expectation; a cell is yielded twice if two exceptions overlap."""
         excepted = {cell for exception in self.exceptions for cell in exception.pattern()}
         for cell in sorted(self.pattern() - excepted):
             yield cell, self.expected

@@ -31,6 +31,7 @@ from cm_delta_dagster.catalog.sql.database_errors import (
 from cm_delta_dagster.catalog.sql.engines import parsed_url, postgresql_engine, sqlite_engine, without_secrets
 from cm_delta_dagster.errors import (
     CatalogError,
+    CatalogNotFoundError,
     CatalogUnavailableError,
     PermissionDeniedError,
 )
@@ -262,8 +263,8 @@ class Database:
             migrate.upgrade(connection, url=self.shown_url)
             connection.commit()
 
-    def _missing(self) -> CatalogError:
-        return CatalogError(
+    def _missing(self) -> CatalogNotFoundError:
+        return CatalogNotFoundError(
             f"There is no catalog at {self.shown_url}; nothing was created. Check the URL. The first program that connects "
             "creates the catalog, e.g. cm_delta_dagster.connect(url).tables()."
         )
@@ -278,7 +279,7 @@ class Database:
         except ImportError as error:
             raise CatalogError(
                 f"The catalog {self.shown_url} requires the PostgreSQL driver, which is not installed ({error}). Install it with "
-                "pip install 'cm-delta-dagster[postgres]'."
+                "pip install '<path of the clone>[postgres]'."
             ) from error
 
     def _mapped(self, error: sa.exc.SQLAlchemyError) -> CatalogError:

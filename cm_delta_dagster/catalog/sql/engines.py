@@ -42,9 +42,10 @@ def parsed_url(text: str) -> sa.URL:
 
 
 def without_secrets(url: sa.URL) -> str:
-    """The URL for messages, with ``***`` in place of passwords."""
+    """The URL for messages, with ``***`` in place of passwords and without the name of the driver."""
     hidden = {name: "***" for name in _SECRET_PARAMETERS if name in url.query}
-    return url.update_query_dict(hidden).render_as_string(hide_password=True)
+    shown = url.set(drivername=url.get_backend_name()).update_query_dict(hidden)
+    return shown.render_as_string(hide_password=True)
 
 
 def sqlite_engine(url: sa.URL) -> sa.Engine:

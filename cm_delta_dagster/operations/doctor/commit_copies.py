@@ -1,14 +1,14 @@
-"""The copies of one ratified commit, and which of them is proven. Nothing is changed here.
+"""The copies of one ratified commit, and which bytes are proven. Changes nothing.
 
-A commit may stand in up to three places: in the catalog's content, in its staged file, in its published file. A copy *fits* if it
-is what the catalog's record says. Which bytes are *proven*:
+A commit has up to three copies: the content in the catalog, the staged file, the published file. A copy *fits* if it agrees with
+the catalog's record. Bytes are *proven* as follows:
 
 1. The record has a digest: the bytes of any copy with that SHA-256.
-2. The record has none, since the commit was ratified before catalogs kept digests: the bytes of the copies that agree with the
-   record in size, ``txnId`` and in-commit timestamp and that can be parsed, if all such copies are equal. The version checksum
-   must not contradict them either; :mod:`~cm_delta_dagster.operations.doctor.state_check` looks at that.
+2. The record has no digest, since an older release ratified the commit: the bytes of the copies that agree with the record in
+   size, ``txnId`` and in-commit timestamp and that can be parsed, if all such copies are equal. The version checksum must not
+   contradict them; :mod:`~cm_delta_dagster.operations.doctor.check_state` checks that.
 
-Nothing else is proven, and nothing is repaired from it.
+Repairs write only proven bytes.
 """
 
 from collections.abc import Collection, Container
@@ -24,7 +24,7 @@ from cm_delta_dagster.protocol.log import log_files
 
 
 class CopyState(StrEnum):
-    """ABSENT: there is no such copy. FITS: it is what the catalog's record says. ALTERED: it is not."""
+    """ABSENT: there is no such copy. FITS: it agrees with the catalog's record. ALTERED: it does not."""
 
     ABSENT = "absent"
     FITS = "fits"
@@ -33,7 +33,7 @@ class CopyState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """One copy of a commit: its bytes, None if it is not there, and what they are worth."""
+    """One copy of a commit: its bytes, None if it is absent, and whether they fit."""
 
     data: bytes | None
     state: CopyState
@@ -61,13 +61,13 @@ class CommitCopies:
 
     @property
     def proven(self) -> bytes | None:
-        """The bytes that were ratified; None if no copy proves to be them."""
+        """The ratified bytes; None if no copy is proven."""
         fitting = self._fitting()
         return fitting[0] if len(fitting) == 1 else None
 
     @property
     def exists(self) -> bool:
-        """Whether there is any file of the commit, whatever it is worth."""
+        """Whether there is a file of the commit, intact or not."""
         return self.staged.data is not None or self.published.data is not None
 
     def _fitting(self) -> list[bytes]:
@@ -79,7 +79,7 @@ class CommitCopies:
 
 
 def fits(record: RatifiedCommit, data: bytes) -> bool:
-    """Whether ``data`` is what ``record`` says; without a digest it has to be a commit that can be parsed, too."""
+    """Return whether ``data`` agrees with ``record``; without a digest it must also parse as a commit."""
     if not is_ratified(record, data):
         return False
     if record.sha256 is not None:
@@ -92,11 +92,11 @@ def fits(record: RatifiedCommit, data: bytes) -> bool:
 
 
 def foreign_transaction(data: bytes | None, record: RatifiedCommit, *, known: Container[str]) -> str | None:
-    """The txnId in ``data`` if that is a whole commit which the catalog has no record of; None if it is anything else.
+    """Return the txnId in ``data`` if that is a complete commit without a record in the catalog, else None.
 
     Args:
-        record: of the version under whose name the data lies.
-        known: the transactions of all commits that the catalog has records of.
+        record: of the version that the name of the file says.
+        known: the transactions of all commits with a record in the catalog.
     """
     try:
         info = None if data is None else commit_json.decode_commit(data, version=record.version).commit_info
@@ -104,7 +104,7 @@ def foreign_transaction(data: bytes | None, record: RatifiedCommit, *, known: Co
         return None
     if data is None or info is None or not info.txn_id or info.txn_id in known:
         return None
-    # Damage may have hit the txnId alone; another commit has another time and, as a rule, another length.
+    # The same time and length mean that the txnId of this commit was damaged; another commit differs in them.
     is_damaged = (info.in_commit_timestamp, len(data)) == (record.in_commit_timestamp, record.file_size)
     return None if is_damaged else info.txn_id
 
@@ -119,8 +119,8 @@ def read_copies(
     """Read every copy of one commit.
 
     Args:
-        staged_names: names in ``_staged_commits``; a file that is not among them is not asked for.
-        served: the same commit as the catalog serves it to readers, where it does.
+        staged_names: names in ``_staged_commits``; other files are not requested.
+        served: the same commit as the catalog serves it to readers, if it does.
     """
     content = record.content if served is None or served.content is None else served.content
     target = published_source(table.location, record.version).location
@@ -132,14 +132,14 @@ def read_copies(
         published=Copy.of(record, published),
     )
     if published is None and copies.proven is None:
-        # Published and its staged file cleaned up in between, perhaps.
+        # It may have been published, and its staged file deleted, since the first read.
         copies = replace(copies, published=Copy.of(record, read_or_none(table, target)))
     return copies
 
 
 def _staged_bytes(table: Table, record: RatifiedCommit, staged_names: Collection[str]) -> bytes | None:
-    """The staged file of the commit, or the one of its version that has the ratified bytes: a catalog that was recovered from
-    the log does not know the names of staged files."""
+    """The staged file of the commit, else a staged file of its version with the ratified bytes: a catalog that was recovered
+    from the log does not know the names of staged files."""
     own = read_or_none(table, staged_location(table, record)) if record.file_name in staged_names else None
     if own is not None and is_ratified(record, own):
         return own
@@ -152,7 +152,7 @@ def _staged_bytes(table: Table, record: RatifiedCommit, staged_names: Collection
 
 
 def read_or_none(table: Table, location: str) -> bytes | None:
-    """The object's bytes, None if it is not there. Raises StorageError."""
+    """Return the bytes of the object, None if it does not exist. Raises StorageError."""
     try:
         return table.store.read(location)
     except ObjectNotFoundError:

@@ -1,11 +1,15 @@
-"""What ``doctor`` can find and what it can do about it: values only."""
+"""Findings of ``doctor`` and the repairs for them. Values only."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+_DOCTOR_ADVICE = re.compile(r"[;.]\s*`cm-delta doctor\b[^`]*`[^.;]*(?=[.;])")
+"""A clause of an error message that advises to run doctor."""
+
 
 class Severity(StrEnum):
-    """ERROR: answers are wrong or missing, or will be. WARNING: slower or overdue. NOTE: may be cleaned up."""
+    """ERROR: reads or writes fail or give wrong results. WARNING: they are slower, or work is overdue. NOTE: files to clean up."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -13,7 +17,7 @@ class Severity(StrEnum):
 
 
 class Problem(StrEnum):
-    """What is wrong."""
+    """Kind of a finding."""
 
     STORAGE_MISSING = "storage_missing"
     UNREADABLE = "unreadable"
@@ -29,7 +33,7 @@ class Problem(StrEnum):
     CATALOG_BEHIND = "catalog_behind"
     ABOVE_LATEST = "above_latest"
     UNPUBLISHED = "unpublished"
-    PUBLISHED_UNMARKED = "published_unmarked"
+    PUBLISHED_VERSION_BEHIND = "published_version_behind"
     STRAY_COMMIT = "stray_commit"
     SECOND_HISTORY = "second_history"
     CHECKSUM_WRONG = "checksum_wrong"
@@ -49,22 +53,22 @@ class Problem(StrEnum):
 
 
 class Repair(StrEnum):
-    """What ``doctor`` can do about a finding without any doubt, in the order in which repairs are carried out."""
+    """Kind of a repair, in the order in which repairs are carried out."""
 
     RESTORE_COMMIT = "restore_commit"
     REWRITE_STAGED = "rewrite_staged"
-    MARK_PUBLISHED = "mark_published"
+    UPDATE_PUBLISHED_VERSION = "update_published_version"
     PUBLISH = "publish"
     REMOVE_HINT = "remove_hint"
     REWRITE_CHECKSUM = "rewrite_checksum"
     REPLACE_CHECKPOINT = "replace_checkpoint"
     SET_ASIDE_COMPACTION = "set_aside_compaction"
-    TELL_DEFINITION = "tell_definition"
+    UPDATE_DEFINITION = "update_definition"
 
 
 class Depth(StrEnum):
-    """How far ``doctor`` looks at data files. LISTING: that they are there and as long as the log says. FOOTERS: their
-    footers and their deletion vectors are read as well, which takes a request or two for each file."""
+    """How ``doctor`` checks data files. LISTING: existence and size. FOOTERS: footers and deletion vectors too, which takes one or
+    two requests per file."""
 
     LISTING = "listing"
     FOOTERS = "footers"
@@ -72,13 +76,13 @@ class Depth(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be.
+    """One difference between a table and what its catalog, its log and the protocol say.
 
     Attributes:
         where: a file, or a range of versions.
-        version: the version that is concerned, where it is one.
-        repair: what :func:`~cm_delta_dagster.operations.doctor.doctor` can do about it; None if nothing proves what is right.
-        files: names of the files in ``_delta_log`` (or below it) that a repair replaces or sets aside.
+        version: the version of the finding, if it is about one version.
+        repair: the repair of :func:`~cm_delta_dagster.operations.doctor.doctor`; None if the right content is not proven.
+        files: names relative to ``_delta_log`` of the files that the repair replaces or sets aside; empty without a repair.
     """
 
     severity: Severity
@@ -88,3 +92,39 @@ class Finding:
     version: int | None = None
     repair: Repair | None = None
     files: tuple[str, ...] = ()
+
+
+def without_doctor_advice(message: str, identifier: object) -> str:
+    """Return ``message`` without the advice to run ``cm-delta doctor``, and with the identifier where it says NAME."""
+    return _DOCTOR_ADVICE.sub("", message).replace("cm-delta doctor NAME", f"cm-delta doctor {identifier}")
+
+
+class Findings(list[Finding]):
+    """The findings of one run for the table ``identifier``, in the order in which they are made."""
+
+    def __init__(self, identifier: object) -> None:
+        super().__init__()
+        self._identifier = identifier
+
+    def add(
+        self,
+        severity: Severity,
+        problem: Problem,
+        where: str,
+        message: str,
+        version: int | None = None,
+        repair: Repair | None = None,
+        files: tuple[str, ...] = (),
+    ) -> None:
+        """Append a finding; the arguments are its attributes. ``files`` is dropped if there is no repair."""
+        self.append(
+            Finding(
+                severity=severity,
+                problem=problem,
+                where=where,
+                message=without_doctor_advice(message, self._identifier),
+                version=version,
+                repair=repair,
+                files=files if repair is not None else (),
+            )
+        )

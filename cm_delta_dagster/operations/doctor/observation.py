@@ -1,7 +1,7 @@
-"""The catalog's answers and the listing of the log that ``doctor`` compares. Nothing is changed here.
+"""The records of the catalog and the listing of the log that ``doctor`` compares. Changes nothing.
 
-The latest version is taken from the catalog before the listings and again after them, so that what writers do meanwhile is
-not taken for damage. Nothing here needs a table that can be loaded.
+The latest version is read from the catalog before the listings and again after them, so that commits made in between are not
+reported as damage. This works on a table that cannot be loaded.
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ from cm_delta_dagster.protocol.log.log_files import (
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """The catalog's answers, and the log as listed between the first and the last of them.
+    """The records of the catalog, and the log as listed between the first and the last request to it.
 
     Attributes:
-        records: what the catalog keeps of each version up to the latest one.
-        log: files of ``_delta_log`` by name, without those that mean nothing to Delta.
+        records: the catalog's record of each version up to the latest one.
+        log: files of ``_delta_log`` by name; names that the protocol does not define are left out.
         staged: names in ``_staged_commits``.
-        is_missing: nothing at all lies in ``_delta_log``.
+        is_missing: ``_delta_log`` holds no file.
         latest_after: the catalog's latest version after the listings.
     """
 
@@ -69,11 +69,11 @@ class Observation:
 
 
 def observe(table: Table) -> Observation:
-    """Ask the catalog and list the log.
+    """Query the catalog and list the log.
 
     Raises:
         TableNotFoundError: the table was dropped.
-        CatalogError, StorageError: catalog or storage cannot be asked.
+        CatalogError, StorageError: a request to catalog or storage failed.
     """
     ratified = _known(table)
     log = table.store.list_from(log_files.log_directory(table.location))
@@ -91,7 +91,7 @@ def observe(table: Table) -> Observation:
 
 
 def _known(table: Table) -> RatifiedCommits:
-    """As a client knows it, or as the catalog does where something in the log keeps clients from going on."""
+    """The ratified commits as a client sees them, or from the catalog alone if the log stops clients with an error."""
     try:
         return table.ratified()
     except (TableNotFoundError, CatalogUnavailableError):

@@ -1,14 +1,14 @@
-"""Which repairs ``doctor`` carries out, in which order, and what it does not touch: values only.
+"""Which repairs ``doctor`` carries out, in which order, and for which findings it has none. Values only.
 
-Order of trust: first the commits, from bytes that are proven; then what publication makes of them; then the files that are derived
-from them, from a proven state; last what the catalog is told.
+Repairs of commits come first, from proven bytes; then publication; then the files that are derived from the commits, from a
+proven state; then the definition in the catalog.
 """
 
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.doctor.examination import Examination
+from cm_delta_dagster.operations.doctor.check_table import TableCheck
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
 from cm_delta_dagster.protocol.log import log_files
 
@@ -18,10 +18,10 @@ PERMISSIONS = {
     Repair.REWRITE_CHECKSUM: MaintenanceKind.VERSION_CHECKSUM,
     Repair.SET_ASIDE_COMPACTION: MaintenanceKind.LOG_COMPACTION,
 }
-"""The maintenance that the catalog must permit for a repair; others belong to committing and need no permission."""
+"""The maintenance that the catalog must permit for a repair. Other repairs belong to commits and need no permission."""
 
-_FORKED = {Repair.MARK_PUBLISHED, Repair.PUBLISH, Repair.REMOVE_HINT, Repair.TELL_DEFINITION}
-"""What is not done while the catalog and the log tell of two histories: it would take sides."""
+_SKIPPED_IF_FORKED = {Repair.UPDATE_PUBLISHED_VERSION, Repair.PUBLISH, Repair.REMOVE_HINT, Repair.UPDATE_DEFINITION}
+"""Repairs that are skipped while catalog and log hold two histories, since they would favour one of them."""
 
 _ORDER = {repair: rank for rank, repair in enumerate(Repair)}
 
@@ -32,8 +32,8 @@ class RepairStep:
 
     Attributes:
         writes: locations that are created or replaced; the name of a new checkpoint is chosen when it is written.
-        sets_aside: locations whose bytes are copied to ``_delta_log/_set_aside`` before they are replaced or removed.
-        permission: maintenance that the catalog has to permit; None if none is needed.
+        sets_aside: locations that are copied to ``_delta_log/_set_aside`` before they are replaced or removed.
+        permission: maintenance that the catalog must permit; None if no permission is needed.
     """
 
     repair: Repair
@@ -44,37 +44,35 @@ class RepairStep:
 
     @property
     def description(self) -> str:
-        """What the step does, in one line."""
-        writes = ", ".join(self.writes)
+        """The step in one line, for display."""
+        version, writes = self.finding.version, ", ".join(self.writes)
         match self.repair:
-            case Repair.RESTORE_COMMIT:
-                return f"write the ratified bytes of version {self.finding.version} to {writes}"
-            case Repair.REWRITE_STAGED:
-                return f"write the ratified bytes of version {self.finding.version} to {writes}"
-            case Repair.MARK_PUBLISHED:
-                return f"tell the catalog that version {self.finding.version} is published"
+            case Repair.RESTORE_COMMIT | Repair.REWRITE_STAGED:
+                return f"write the ratified bytes of version {version} to {writes}"
+            case Repair.UPDATE_PUBLISHED_VERSION:
+                return f"set the published version in the catalog to {version}"
             case Repair.PUBLISH:
                 return f"publish {self.finding.where}"
             case Repair.REMOVE_HINT:
                 return f"remove {self.finding.where}"
             case Repair.REWRITE_CHECKSUM:
-                return f"write the checksum of version {self.finding.version} to {writes}"
+                return f"write the checksum of version {version} to {writes}"
             case Repair.REPLACE_CHECKPOINT:
-                return f"write a checkpoint of version {self.finding.version} in place of {self.finding.where}"
+                return f"write a checkpoint of version {version} in place of {self.finding.where}"
             case Repair.SET_ASIDE_COMPACTION:
                 return f"remove the compaction {self.finding.where}"
-            case Repair.TELL_DEFINITION:
-                return f"tell the catalog metadata and protocol of version {self.finding.version}"
+            case Repair.UPDATE_DEFINITION:
+                return f"set metadata and protocol in the catalog to those of version {version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairPlan:
-    """What a repair of one table would do.
+    """The repairs of one table.
 
     Attributes:
         version: latest version by the catalog when the plan was made.
         steps: repairs, in the order in which they are carried out.
-        untouched: errors and warnings about which nothing is done; their messages say why.
+        untouched: errors and warnings without a repair; their messages say why.
     """
 
     identifier: str
@@ -83,25 +81,27 @@ class RepairPlan:
     untouched: tuple[Finding, ...]
 
 
-def make_plan(table: Table, examination: Examination) -> RepairPlan:
-    """The plan that follows from what was found. Nothing is asked and nothing changed."""
-    findings = examination.findings
+def make_plan(table: Table, check: TableCheck) -> RepairPlan:
+    """Derive the plan from the findings. Does no I/O."""
+    findings = check.findings
     has_two_histories = any(f.problem in (Problem.COMMIT_FORKED, Problem.CATALOG_BEHIND) for f in findings)
-    chosen = [f for f in findings if f.repair is not None and not (has_two_histories and f.repair in _FORKED)]
-    steps = [_step(table, examination, finding) for finding in chosen]
+    chosen = [
+        f for f in findings if f.repair is not None and not (has_two_histories and f.repair in _SKIPPED_IF_FORKED)
+    ]
+    steps = [_step(table, check, finding) for finding in chosen]
     return RepairPlan(
         identifier=str(table.identifier),
-        version=examination.seen.latest,
+        version=check.seen.latest,
         steps=tuple(sorted(steps, key=lambda step: _ORDER[step.repair])),
         untouched=tuple(f for f in findings if f not in chosen and f.severity is not Severity.NOTE),
     )
 
 
-def _step(table: Table, examination: Examination, finding: Finding) -> RepairStep:
+def _step(table: Table, check: TableCheck, finding: Finding) -> RepairStep:
     assert finding.repair is not None
     directory = log_files.log_directory(table.location)
     locations = tuple(f"{directory}/{name}" for name in finding.files)
-    seen = examination.seen
+    seen = check.seen
     known = {*seen.log, *(f"_staged_commits/{name}" for name in seen.staged)}
     writes: tuple[str, ...] = locations
     if finding.repair in (Repair.REMOVE_HINT, Repair.SET_ASIDE_COMPACTION, Repair.REPLACE_CHECKPOINT):

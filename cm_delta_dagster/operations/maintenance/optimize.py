@@ -68,6 +68,8 @@ _ONE_TASK_PER_BIN = {"spark.sql.unionOutputPartitioning": "false"}
 
 
 class OptimizeOutcome(StrEnum):
+    """Whether OPTIMIZE rewrote files."""
+
     COMMITTED = "committed"
     NOTHING_TO_DO = "nothing_to_do"
 

@@ -87,7 +87,10 @@ class ReadPlan:
         """
         _log.info("Reading %s", self)
         snapshot = self.snapshot
-        with names_version(snapshot), spark_errors(f"reading {snapshot.identifier} version {snapshot.version}"):
+        with (
+            names_version(snapshot, store=self.store),
+            spark_errors(f"reading {snapshot.identifier} version {snapshot.version}"),
+        ):
             frame = scan(
                 spark,
                 store=self.store,

@@ -44,7 +44,7 @@ def read_arrow(
     Raises:
         VersionNotFoundError: no such version or time.
         InvalidArgumentError: an unknown column, the same column twice, or a condition that only Spark can evaluate.
-        ObjectNotFoundError: a data file is missing.
+        ObjectNotFoundError: a data file is missing. TableStorageMissingError: the whole table directory is.
         CorruptLogError: the log, a data file or a deletion vector is damaged.
         UnsupportedFeatureError: the table needs something that this client does not have.
     """
@@ -79,9 +79,9 @@ def read_snapshot_batches(
     zone: dt.tzinfo = dt.UTC,
 ) -> pa.RecordBatchReader:
     """:func:`read_batches` for a snapshot in hand, whatever the table has become since."""
-    with names_version(snapshot):
+    with names_version(snapshot, store=store):
         batches = _scan(snapshot, store, columns, where, zone)
-    return pa.RecordBatchReader.from_batches(batches.schema, _named(batches, snapshot))
+    return pa.RecordBatchReader.from_batches(batches.schema, _named(batches, snapshot, store))
 
 
 def _scan(
@@ -109,8 +109,8 @@ def _scan(
     )
 
 
-def _named(batches: pa.RecordBatchReader, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-    with names_version(snapshot):
+def _named(batches: pa.RecordBatchReader, snapshot: Snapshot, store: Store) -> Iterator[pa.RecordBatch]:
+    with names_version(snapshot, store=store):
         yield from batches
 
 

@@ -1,36 +1,28 @@
-"""What a recovery plan says of the tables that it is for. Values only; making a plan changes nothing."""
+"""Recovery plans and their text. Values only."""
 
-import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.operations.recovery.display_text import counted, utc_text
 
 
 class KeptHistory(StrEnum):
-    """Which of two histories of a table is kept. The commits of the other one are set aside; no file is lost."""
+    """Which of two histories of a table to keep. The commits of the other history are set aside."""
 
     CATALOG = "catalog"
     STORAGE = "storage"
 
 
-def utc_text(epoch_ms: int) -> str:
-    """``2026-01-31 12:00:00 UTC``; the number itself where no calendar has that moment."""
-    try:
-        return f"{datetime.datetime.fromtimestamp(epoch_ms / 1000, tz=datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):
-        return f"{epoch_ms} ms"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCommit:
-    """One commit, with what helps a human to recognise it.
+    """One commit, with what identifies it to users.
 
     Attributes:
         timestamp_ms: in-commit timestamp, epoch milliseconds.
         made_by: user, engine and run, as far as the commit names them.
-        num_rows: rows of the files that it adds; None if the files do not tell.
+        num_rows: rows of the files that it adds; None if their statistics do not say.
     """
 
     version: int
@@ -43,17 +35,17 @@ class FoundCommit:
     num_rows: int | None
 
     def __str__(self) -> str:
-        rows = "an unknown number of" if self.num_rows is None else f"{self.num_rows}"
+        rows = "an unknown number of rows" if self.num_rows is None else counted(self.num_rows, "row")
         return (
             f"version {self.version}, {self.operation or 'unnamed operation'} at {utc_text(self.timestamp_ms)}"
-            f"{f' by {self.made_by}' if self.made_by else ''}: {rows} rows in {self.num_added_files} added files, "
-            f"{self.num_removed_files} files removed, txnId {self.txn_id}"
+            f"{f' by {self.made_by}' if self.made_by else ''}: {rows} in {counted(self.num_added_files, 'added file')}, "
+            f"{counted(self.num_removed_files, 'removed file')}, txnId {self.txn_id}"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedCommit:
-    """A published file that cannot be a commit of the table, and why."""
+    """A published file that is not a commit of the table, and why."""
 
     version: int
     name: str
@@ -62,13 +54,13 @@ class RejectedCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedCandidate:
-    """A staged file above the last published commit. It may have been acknowledged to its writer, or have lost a race.
+    """A staged file above the last published commit. It was ratified, or it is an unsuccessful commit attempt.
 
     Attributes:
         name: bare name in ``_staged_commits``.
-        evidence: what speaks for an acknowledgement; empty if nothing does.
+        evidence: the file that indicates that it was ratified; empty if there is none.
         problem: why the file cannot follow the chain; None if it can.
-        is_taken: whether the plan takes it in.
+        is_taken: whether the plan records it in the catalog.
     """
 
     name: str
@@ -81,7 +73,7 @@ class StagedCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostCommit:
-    """A version that existed and of which no copy is left; ``known_from`` names the file that tells of it."""
+    """A version of which no copy exists; ``known_from`` names the file that proves that it was committed."""
 
     version: int
     known_from: str
@@ -90,7 +82,7 @@ class LostCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OvertakenCommit:
-    """A staged commit that a version checksum proves to have been ratified, and whose version is another commit by now.
+    """A staged commit that was ratified, as a version checksum proves, and whose version is now another commit.
 
     Attributes:
         name: bare name in ``_staged_commits``.
@@ -103,25 +95,25 @@ class OvertakenCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TablePlan:
-    """What recovery does to one table that the catalog knows.
+class TableRecoveryPlan:
+    """The recovery of one table of the catalog.
 
     Attributes:
         catalog_version: the catalog's latest version.
-        common_version: newest version of which catalog and storage hold the same commit.
-        removed: versions after ``common_version`` that are not recorded: log cleanup has removed their commits, or those that
-            led to them. The chain begins with the checkpoint above them. Empty if the chain follows ``common_version``.
+        common_version: newest version for which catalog and storage hold the same commit.
+        removed: versions after ``common_version`` that log cleanup has removed and that get no record. The chain begins with the
+            checkpoint above them. Empty if the chain follows ``common_version``.
         in_storage: commits in ``_delta_log`` after ``common_version`` that form a chain of this table.
-        in_catalog: commits of the catalog after ``common_version``; with a published file above ``common_version`` that is another
-            commit, the history has forked.
+        in_catalog: commits of the catalog after ``common_version``, if the history has forked.
         is_forked: whether ``_delta_log`` and catalog hold different commits of one version.
         rejected: published files above ``common_version`` that do not belong to the chain.
         staged: files that need a decision.
         lost: versions of which no copy is left.
-        overtaken: commits up to ``common_version`` that a restored catalog has ratified others in place of; they are set aside.
-        missing_files: data files that the newest version needs and that are not there, as paths of the log.
-        keep: which history is kept; None if nobody has said.
-        problem: why the table could not be examined; then nothing is done to it.
+        overtaken: commits up to ``common_version`` whose versions a restored catalog ratified again with other commits; they are
+            set aside.
+        missing_files: data files that the newest version needs and that do not exist, as paths in the log.
+        keep: the history to keep; None if not chosen.
+        problem: why the table could not be checked; it is then not changed.
     """
 
     identifier: TableIdentifier
@@ -143,10 +135,10 @@ class TablePlan:
 
     @property
     def taken(self) -> tuple[FoundCommit, ...]:
-        """Commits that the catalog takes in, ascending: the storage's, and staged ones that were chosen."""
+        """Commits to record in the catalog, ascending: those in storage and the chosen staged commits."""
         if self.problem is not None or self.keep is KeptHistory.CATALOG or (self.is_forked and self.keep is None):
             return ()
-        chosen = [one.commit for one in self.staged if one.is_taken and one.commit is not None]
+        chosen = [file.commit for file in self.staged if file.is_taken and file.commit is not None]
         return (*self.in_storage, *chosen)
 
     @property
@@ -158,7 +150,7 @@ class TablePlan:
 
     @property
     def needs_decision(self) -> bool:
-        """Whether the histories have forked and nobody has said which one is kept."""
+        """Whether the histories have forked and ``keep`` is not chosen."""
         return self.problem is None and self.is_forked and self.keep is None
 
     @property
@@ -167,7 +159,7 @@ class TablePlan:
 
     @property
     def is_sound(self) -> bool:
-        """Whether catalog and storage agree and nothing is open."""
+        """Whether catalog and storage agree and no decision is needed."""
         return not (self.problem or self.in_storage or self.is_forked or self.rejected or self.lost or self.overtaken)
 
 
@@ -176,10 +168,10 @@ class RecoveryPlan:
     """What :func:`~cm_delta_dagster.operations.recovery.recover.recover` would do now, by table.
 
     Attributes:
-        take_staged: names of staged files that are taken in.
+        take_staged: names of staged files to record in the catalog.
     """
 
-    tables: tuple[TablePlan, ...]
+    tables: tuple[TableRecoveryPlan, ...]
     keep: KeptHistory | None = None
     take_staged: tuple[str, ...] = ()
 
@@ -188,13 +180,13 @@ class RecoveryPlan:
         return sum(len(table.taken) for table in self.tables)
 
     @property
-    def undecided(self) -> tuple[TablePlan, ...]:
+    def undecided(self) -> tuple[TableRecoveryPlan, ...]:
         return tuple(table for table in self.tables if table.needs_decision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredTable:
-    """What was done to one table. ``set_aside`` is the directory of the commits that are not kept, None if there are none."""
+    """The result for one table. ``set_aside`` is the directory of the commits that are not kept, None if there are none."""
 
     identifier: TableIdentifier
     taken: tuple[int, ...]
@@ -205,7 +197,7 @@ class RecoveredTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryResult:
-    """What was done."""
+    """The result of carrying out a plan."""
 
     tables: tuple[RecoveredTable, ...] = field(default=())
 
@@ -214,62 +206,67 @@ class RecoveryResult:
         return sum(len(table.taken) for table in self.tables)
 
 
-def explain(plan: TablePlan) -> tuple[str, ...]:
-    """The plan of one table in sentences, for the command line and for errors."""
+def explain(plan: TableRecoveryPlan) -> tuple[str, ...]:
+    """Return the plan of one table as sentences, for the command line and for errors."""
     lines: list[str] = []
     if plan.problem is not None:
-        return (f"{plan.identifier} could not be examined: {plan.problem}",)
+        return (f"{plan.identifier} could not be checked: {plan.problem}",)
     if plan.removed:
         lines.append(
             f"{plan.identifier}: log cleanup has removed the commits that lead from version {plan.common_version}, the last one "
-            f"that the catalog shares with storage, to the checkpoint from which storage goes on. {_versions(plan.removed)} cannot "
-            "be read any more and get no record; the table continues with the commits listed below."
+            f"that the catalog shares with storage, to the checkpoint with which storage continues. {_versions(plan.removed)} "
+            "cannot be read and get no record; the table continues with the commits listed below."
         )
     if plan.is_forked:
-        other = (
-            "the catalog and storage hold different commits after it"
-            if plan.removed
-            else f"version {plan.common_version + 1} is one commit in the catalog and another one in _delta_log"
-        )
-        lines.append(
-            f"The history of {plan.identifier} forked after version {plan.common_version}: {other}. Probably the catalog was "
-            "restored from a backup and written to afterwards."
-        )
-        lines += _listed("Only the catalog has", plan.in_catalog)
-        lines += _listed("Only storage has", plan.in_storage)
-        if plan.keep is None:
-            lines.append(
-                "Nothing is done until you say which history is kept (--keep catalog or --keep storage). The commits of the "
-                "other one are set aside and their data files stay."
-            )
+        lines += _explain_fork(plan)
     elif plan.in_storage:
         lines.append(
             f"{plan.identifier}: the catalog's latest version is {plan.catalog_version}, and _delta_log holds "
-            f"{len(plan.in_storage)} commits of this table above it."
+            f"{counted(len(plan.in_storage), 'commit')} of this table above it."
         )
-        lines += _listed("Set aside" if plan.keep is KeptHistory.CATALOG else "Take in", plan.in_storage)
+        lines += _listed("Set aside" if plan.keep is KeptHistory.CATALOG else "Record", plan.in_storage)
     for rejected in plan.rejected:
-        fate = " It is set aside." if plan.keep is not None else " It is left where it is."
-        lines.append(f"Not a commit of this table: {rejected.name}: {rejected.reason}{fate}")
+        outcome = " It is set aside." if plan.keep is not None else " It is not moved."
+        lines.append(f"Not a commit of this table: {rejected.name}: {rejected.reason}{outcome}")
     if plan.missing_files:
         lines.append(
-            f"{len(plan.missing_files)} data files that these commits need are not there, {plan.missing_files[0]} among them: "
-            "bring them back from a backup of the storage, or the newest version cannot be read."
+            f"{counted(len(plan.missing_files), 'data file')} of these commits missing, {plan.missing_files[0]} among them: "
+            "restore from a backup of the storage, or the newest version cannot be read."
         )
     for staged in plan.staged:
         lines.append(staged_line(staged))
     for lost in plan.lost:
         lines.append(
-            f"Lost: version {lost.version} existed, as {lost.known_from} tells"
-            f"{f' (txnId {lost.txn_id})' if lost.txn_id else ''}, and no copy of its commit is left."
+            f"Lost: version {lost.version} was committed, as {lost.known_from} proves"
+            f"{f' (txnId {lost.txn_id})' if lost.txn_id else ''}, and no copy of its commit exists."
         )
     for overtaken in plan.overtaken:
         lines.append(
-            f"Lost by a fork: {overtaken.commit}. It was ratified, as {overtaken.known_from} tells, and never published; then the "
+            f"Lost by a fork: {overtaken.commit}. It was ratified, as {overtaken.known_from} proves, and never published; then the "
             f"catalog was restored and ratified another commit as version {overtaken.commit.version}. Readers do not see its rows. "
             f"--apply sets its staged file {overtaken.name} aside, and vacuum keeps its data files, so that they can be appended."
         )
     return tuple(lines) or (f"{plan.identifier}: catalog and storage agree up to version {plan.catalog_version}.",)
+
+
+def _explain_fork(plan: TableRecoveryPlan) -> list[str]:
+    other = (
+        "the catalog and storage hold different commits after it"
+        if plan.removed
+        else f"version {plan.common_version + 1} is one commit in the catalog and another commit in _delta_log"
+    )
+    lines = [
+        f"The history of {plan.identifier} forked after version {plan.common_version}: {other}. Probable cause: the catalog "
+        "was restored from a backup and then written to."
+    ]
+    lines += _listed("Only the catalog has", plan.in_catalog)
+    lines += _listed("Only storage has", plan.in_storage)
+    if plan.keep is None:
+        lines.append(
+            "Nothing is changed until you choose the history to keep (--keep catalog or --keep storage). The commits of the "
+            "other history are set aside and their data files are kept."
+        )
+    return lines
 
 
 def _versions(versions: range) -> str:
@@ -283,13 +280,13 @@ def _listed(what: str, commits: Iterable[FoundCommit]) -> list[str]:
 
 
 def staged_line(staged: StagedCandidate) -> str:
-    """One staged file in a sentence."""
+    """Return one staged file as a sentence."""
     what = f"{staged.name}{'' if staged.commit is None else f' ({staged.commit})'}"
     if staged.is_taken:
-        return f"Take in the staged file {what}."
+        return f"Record the staged file {what}."
     if staged.problem is not None:
         return f"Staged and not usable: {what}: {staged.problem}"
     return (
-        f"Staged and never published: {what}. {staged.evidence or 'Nothing tells whether its writer was told of a success.'} "
-        f"Decide: --take-staged {staged.name} takes it in."
+        f"Staged and never published: {what}. {staged.evidence or 'It is not known whether it was ratified.'} "
+        f"--take-staged {staged.name} records it."
     )

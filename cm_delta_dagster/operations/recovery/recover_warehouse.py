@@ -1,7 +1,8 @@
-"""RECOVER WAREHOUSE: a new catalog adopts the tables of one that was lost, from what their logs and markers say.
+"""RECOVER WAREHOUSE: adopts the tables of a lost catalog into a new catalog, from their logs and markers.
 
-The log gives id, definition and commits of a table; its marker the name and whether it was dropped. Policies, feed, and commits
-that were only in the lost catalog are gone. The plan is the dry run; carrying it out makes the warehouse this catalog's.
+The log gives id, definition and commits of a table; its marker gives the name and whether it was dropped. Policies, the commit
+feed, and commits that only the lost catalog had are lost. The plan is the dry run; carrying it out assigns the warehouse to the
+new catalog.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,7 +22,8 @@ from cm_delta_dagster.client.warehouse import (
     write_warehouse_marker,
 )
 from cm_delta_dagster.errors import InvalidArgumentError, ProtocolError, RecoveryError, StorageError
-from cm_delta_dagster.operations.recovery.log_contents import (
+from cm_delta_dagster.operations.recovery.commit_chain import Chain, CommitFileContent, Link, RefusedError, parsed
+from cm_delta_dagster.operations.recovery.log_listing import (
     LogListing,
     above,
     list_log,
@@ -29,7 +31,6 @@ from cm_delta_dagster.operations.recovery.log_contents import (
     staged_candidates,
 )
 from cm_delta_dagster.operations.recovery.plan import RejectedCommit
-from cm_delta_dagster.operations.recovery.published_chain import Chain, CommitFileContent, Link, RefusedError, parsed
 from cm_delta_dagster.operations.recovery.warehouse_plan import AdoptionPlan, AdoptionResult, SkippedLog, WarehousePlan
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
@@ -42,85 +43,85 @@ _LOG_PART = "/_delta_log/"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _FoundTable:
     plan: AdoptionPlan
     chain: Chain
     links: tuple[Link, ...]
 
 
-class _NotATableError(Exception):
-    """The log cannot be adopted; the text says why."""
+class _NotAdoptableError(Exception):
+    """The log is not that of a table that can be adopted; the text says why."""
 
 
 def plan_warehouse_recovery(
     client: DeltaClient, *, warehouse: str, names: Mapping[str, str] | None = None, take_staged: Collection[str] = ()
 ) -> WarehousePlan:
-    """Find the tables of the warehouse that the catalog of ``client`` does not know; changes nothing.
+    """Plan the adoption of the tables of the warehouse that the catalog of ``client`` does not have; changes nothing.
 
     Args:
         warehouse: directory or URI.
-        names: ``catalog.schema.table`` by location, absolute or relative to the warehouse, where the plan is to decide
-            otherwise than markers and directories do.
-        take_staged: names of staged files that are taken in.
+        names: ``catalog.schema.table`` by location, absolute or relative to the warehouse; overrides the names that markers
+            and directories give.
+        take_staged: names of staged files to record in the catalog.
 
     Raises:
-        InvalidArgumentError: a location of ``names`` holds no table, or a name or a staged file is not usable.
-        WarehouseMismatchError: the marker of the warehouse cannot be understood.
+        InvalidArgumentError: a location of ``names`` holds no table, or a name or staged file is invalid.
+        WarehouseMismatchError: the marker of the warehouse cannot be parsed.
     """
-    plan, _ = _examine(client, warehouse, dict(names or {}), tuple(take_staged))
+    plan, _ = _plan(client, warehouse, dict(names or {}), tuple(take_staged))
     return plan
 
 
 def recover_warehouse(client: DeltaClient, plan: WarehousePlan) -> AdoptionResult:
-    """Adopt the tables of ``plan`` and give the warehouse to this catalog. An interrupted run is continued by a new plan.
+    """Adopt the tables of ``plan`` and assign the warehouse to this catalog. After an interruption, make a new plan.
 
-    Make sure that nobody uses the former catalog any more: two catalogs would ratify different commits of one table.
+    Make sure that no client uses the former catalog: two catalogs would ratify different commits of one table.
 
     Raises:
-        RecoveryError: a conflict is open, or the warehouse is not as it was when the plan was made. Nothing was changed.
-        TableAlreadyExistsError: a name was taken meanwhile; tables before it are adopted.
+        RecoveryError: a conflict is unresolved, or the warehouse has changed since the plan was made. Nothing was changed.
+        TableAlreadyExistsError: a name was taken meanwhile; tables before it in the plan are adopted.
     """
     if plan.conflicts:
         raise RecoveryError(
             "Nothing was adopted: " + " ".join(f"{table.location}: {table.conflict}" for table in plan.conflicts)
         )
-    again, found = _examine(client, plan.warehouse, dict(plan.names), plan.take_staged)
+    again, found = _plan(client, plan.warehouse, dict(plan.names), plan.take_staged)
     if again != plan:
         raise RecoveryError(
-            f"The warehouse {plan.warehouse} is not as it was when the plan was made: somebody writes to it. Nothing was "
-            "changed. Stop the writers and make another plan."
+            f"The warehouse {plan.warehouse} has changed since the plan was made: a client writes to it. Nothing was changed. Stop "
+            "the writers and make a new plan."
         )
     identity = client.catalog.identity()
     write_warehouse_marker(client.stores.store_for(plan.warehouse), plan.warehouse, identity)
-    for one in found:
-        _adopt(client, one, catalog_id=identity.catalog_id)
+    for table in found:
+        _adopt(client, table, catalog_id=identity.catalog_id)
     return AdoptionResult(tables=plan.tables)
 
 
-def _examine(
+def _plan(
     client: DeltaClient, warehouse: str, names: Mapping[str, str], take_staged: tuple[str, ...]
-) -> tuple[WarehousePlan, tuple[_Found, ...]]:
+) -> tuple[WarehousePlan, tuple[_FoundTable, ...]]:
     root = absolute_location(warehouse)
     store = client.stores.store_for(root)
     marker = read_warehouse_marker(store, root)
     given = {_below(root, location): TableIdentifier.parse(name) for location, name in names.items()}
-    found: list[_Found] = []
+    found: list[_FoundTable] = []
     skipped: list[SkippedLog] = []
     known = _known_tables(client)
     for location in _locations(store, root):
         try:
-            one = _examine_log(client, store, root, location, given.get(location), take_staged)
-        except _NotATableError as error:
+            table = _plan_adoption(client, store, root, location, given.get(location), take_staged)
+        except _NotAdoptableError as error:
             skipped.append(SkippedLog(location=location, reason=str(error)))
             continue
-        if one.plan.table_id in known or location in known:
-            skipped.append(SkippedLog(location=location, reason="this catalog knows the table already."))
+        if table.plan.table_id in known or location in known:
+            skipped.append(SkippedLog(location=location, reason="this catalog already has the table."))
             continue
-        found.append(one)
-    strange = sorted(set(given).difference(one.plan.location for one in found))
-    if strange:
+        found.append(table)
+    unmatched = sorted(set(given).difference(table.plan.location for table in found))
+    if unmatched:
         raise InvalidArgumentError(
-            f"A name was given for {strange[0]}, where no table was found that could be adopted."
+            f"A name was given for {unmatched[0]}, where no table was found that could be adopted."
         )
     _check_staged(found, take_staged)
     found = _with_conflicts(client, found)
@@ -128,7 +129,7 @@ def _examine(
         warehouse=root,
         former_catalog_id=None if marker is None else marker.catalog_id,
         catalog_id=client.catalog.identity().catalog_id,
-        tables=tuple(one.plan for one in found),
+        tables=tuple(table.plan for table in found),
         skipped=tuple(skipped),
         names=tuple(sorted(names.items())),
         take_staged=take_staged,
@@ -142,7 +143,7 @@ def _below(root: str, location: str) -> str:
 
 
 def _known_tables(client: DeltaClient) -> frozenset[str]:
-    """Ids and locations of everything that the catalog knows."""
+    """Ids and locations of all tables of the catalog, including inactive ones."""
     entries = [client.catalog.load_table(name) for name in client.catalog.list_tables()]
     known = {text for entry in entries for text in (entry.table_id, entry.location)}
     known |= {text for table in client.catalog.inactive_tables() for text in (table.table_id, table.location)}
@@ -157,14 +158,14 @@ def _locations(store: Store, root: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _examine_log(
+def _plan_adoption(
     client: DeltaClient,
     store: Store,
     root: str,
     location: str,
     given: TableIdentifier | None,
     take_staged: tuple[str, ...],
-) -> _Found:
+) -> _FoundTable:
     reader = CommitReader(store, location, threads=client.settings.read_threads)
     listing = list_log(store, location)
     chain, rejected = _chain(reader, listing)
@@ -191,11 +192,11 @@ def _examine_log(
         lost=lost,
         missing_files=missing_files(reader, chain),
     )
-    return _Found(plan=plan, chain=chain, links=tuple(chain.links))
+    return _FoundTable(plan=plan, chain=chain, links=tuple(chain.links))
 
 
 def _chain(reader: CommitReader, listing: LogListing) -> tuple[Chain, tuple[RejectedCommit, ...]]:
-    """The history that ends with the newest commits that some state leads to."""
+    """The chain that ends with the newest commits, and the commits that do not continue it."""
     base, first = _start(reader, listing)
     if base is None:
         table_id = _table_id(_file(reader, listing, first))
@@ -215,12 +216,12 @@ def _chain(reader: CommitReader, listing: LogListing) -> tuple[Chain, tuple[Reje
         except RefusedError as error:
             rejected.append(RejectedCommit(version=version, name=file.name, reason=str(error)))
     if not chain.links:
-        raise _NotATableError(f"its commits cannot be used: {rejected[0].reason if rejected else 'there are none.'}")
+        raise _NotAdoptableError(f"its commits cannot be used: {rejected[0].reason if rejected else 'there are none.'}")
     return chain, tuple(rejected)
 
 
 def _start(reader: CommitReader, listing: LogListing) -> tuple[TableState | None, int]:
-    """A state and its version from which the newest commits follow without a gap; None and 0 for the very beginning."""
+    """A state and its version from which the newest commits follow without a gap; None and 0 for a log that begins at 0."""
     versions = sorted(listing.published)
     starts = [version for version in versions if version - 1 not in listing.published]
     for start in reversed(starts):
@@ -232,7 +233,9 @@ def _start(reader: CommitReader, listing: LogListing) -> tuple[TableState | None
                 return load_state(reader, version=version).state, version
             except (ProtocolError, StorageError):
                 continue
-    raise _NotATableError("its _delta_log holds no commits that begin with version 0 or follow a readable checkpoint.")
+    raise _NotAdoptableError(
+        "its _delta_log holds no commits that begin with version 0 or follow a readable checkpoint."
+    )
 
 
 def _checkpoints(listing: LogListing) -> frozenset[int]:
@@ -253,15 +256,15 @@ def _table_id(first: CommitFileContent) -> str:
     try:
         return _managed_id(replay(None, (parsed(first)[0],), location=""))
     except (RefusedError, ProtocolError) as error:
-        raise _NotATableError(f"{first.name} cannot be used: {error}") from error
+        raise _NotAdoptableError(f"{first.name} cannot be used: {error}") from error
 
 
 def _managed_id(state: TableState) -> str:
     if not is_catalog_managed(state.protocol):
-        raise _NotATableError("no catalog manages the table.")
+        raise _NotAdoptableError("no catalog manages the table.")
     table_id = TableProperties(state.metadata.configuration).table_id
     if table_id is None:
-        raise _NotATableError("its metadata names no table id.")
+        raise _NotAdoptableError("its metadata names no table id.")
     return table_id
 
 
@@ -285,43 +288,43 @@ def _name(
         return None, "nothing"
 
 
-def _check_staged(found: Collection[_Found], take_staged: Collection[str]) -> None:
-    offered = {staged.name: staged for one in found for staged in one.plan.staged}
+def _check_staged(found: Collection[_FoundTable], take_staged: Collection[str]) -> None:
+    offered = {staged.name: staged for table in found for staged in table.plan.staged}
     for name in take_staged:
         if name not in offered or not offered[name].is_taken:
             why = "no table offers it" if name not in offered else offered[name].problem
-            raise InvalidArgumentError(f"The staged file {name!r} cannot be taken in: {why}.")
+            raise InvalidArgumentError(f"The staged file {name!r} cannot be recorded: {why}.")
 
 
-def _with_conflicts(client: DeltaClient, found: Collection[_Found]) -> list[_Found]:
-    """What has no name, or one that another active table has too, needs a decision."""
-    taken = dict.fromkeys(client.catalog.list_tables(), "a table that this catalog has already")
-    active = [one.plan for one in found if one.plan.state is AdoptedState.ACTIVE]
-    ids = [one.plan.table_id for one in found]
+def _with_conflicts(client: DeltaClient, found: Collection[_FoundTable]) -> list[_FoundTable]:
+    """Mark tables without a name, or with a name that another active table also has, as conflicts."""
+    taken = dict.fromkeys(client.catalog.list_tables(), "a table of this catalog")
+    active = [table.plan for table in found if table.plan.state is AdoptedState.ACTIVE]
+    ids = [table.plan.table_id for table in found]
     decided = []
-    for one in found:
-        plan = one.plan
-        rivals = [other.location for other in active if other is not plan and other.identifier == plan.identifier]
+    for table in found:
+        plan = table.plan
+        others = [other.location for other in active if other is not plan and other.identifier == plan.identifier]
         conflict = None
         if ids.count(plan.table_id) > 1:
             conflict = (
                 f"several directories hold table {plan.table_id}: one is a copy. Move the copy out of the warehouse."
             )
         elif plan.identifier is None:
-            conflict = f"nothing tells its name. Give one: --name {plan.location}=catalog.schema.table."
-        elif plan.state is AdoptedState.ACTIVE and (rivals or plan.identifier in taken):
-            whose = rivals[0] if rivals else taken[plan.identifier]
-            conflict = f"the name {plan.identifier} is claimed by {whose} too. Decide: --name {plan.location}=catalog.schema.table."
-        decided.append(replace(one, plan=replace(plan, conflict=conflict)))
+            conflict = f"its name is not known. Give a name: --name {plan.location}=catalog.schema.table."
+        elif plan.state is AdoptedState.ACTIVE and (others or plan.identifier in taken):
+            owner = others[0] if others else taken[plan.identifier]
+            conflict = f"{owner} also has the name {plan.identifier}. Choose a name: --name {plan.location}=catalog.schema.table."
+        decided.append(replace(table, plan=replace(plan, conflict=conflict)))
     return decided
 
 
-def _adopt(client: DeltaClient, one: _Found, *, catalog_id: str) -> None:
-    plan, links = one.plan, one.links
+def _adopt(client: DeltaClient, table: _FoundTable, *, catalog_id: str) -> None:
+    plan, links = table.plan, table.links
     assert plan.identifier is not None
     proposals = tuple(link.proposal for link in links)
     published = [p.version for p in proposals if p.file_name == log_files.commit_file_name(p.version)]
-    history = CommitHistory(proposals=proposals, published_version=published[-1], definition=one.chain.definition())
+    history = CommitHistory(proposals=proposals, published_version=published[-1], definition=table.chain.definition())
     client.catalog.adopt_table(
         AdoptedTable(
             table_id=plan.table_id,

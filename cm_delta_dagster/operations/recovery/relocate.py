@@ -1,7 +1,7 @@
-"""RELOCATE: the warehouse moved, and the catalog is told where the files of its tables are now. No file is touched.
+"""RELOCATE: changes the locations of tables in the catalog after a warehouse moved. It changes no file.
 
-The plan is the dry run: for each table whose location lies below the old place it looks for the log below the new one, and for
-the newest commit that the catalog knows as published in it.
+The plan is the dry run. For each table whose location is below the old warehouse it looks for the log below the new warehouse, and
+in it for the newest commit that is published according to the catalog.
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ from cm_delta_dagster.storage.store import Store
 
 
 class MoveState(StrEnum):
-    """What was found at the new location of a table.
+    """What the new location of a table holds.
 
-    FOUND: the log of this table. MISSING: no log. OTHER: a log that is not this table's, or an older copy of it. EMPTY: nothing,
-    and the table is a creation that was never finished.
+    FOUND: the log of this table. MISSING: no log. OTHER: the log of another table, or an older copy of this one. EMPTY: no log, and
+    the table is an unfinished creation.
     """
 
     FOUND = "found"
@@ -44,8 +44,8 @@ class TableMove:
     """One table of a plan.
 
     Attributes:
-        detail: what is wrong at the new location; empty if nothing is.
-        is_still_there: whether the old location holds a log too, so that it was copied and not moved.
+        detail: why the table cannot be relocated; empty if it can.
+        is_still_there: whether the old location also holds a log, since it was copied and not moved.
     """
 
     identifier: TableIdentifier
@@ -76,7 +76,7 @@ class RelocationPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """A table as the catalog has it. ``newest`` is its newest published commit, None if the catalog tells none."""
+    """A table of the catalog. ``newest`` is its newest published commit, None if the catalog has none."""
 
     identifier: TableIdentifier
     table_id: str
@@ -86,20 +86,20 @@ class _Known:
 
 
 def plan_relocation(client: DeltaClient, *, moved_from: str, moved_to: str, scope: str = "") -> RelocationPlan:
-    """Find the tables that lie below ``moved_from`` and look for them below ``moved_to``; changes nothing.
+    """Find the tables below ``moved_from`` and look for them below ``moved_to``; changes nothing.
 
     Args:
         moved_from, moved_to: directories or URIs.
         scope: ``catalog``, ``catalog.schema``, or every table; dropped ones are included.
 
     Raises:
-        InvalidArgumentError: the places are the same or one lies inside the other, or a malformed scope.
+        InvalidArgumentError: the locations are equal or one lies inside the other, or a malformed scope.
         WarehouseMismatchError: the marker at ``moved_to`` names another catalog.
     """
     old, new = absolute_location(moved_from).rstrip("/"), absolute_location(moved_to).rstrip("/")
     if f"{old}/".startswith(f"{new}/") or f"{new}/".startswith(f"{old}/"):
         raise InvalidArgumentError(
-            f"Tables cannot be relocated from {old} to {new}: give two places of which none lies inside the other."
+            f"Tables cannot be relocated from {old} to {new}: give two locations of which neither lies inside the other."
         )
     client.warehouse.check(new)
     store, old_store = client.stores.store_for(new), client.stores.store_for(old)
@@ -124,18 +124,18 @@ def plan_relocation(client: DeltaClient, *, moved_from: str, moved_to: str, scop
 
 
 def relocate(client: DeltaClient, plan: RelocationPlan) -> tuple[TableMove, ...]:
-    """Change the locations in the catalog, all or none of what the plan names. Repeating it is harmless.
+    """Change the locations in the catalog. Repeating a relocation is safe.
 
-    Processes that have opened a table go on using its old location: stop them before, and make them connect with the new
-    warehouse afterwards.
+    Processes that have opened a table continue to use its old location: stop them first, and connect with the new warehouse
+    afterwards.
 
     Raises:
-        RecoveryError: a table was not found at its new location, or not any more; nothing was changed. Or another table has
-            that location; tables before it are relocated.
+        RecoveryError: a table was not found at its new location; nothing was changed. Or another table has that location;
+            tables before it in the plan are relocated.
     """
     again = plan_relocation(client, moved_from=plan.moved_from, moved_to=plan.moved_to)
     now = {move.table_id: move for move in again.moves}
-    # A table that an interrupted run has relocated already does not lie at the old place any more.
+    # Tables that an interrupted run has relocated are no longer at the old location.
     refused = plan.refused or tuple(
         now[move.table_id] for move in plan.moves if move.table_id in now and not now[move.table_id].can_be_made
     )
@@ -145,7 +145,7 @@ def relocate(client: DeltaClient, plan: RelocationPlan) -> tuple[TableMove, ...]
             + " ".join(
                 f"{move.identifier} from {move.moved_from} to {move.moved_to}: {move.detail}" for move in refused
             )
-            + " Bring the files there, or relocate a scope without these tables."
+            + " Copy the files there, or relocate a scope without these tables."
         )
     for move in plan.moves:
         client.catalog.relocate_table(move.table_id, location=move.moved_to, moved_from=move.moved_from)
@@ -193,14 +193,17 @@ def _look(store: Store, location: str, known: _Known) -> tuple[MoveState, str]:
     try:
         data = store.read(published_source(location, version).location)
     except ObjectNotFoundError:
-        return MoveState.OTHER, f"the log at {location} has no version {version}, which the catalog knows as published."
+        return (
+            MoveState.OTHER,
+            f"the log at {location} has no version {version}, which is published according to the catalog.",
+        )
     if not is_ratified(known.newest, data):
         return MoveState.OTHER, f"version {version} at {location} is not the commit that the catalog ratified."
     return MoveState.FOUND, ""
 
 
 def _compare_ids(store: Store, location: str, table_id: str) -> tuple[MoveState, str]:
-    """A dropped table is recognised by the id in its metadata: the catalog tells no commits of it."""
+    """Identify a dropped table by the id in its metadata, since the catalog lists no commits of it."""
     names = [status.name for status in store.list_from(log_files.log_directory(location))]
     versions = [
         file.version for name in names if isinstance(file := log_files.parse_log_file(name), log_files.CommitFile)
@@ -211,7 +214,7 @@ def _compare_ids(store: Store, location: str, table_id: str) -> tuple[MoveState,
         return MoveState.OTHER, f"the log at {location} cannot be read: {error}"
     found = TableProperties(state.metadata.configuration).table_id
     if found != table_id:
-        return MoveState.OTHER, f"the log at {location} is the one of table {found}."
+        return MoveState.OTHER, f"the log at {location} belongs to table {found}."
     return MoveState.FOUND, ""
 
 

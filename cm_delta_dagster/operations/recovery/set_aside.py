@@ -1,7 +1,7 @@
-"""Commits of a history that is not kept: they are set aside in the log, and their data files are protected.
+"""Sets aside commits of a history that is not kept, and protects their data files.
 
-They lie in ``_delta_log/_set_aside/<moment>/``, under their names and byte for byte. No reader of Delta looks there. As long as
-they are there, VACUUM keeps every data file that they name, so that their rows can be read and written again.
+The commits are copied unchanged to ``_delta_log/_set_aside/<time>/``, under their names. Delta readers ignore that directory. While
+a commit is there, VACUUM keeps every data file that it adds, so that its rows can be read and written again.
 """
 
 import datetime
@@ -22,35 +22,35 @@ SET_ASIDE_DIRECTORY = "_set_aside"
 
 
 def set_aside_directory(location: str, now_ms: int) -> str:
-    """Where the commits go that are set aside at that moment."""
+    """Return the directory for commits that are set aside at that time."""
     moment = datetime.datetime.fromtimestamp(now_ms / 1000, tz=datetime.UTC)
     return f"{_root(location)}/{moment:%Y%m%dT%H%M%S}{now_ms % 1000:03d}Z"
 
 
 def copy_aside(store: Store, directory: str, contents: Mapping[str, bytes]) -> None:
-    """Write each content under its name, and read it back.
+    """Write each content under its name, and verify it by reading it.
 
     Raises:
-        RecoveryError: another file has the name, or other bytes were read than were written.
-        StorageError: a copy could not be made. Nothing was removed from its place.
+        RecoveryError: another file has the name, or the copy has other bytes than were written.
+        StorageError: a copy failed. No original was removed.
     """
     for name, data in contents.items():
         target = f"{directory}/{name}"
         try:
             store.write_if_absent(target, data)
         except ObjectAlreadyExistsError:
-            pass  # Of an attempt that did not come to its end, if it has the same bytes.
+            pass  # From an interrupted attempt, if it has the same bytes.
         if store.read(target) != data:
             raise RecoveryError(
-                f"{target} does not hold what was to be set aside there. Nothing was removed from its place; try again."
+                f"{target} differs from the file that was to be copied there. The original was not removed; retry."
             )
 
 
 def files_set_aside(table: Table) -> frozenset[str]:
-    """Locations of every file that a commit which was set aside adds, deletion vectors and change files among them.
+    """Return the locations of all files that set-aside commits add, including deletion vectors and change files.
 
     Raises:
-        CorruptLogError: a commit there cannot be read, so that nobody knows which files it needs.
+        CorruptLogError: a commit there cannot be read, so that its files are not known.
     """
     found: set[str] = set()
     for status in table.store.list_recursive(_root(table.location)):
@@ -61,13 +61,13 @@ def files_set_aside(table: Table) -> frozenset[str]:
             except CorruptLogError as error:
                 raise CorruptLogError(
                     f"{status.location}, a commit that was set aside, cannot be read, so that the files that it needs are not "
-                    f"known: {error} Nothing was deleted. Move the file out of the table if nobody needs it any more."
+                    f"known: {error} Nothing was deleted. Move the file out of the table if it is no longer needed."
                 ) from error
     return frozenset(found)
 
 
 def txn_ids_set_aside(store: Store, location: str) -> frozenset[str]:
-    """``txnId`` of every commit that was set aside, as far as they can be read."""
+    """Return the ``txnId`` of every commit that was set aside and can be read."""
     found: set[str] = set()
     for status in store.list_recursive(_root(location)):
         if isinstance(parse_log_file(status.name), CommitFile | StagedCommitFile):

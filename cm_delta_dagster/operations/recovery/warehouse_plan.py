@@ -1,10 +1,11 @@
-"""What a plan says of the tables of a lost catalog. Values only; making a plan changes nothing."""
+"""Plans to adopt the tables of a lost catalog, and their text. Values only."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.recovery import AdoptedState
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.operations.recovery.plan import LostCommit, RejectedCommit, StagedCandidate, staged_line
 
 
@@ -13,9 +14,9 @@ class AdoptionPlan:
     """One table of the warehouse, as it would be adopted.
 
     Attributes:
-        identifier: its name; None if nothing tells it.
-        name_from: what tells the name: ``--name``, ``marker`` or ``directory``.
-        first_version, latest_version: of the commits that are taken in.
+        identifier: its name; None if it is not known.
+        name_from: source of the name: ``--name``, ``marker`` or ``directory``.
+        first_version, latest_version: of the commits to record.
         conflict: why the table cannot be adopted as planned; None if it can.
     """
 
@@ -35,7 +36,7 @@ class AdoptionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedLog:
-    """A log in the warehouse that is not adopted, and why."""
+    """A log in the warehouse that is skipped, and why."""
 
     location: str
     reason: str
@@ -43,11 +44,11 @@ class SkippedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehousePlan:
-    """What :func:`recover_warehouse` would do.
+    """The adoption of a warehouse by :func:`recover_warehouse`.
 
     Attributes:
-        former_catalog_id: whom the marker names; None without a marker.
-        catalog_id: this catalog, to which the warehouse would belong.
+        former_catalog_id: the catalog that the marker names; None without a marker.
+        catalog_id: the catalog that adopts the warehouse.
     """
 
     warehouse: str
@@ -65,18 +66,18 @@ class WarehousePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionResult:
-    """The tables that were adopted, by name; dropped ones among them."""
+    """The adopted tables, including dropped ones."""
 
     tables: tuple[AdoptionPlan, ...]
 
 
 def explain_adoption(plan: WarehousePlan) -> Iterator[str]:
-    """The plan in sentences."""
+    """Yield the plan as sentences."""
     former = plan.former_catalog_id
     if former not in (None, plan.catalog_id):
         yield (
-            f"The warehouse {plan.warehouse} belongs to the catalog {former} and would be handed over to {plan.catalog_id}, "
-            "this one. Go on only if the former catalog is lost: two catalogs on one warehouse lose commits."
+            f"The warehouse {plan.warehouse} belongs to the catalog {former}; --apply assigns it to the catalog of this command. "
+            "Continue only if the former catalog is lost: two catalogs on one warehouse lose commits."
         )
     for table in plan.tables:
         kept = "" if table.state is AdoptedState.ACTIVE else ", dropped (undrop brings it back)"
@@ -88,12 +89,12 @@ def explain_adoption(plan: WarehousePlan) -> Iterator[str]:
         if table.conflict is not None:
             yield f"  {table.conflict}"
         for rejected in table.rejected:
-            yield f"  Not taken in: {rejected.name}: {rejected.reason}"
+            yield f"  Not recorded: {rejected.name}: {rejected.reason}"
         for staged in table.staged:
             yield f"  {staged_line(staged)}"
         for lost in table.lost:
-            yield f"  Lost: version {lost.version} existed, as {lost.known_from} tells, and no copy of its commit is left."
+            yield f"  Lost: version {lost.version} was committed, as {lost.known_from} proves, and no copy of its commit exists."
         if table.missing_files:
-            yield f"  {len(table.missing_files)} data files are not there, {table.missing_files[0]} among them."
+            yield f"  {counted(len(table.missing_files), 'data file')} missing, {table.missing_files[0]} among them."
     for log in plan.skipped:
         yield f"Skip: {log.location}: {log.reason}"

@@ -1,4 +1,4 @@
-"""The doctor finds every kind of damage, repairs what is provably safe, and reports nothing where nothing is wrong."""
+"""Doctor finds every kind of damage, carries out provably safe repairs, and has no findings for an intact table."""
 
 import contextlib
 from collections.abc import Callable
@@ -36,8 +36,8 @@ def table(lake: Lake) -> Table:
     return table
 
 
-def examined(lake: Lake, *, repair: bool = False) -> DoctorReport:
-    """By a client with nothing in memory, which writes nothing unless asked."""
+def checked(lake: Lake, *, repair: bool = False) -> DoctorReport:
+    """Run doctor in a new client; check that it writes nothing without ``repair``."""
     lake.client.wait_for_background()
     client = lake.reopened()
     table = client.table("main.test.t")
@@ -58,7 +58,7 @@ def path(table: Table, name: str) -> str:
 
 
 def test_a_sound_table_has_no_findings(lake: Lake, table: Table) -> None:
-    report = examined(lake)
+    report = checked(lake)
     assert (report.findings, report.healthy, report.repairable) == ((), True, ())
     assert (report.version, report.published_version, report.num_commits, report.num_files) == (6, 6, 7, 4)
     assert (report.identifier, report.table_id, report.location) == ("main.test.t", table.table_id, table.location)
@@ -72,10 +72,10 @@ def test_a_table_after_log_cleanup_is_sound(lake: Lake, table: Table) -> None:
     lake.client.wait_for_background()
     clean_log(table)
     assert f"{LOG}/{0:020d}.json" not in lake.files(table)
-    report = examined(lake)
+    report = checked(lake)
     assert (problems(report), report.version) == (set(), 7)
     lake.memory.write(path(table, f"{LOG}/{7:020d}.crc"), b"{")
-    assert [finding.problem for finding in examined(lake, repair=True).repaired] == [Problem.CHECKSUM_WRONG]
+    assert [finding.problem for finding in checked(lake, repair=True).repaired] == [Problem.CHECKSUM_WRONG]
 
 
 def test_an_unpublished_tail_is_published(lake: Lake, table: Table) -> None:
@@ -84,25 +84,25 @@ def test_an_unpublished_tail_is_published(lake: Lake, table: Table) -> None:
     lake.append(table)
     lake.append(table)
     lake.store.fails = lambda method, argument: None
-    report = examined(lake)
+    report = checked(lake)
     assert (problems(report), report.healthy, report.published_version) == ({Problem.UNPUBLISHED}, True, 6)
-    mended = examined(lake, repair=True)
-    assert ([finding.problem for finding in mended.repaired], mended.failed) == ([Problem.UNPUBLISHED], ())
-    assert (problems(mended), mended.published_version) == (set(), 8)
+    repaired = checked(lake, repair=True)
+    assert ([finding.problem for finding in repaired.repaired], repaired.failed) == ([Problem.UNPUBLISHED], ())
+    assert (problems(repaired), repaired.published_version) == (set(), 8)
 
 
-def test_a_commit_published_and_cleaned_but_never_marked_is_marked(lake: Lake, table: Table) -> None:
-    """CM-P5: the answer to the publication was lost, and somebody deleted the staged file too early."""
+def test_a_published_version_unknown_to_the_catalog_is_recorded(lake: Lake, table: Table) -> None:
+    """CM-P5: the outcome of the publication is unknown, and the staged file was deleted too early."""
     lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "set_published_version" else None
     lake.append(table)
     lake.client.wait_for_background()
     lake.catalog.fails = lambda method, _: None
     (staged,) = [name for name in lake.files(table, STAGED) if name.startswith(f"{7:020d}")]
     lake.memory.delete(path(table, f"{STAGED}/{staged}"))
-    report = examined(lake)
-    assert not report.healthy and Problem.PUBLISHED_UNMARKED in problems(report)
-    mended = examined(lake, repair=True)
-    assert (problems(mended), mended.published_version) == (set(), 7)
+    report = checked(lake)
+    assert not report.healthy and Problem.PUBLISHED_VERSION_BEHIND in problems(report)
+    repaired = checked(lake, repair=True)
+    assert (problems(repaired), repaired.published_version) == (set(), 7)
     assert lake.reopened().table("main.test.t").snapshot().version == 7
 
 
@@ -110,24 +110,24 @@ def test_a_published_commit_that_went_is_restored_from_its_staged_copy(lake: Lak
     name = path(table, f"{LOG}/{5:020d}.json")
     before = lake.memory.read(name)
     lake.memory.delete(name)
-    report = examined(lake)
+    report = checked(lake)
     assert not report.healthy and Problem.COMMIT_MISSING in problems(report)
-    mended = examined(lake, repair=True)
-    assert (problems(mended), lake.memory.read(name)) == (set(), before)
+    repaired = checked(lake, repair=True)
+    assert (problems(repaired), lake.memory.read(name)) == (set(), before)
 
 
-def test_a_wrong_or_broken_checksum_is_made_anew(lake: Lake, table: Table) -> None:
+def test_a_wrong_or_damaged_checksum_is_rewritten(lake: Lake, table: Table) -> None:
     """CRC-11"""
     wrong, broken = (path(table, f"{LOG}/{version:020d}.crc") for version in (3, 5))
     right = {name: lake.memory.read(name) for name in (wrong, broken)}
     lake.memory.write(wrong, right[wrong].replace(b'"numFiles":3', b'"numFiles":4'))
     lake.memory.write(broken, right[broken][:-9])
     assert lake.memory.read(wrong) != right[wrong]
-    report = examined(lake)
+    report = checked(lake)
     assert [finding.version for finding in report.findings] == [3, 5]
     assert problems(report) == {Problem.CHECKSUM_WRONG}
-    mended = examined(lake, repair=True)
-    assert (mended.findings, len(mended.repaired)) == ((), 2)
+    repaired = checked(lake, repair=True)
+    assert (repaired.findings, len(repaired.repaired)) == ((), 2)
     assert {name: lake.memory.read(name) for name in right} == right
 
 
@@ -135,7 +135,7 @@ def test_a_repair_that_the_policy_denies_is_reported(lake: Lake, table: Table) -
     """CM-M5"""
     lake.memory.write(path(table, f"{LOG}/{3:020d}.crc"), b"{}")
     lake.deny(MaintenanceKind.VERSION_CHECKSUM)
-    report = examined(lake, repair=True)
+    report = checked(lake, repair=True)
     assert (problems(report), report.repaired, len(report.failed)) == ({Problem.CHECKSUM_WRONG}, (), 1)
     assert "VERSION_CHECKSUM" in report.failed[0]
 
@@ -144,9 +144,9 @@ def test_a_repair_that_the_policy_denies_is_reported(lake: Lake, table: Table) -
 def test_a_wrong_hint_is_removed(lake: Lake, table: Table, hint: bytes) -> None:
     """LASTCP-4"""
     lake.memory.write(path(table, f"{LOG}/_last_checkpoint"), hint)
-    assert problems(examined(lake)) == {Problem.HINT_WRONG}
-    mended = examined(lake, repair=True)
-    assert (mended.findings, len(mended.repaired)) == ((), 1)
+    assert problems(checked(lake)) == {Problem.HINT_WRONG}
+    repaired = checked(lake, repair=True)
+    assert (repaired.findings, len(repaired.repaired)) == ((), 1)
     assert f"{LOG}/_last_checkpoint" not in lake.files(table)
 
 
@@ -155,7 +155,7 @@ def put_foreign_commit(lake: Lake, table: Table) -> None:
 
 
 def lose_staged(lake: Lake, table: Table) -> None:
-    """Other copies of published commits are gone, as after their cleanup."""
+    """Delete the other copies of published commits, as their cleanup does."""
     for name in lake.files(table, STAGED):
         lake.memory.delete(path(table, f"{STAGED}/{name}"))
 
@@ -201,16 +201,17 @@ def lose_commit(lake: Lake, table: Table) -> None:
         (lose_commit, {Problem.COMMIT_LOST, Problem.UNREADABLE}),
     ],
 )
-def test_damage_that_only_a_backup_mends_is_found_and_left_as_it_is(
+def test_damage_without_an_intact_copy_is_found_and_not_changed(
     lake: Lake, table: Table, damage: Callable[[Lake, Table], None], found: set[Problem]
 ) -> None:
     damage(lake, table)
-    report = examined(lake)
+    report = checked(lake)
     assert not report.healthy
     errors = {finding.problem for finding in report.findings if finding.severity is Severity.ERROR}
     assert found <= errors, report.findings
+    assert not any("`cm-delta doctor" in finding.message for finding in report.findings)
     before = {status.location: lake.memory.read(status.location) for status in lake.memory.list_recursive("memory://")}
-    again = examined(lake, repair=True)
+    again = checked(lake, repair=True)
     assert found <= problems(again)
     after = {status.location: lake.memory.read(status.location) for status in lake.memory.list_recursive("memory://")}
     assert {name: data for name, data in after.items() if not name.endswith((".crc", "_last_checkpoint"))} == {
@@ -219,22 +220,22 @@ def test_damage_that_only_a_backup_mends_is_found_and_left_as_it_is(
 
 
 @pytest.mark.parametrize("mode", ["staged", "inline", "auto:100000", "put_if_absent"])
-def test_a_table_is_sound_whatever_its_commits_are_made_by(lake: Lake, table: Table, mode: str) -> None:
+def test_a_table_is_sound_in_every_commit_mode(lake: Lake, table: Table, mode: str) -> None:
     """CM-6, CM-C6, CM-C9"""
     set_commit_policy(table, CommitPolicy.parse(mode))
     lake.append(table)
-    assert examined(lake).findings == ()
+    assert checked(lake).findings == ()
     lake.store.fails = broken_storage("write_if_absent", f"{LOG}/{8:020d}.json")
     unmade = mode == "put_if_absent"
     with pytest.raises(CmDeltaError) if unmade else contextlib.nullcontext():
         lake.append(table)
     lake.client.wait_for_background()
     lake.store.fails = lambda method, argument: None
-    assert problems(examined(lake)) == (set() if unmade else {Problem.UNPUBLISHED})
+    assert problems(checked(lake)) == (set() if unmade else {Problem.UNPUBLISHED})
     rename_table(lake.client, identifier="main.test.t", to="main.elsewhere.t")
     assert str(lake.append(table).snapshot.commit_policy) == mode
     rename_table(lake.client, identifier="main.elsewhere.t", to="main.test.t")
-    report = examined(lake, repair=True)
+    report = checked(lake, repair=True)
     assert problems(report) == set() and report.version == report.published_version
 
 
@@ -242,19 +243,19 @@ def test_an_unreadable_checkpoint_is_a_warning(lake: Lake, table: Table) -> None
     """CKPT-17: readers fall back to the commits."""
     (name,) = [name for name in lake.files(table, LOG) if ".checkpoint." in name]
     lake.memory.write(path(table, f"{LOG}/{name}"), b"PAR1")
-    report = examined(lake)
+    report = checked(lake)
     assert (problems(report), report.healthy) == ({Problem.CHECKPOINT_UNREADABLE}, True)
 
 
 def test_what_may_be_cleaned_up_is_a_note(lake: Lake, table: Table) -> None:
     lake.put(table, "day=2026-01-01/never-committed.parquet")
     lake.clock.pass_days(10)
-    report = examined(lake)
+    report = checked(lake)
     assert {finding.problem for finding in report.findings} == {Problem.ORPHANED_FILES, Problem.STAGED_LEFTOVERS}
     assert report.healthy and report.repairable == ()
 
 
-def test_a_dropped_table_is_no_finding_but_an_error(lake: Lake, table: Table) -> None:
+def test_a_dropped_table_is_an_error_and_not_a_finding(lake: Lake, table: Table) -> None:
     drop_table(lake.client, identifier="main.test.t")
     with pytest.raises(TableNotFoundError):
         doctor(table)

@@ -1,4 +1,4 @@
-"""Whatever is harmed and however: a repair never takes a readable version, never changes its rows, and comes to an end."""
+"""After any harm, a repair makes no readable version unreadable, does not change its rows, and terminates."""
 
 import json
 from collections.abc import Callable
@@ -20,13 +20,13 @@ Harm = Callable[[bytes], bytes | None]
 
 
 def one_bit(data: bytes) -> bytes:
-    """In the middle, where actions are."""
+    """Change a byte in the middle, within the actions."""
     place = len(data) // 2
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
 
 def other_content(data: bytes) -> bytes:
-    """The same size, and for text still lines of JSON with other values."""
+    """Other content of the same size; for text, lines of JSON with other values."""
     for old, new in (
         (b'"path":"file-', b'"path":"elif-'),
         (b'"numFiles":', b'"numFilez":'),
@@ -86,7 +86,7 @@ def named(lake: Lake, table: Table, part: str) -> str:
 
 
 def readable(lake: Lake) -> dict[int, list[str]]:
-    """The files of every version that a client with nothing in memory can read."""
+    """The files of every version that a new client can read."""
     found = {}
     for version in range(LATEST + 1):
         try:
@@ -137,7 +137,7 @@ def test_a_repair_never_harms(lake: Lake, table: Table, what: str, harm: str, co
 
 
 def test_two_harms_at_once_are_repaired_in_order_of_trust(lake: Lake, table: Table) -> None:
-    """Every derived file is wrong and so are several commits; the staged copies alone bring all back."""
+    """Every derived file and several commits are damaged; the staged copies suffice to repair them."""
     right = readable(lake)
     for what in OBJECTS:
         if "staged" not in what and what not in ("first commit", "sidecar"):

@@ -1,4 +1,4 @@
-"""What the doctor restores, from what, and what it leaves alone because nothing proves it."""
+"""Repairs of doctor: what they restore and from which copies, and what they do not change without proof."""
 
 import logging
 import sqlite3
@@ -60,7 +60,7 @@ def delete(lake: Lake, table: Table, name: str) -> None:
 
 
 def alter(lake: Lake, table: Table, name: str, old: bytes = b'"add"', new: bytes = b'"adf"') -> bytes:
-    """Other bytes of the same length; the bytes that were there."""
+    """Write other bytes of the same length; return the previous bytes."""
     data = read(lake, table, name)
     assert old in data and len(old) == len(new)
     write(lake, table, name, data.replace(old, new, 1))
@@ -72,14 +72,14 @@ def log_of(lake: Lake, table: Table) -> dict[str, bytes]:
 
 
 def set_aside(lake: Lake, table: Table) -> dict[str, bytes]:
-    """Bytes that were kept before they were replaced, by file name."""
+    """The bytes of the files that were set aside, by file name."""
     names = lake.files(table, ASIDE)
     assert all(name.endswith(".replaced") for name in names)
     return {name.rpartition("/")[2].removesuffix(".replaced"): read(lake, table, f"{ASIDE}/{name}") for name in names}
 
 
 def run(lake: Lake, *, repair: bool = False) -> DoctorReport:
-    """By a client with nothing in memory."""
+    """Run doctor in a new client."""
     lake.client.wait_for_background()
     return doctor(lake.reopened().table("main.test.t"), repair=repair)
 
@@ -94,7 +94,7 @@ def rows(lake: Lake, *, versions: range = range(7)) -> dict[int, list[str]]:
 
 
 def forget_digests(tmp_path: Path) -> None:
-    """As in a catalog whose commits were ratified before it kept digests."""
+    """Remove the digests, as in a catalog of an older release."""
     with sqlite3.connect(tmp_path / "catalog.db") as database:
         database.execute("UPDATE cm_delta_commits SET sha256 = NULL")
 
@@ -110,15 +110,15 @@ def test_a_truncated_commit_is_put_back_from_its_staged_copy(lake: Lake, table: 
     report = run(lake)
     assert errors(report) == [Problem.COMMIT_DIFFERS]
     assert "backup" not in report.findings[0].message
-    mended = run(lake, repair=True)
-    assert (mended.findings, mended.failed) == ((), ())
+    repaired = run(lake, repair=True)
+    assert (repaired.findings, repaired.failed) == ((), ())
     assert log_of(lake, table) == right
     assert set_aside(lake, table) == {f"{5:020d}.json": data[: max(0, len(data) - cut)]}
     assert rows(lake) == before
 
 
 def test_an_altered_commit_does_not_make_right_files_wrong(lake: Lake, table: Table) -> None:
-    """With a staged copy it is put back; checksums and the checkpoint above it are right and stay."""
+    """The commit is restored from its staged copy; checksums and the checkpoint above it are correct and stay."""
     right = log_of(lake, table)
     alter(lake, table, commit(2))
     report = run(lake)
@@ -139,7 +139,7 @@ def test_without_a_copy_nothing_is_judged_by_an_altered_commit(lake: Lake, table
 
 
 def test_the_advice_of_an_error_about_a_gap_works(lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader refuses a gap and recommends the doctor; the doctor finds the copies that the reader does not look for."""
+    """The reader refuses a gap and advises doctor, which finds copies that readers do not look for."""
     before = rows(lake)
     for name in [name for name in lake.files(table, LOG) if ".checkpoint." in name or "compacted" in name]:
         delete(lake, table, f"{LOG}/{name}")
@@ -159,7 +159,7 @@ def test_the_advice_of_an_error_about_a_gap_works(lake: Lake, table: Table, monk
 def test_the_advice_of_a_warning_about_a_copy_works(
     lake: Lake, table: Table, harm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The reader takes the copy and says that the doctor puts it back; afterwards the reader has nothing to say."""
+    """The reader reads the copy and advises doctor; after the repair it logs no warning."""
     data = read(lake, table, commit(5))
     match harm:
         case "altered":
@@ -198,7 +198,7 @@ def test_a_repair_that_is_interrupted_loses_nothing(lake: Lake, table: Table) ->
 
 
 def test_another_commit_in_a_published_place_keeps_its_data_files(lake: Lake, table: Table) -> None:
-    """A whole commit that the catalog has no record of: whoever wrote it may want its rows."""
+    """A complete commit without a record in the catalog: its writer may need its rows."""
     other = lake.new_table("other")
     for number in range(5):
         lake.append(other, f"foreign-{number}.parquet")
@@ -206,9 +206,9 @@ def test_another_commit_in_a_published_place_keeps_its_data_files(lake: Lake, ta
     right, foreign = read(lake, table, commit(5)), read(lake, other, commit(5))
     write(lake, table, commit(5), foreign)
     lake.put(table, "foreign-4.parquet")
-    mended = run(lake, repair=True)
-    assert [finding.problem for finding in mended.repaired] == [Problem.COMMIT_DIFFERS]
-    assert errors(mended) == [] and read(lake, table, commit(5)) == right
+    repaired = run(lake, repair=True)
+    assert [finding.problem for finding in repaired.repaired] == [Problem.COMMIT_DIFFERS]
+    assert errors(repaired) == [] and read(lake, table, commit(5)) == right
     assert foreign in [read(lake, table, f"{ASIDE}/{name}") for name in lake.files(table, ASIDE)]
     lake.allow(MaintenanceKind.DATA_CLEANUP)
     lake.clock.pass_days(10)
@@ -227,7 +227,7 @@ def test_what_a_repair_set_aside_does_not_stop_vacuum(lake: Lake, table: Table) 
 
 
 def test_the_advice_of_a_refused_checkpoint_works(lake: Lake, table: Table) -> None:
-    """A wrong checksum keeps the checkpointer from writing; the doctor says which of the two is wrong and rewrites it."""
+    """A wrong checksum stops checkpoints; doctor reports which of the two is wrong and rewrites it."""
     alter(lake, table, checksum(6), b'"createdTime":1', b'"createdTime":2')
     with pytest.raises(CorruptLogError, match=r"cm-delta doctor main\.test\.t` says which"):
         checkpoint(lake.reopened().table("main.test.t"))
@@ -249,7 +249,7 @@ def unpublished(lake: Lake, table: Table) -> str:
 
 
 def keep_content(lake: Lake, table: Table, tmp_path: Path, version: int, data: bytes) -> None:
-    """The catalog keeps a copy of the commit, as clients with default settings make it do."""
+    """The catalog has a copy of the commit, as with default settings."""
     with sqlite3.connect(tmp_path / "catalog.db") as database:
         database.execute("UPDATE cm_delta_commits SET content = ? WHERE version = ?", (data, version))
 
@@ -258,8 +258,8 @@ def test_a_foreign_file_in_the_place_of_the_next_publication_is_set_aside(lake: 
     unpublished(lake, table)
     write(lake, table, commit(7), b"garbage")
     assert Problem.COMMIT_DIFFERS in errors(run(lake))
-    mended = run(lake, repair=True)
-    assert (mended.findings, mended.failed, mended.published_version) == ((), (), 7)
+    repaired = run(lake, repair=True)
+    assert (repaired.findings, repaired.failed, repaired.published_version) == ((), (), 7)
     assert set_aside(lake, table) == {f"{7:020d}.json": b"garbage"}
 
 
@@ -273,8 +273,8 @@ def test_a_staged_file_is_rewritten_from_the_catalogs_content(
     delete(lake, table, name) if harm == "missing" else alter(lake, table, name)
     report = run(lake)
     assert [f.repair for f in report.findings if f.problem is Problem.STAGED_DAMAGED] == [Repair.REWRITE_STAGED]
-    mended = run(lake, repair=True)
-    assert (mended.findings, mended.failed, mended.published_version) == ((), (), 7)
+    repaired = run(lake, repair=True)
+    assert (repaired.findings, repaired.failed, repaired.published_version) == ((), (), 7)
     assert read(lake, table, name) == data and read(lake, table, commit(7)) == data
 
 
@@ -356,8 +356,8 @@ def test_a_wrong_checkpoint_is_set_aside_and_a_new_one_written(lake: Lake, table
     write(lake, table, name, wrong)
     found = {finding.problem for finding in run(lake).findings}
     assert found in ({Problem.CHECKPOINT_WRONG, Problem.STATE_DIFFERS}, {Problem.CHECKPOINT_UNREADABLE})
-    mended = run(lake, repair=True)
-    assert (mended.findings, mended.failed) == ((), ())
+    repaired = run(lake, repair=True)
+    assert (repaired.findings, repaired.failed) == ((), ())
     assert wrong in set_aside(lake, table).values()
     assert rows(lake) == before
     for version in range(4):
@@ -377,7 +377,7 @@ def test_an_unreadable_checkpoint_that_nothing_replaces_stays(lake: Lake, table:
 
 
 def test_a_checkpoint_and_its_checksum_that_contradict_are_both_left(lake: Lake, table: Table) -> None:
-    """The commits below are gone, so nothing says which of the two is right."""
+    """The commits below were removed, so it is not known which of the two is correct."""
     for version in range(4):
         delete(lake, table, commit(version))
     alter(lake, table, checksum(4), b'"createdTime":1', b'"createdTime":2')

@@ -1,4 +1,4 @@
-"""The doctor reports where other verbs raise: no log, no latest version, two histories, an old catalog."""
+"""Doctor reports findings where other operations raise: no log, no latest version, two histories, an old catalog."""
 
 import sqlite3
 
@@ -128,7 +128,7 @@ def test_a_damaged_commit_below_the_end_of_an_older_catalog_is_still_put_back(la
 
 
 def test_two_histories_are_named_and_neither_is_changed(lake: Lake, table: Table) -> None:
-    """The catalog is put back and written to, by a client that does not see the newer log."""
+    """The catalog is restored and written to by a client that does not see the newer log."""
     copy_catalog(lake, "backup.db")
     for number in range(5, 8):
         lake.append(table, f"file-{number}.parquet")

@@ -1,4 +1,4 @@
-"""A commit that was acknowledged, never published, and overtaken by another one after a restore of the catalog."""
+"""A commit that was acknowledged and never published, and whose version a restored catalog ratified with another commit."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.doctor import DoctorReport, Problem, doctor
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
-from cm_delta_dagster.operations.recovery.plan import TablePlan, explain
+from cm_delta_dagster.operations.recovery.plan import TableRecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.log import version_checksum
@@ -18,12 +18,12 @@ from tests.support.old_catalog import back_up, restore
 NAME = "main.test.t"
 
 
-def plan_of(lake: Lake) -> TablePlan:
+def plan_of(lake: Lake) -> TableRecoveryPlan:
     (plan,) = plan_recovery(lake.client, tables=[NAME]).tables
     return plan
 
 
-def examined(lake: Lake, *, repair: bool = False) -> DoctorReport:
+def checked(lake: Lake, *, repair: bool = False) -> DoctorReport:
     return doctor(lake.reopened().table(NAME), repair=repair)
 
 
@@ -78,11 +78,11 @@ def test_a_commit_that_another_one_has_overtaken_is_listed_and_set_aside(lake: L
     assert files_set_aside(lake.client.table(NAME)) == {f"{table.location}/lost.parquet"}
     assert plan_of(lake).is_sound
     lake.client.wait_for_background()
-    assert examined(lake).healthy
+    assert checked(lake).healthy
     assert _swept(lake, table) == {"old-0.parquet", "old-1.parquet", "new.parquet", "lost.parquet"}
 
 
-def test_a_staged_file_that_lost_its_race_is_no_lost_commit(lake: Lake, tmp_path: Path) -> None:
+def test_a_staged_file_of_a_failed_attempt_is_not_a_lost_commit(lake: Lake, tmp_path: Path) -> None:
     table, staged = overtaken(lake, tmp_path)
     location = f"{table.location}/_delta_log/{3:020d}.crc"
     lake.memory.delete(location)
@@ -93,10 +93,10 @@ def test_a_staged_file_that_lost_its_race_is_no_lost_commit(lake: Lake, tmp_path
 def test_the_doctor_keeps_the_proof_of_an_overtaken_commit(lake: Lake, tmp_path: Path) -> None:
     table, staged = overtaken(lake, tmp_path)
     proof = lake.memory.read(f"{table.location}/_delta_log/{3:020d}.crc")
-    (finding,) = [one for one in examined(lake).findings if one.problem is Problem.SECOND_HISTORY]
+    (finding,) = [one for one in checked(lake).findings if one.problem is Problem.SECOND_HISTORY]
     assert "cm-delta recover main.test.t" in finding.message and finding.version == 3 and staged in finding.message
-    assert not examined(lake).healthy
-    report = examined(lake, repair=True)
+    assert not checked(lake).healthy
+    report = checked(lake, repair=True)
     assert Problem.SECOND_HISTORY in {one.problem for one in report.repaired}
     assert Problem.SECOND_HISTORY not in {one.problem for one in report.findings}
     kept = {
@@ -112,5 +112,5 @@ def test_the_doctor_keeps_the_proof_of_an_overtaken_commit(lake: Lake, tmp_path:
 def test_the_doctor_says_where_no_copy_of_an_overtaken_commit_is_left(lake: Lake, tmp_path: Path) -> None:
     table, staged = overtaken(lake, tmp_path)
     lake.memory.delete(f"{table.location}/_delta_log/_staged_commits/{staged}")
-    (finding,) = [one for one in examined(lake).findings if one.problem is Problem.SECOND_HISTORY]
+    (finding,) = [one for one in checked(lake).findings if one.problem is Problem.SECOND_HISTORY]
     assert "no copy of it is left" in finding.message

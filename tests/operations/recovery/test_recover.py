@@ -1,4 +1,4 @@
-"""A catalog that was restored from an older copy takes in what its storage has; forked histories are decided, not lost."""
+"""A catalog that was restored from an older copy records the commits in storage; forked histories need a decision."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, RecoveryError, StorageError, TableNotFoundError
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
-from cm_delta_dagster.operations.recovery.plan import KeptHistory, TablePlan, explain
+from cm_delta_dagster.operations.recovery.plan import KeptHistory, TableRecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
@@ -30,7 +30,7 @@ def paths(table: Table) -> list[str]:
     return sorted(table.snapshot().files["path"].to_pylist())
 
 
-def plan_of(lake: Lake, **arguments: Any) -> TablePlan:
+def plan_of(lake: Lake, **arguments: Any) -> TableRecoveryPlan:
     (plan,) = plan_recovery(lake.client, tables=[NAME], **arguments).tables
     return plan
 
@@ -118,7 +118,7 @@ def test_a_changed_definition_is_taken_in_with_its_commit(lake: Lake, tmp_path: 
     assert entry.definition.properties["delta.appendOnly"] == "true"
 
 
-def test_commits_tell_the_feed_the_partitions_that_they_changed(lake: Lake, tmp_path: Path) -> None:
+def test_recovered_commits_have_their_partitions_in_the_feed(lake: Lake, tmp_path: Path) -> None:
     table = lake.new_table()
     back_up(tmp_path)
     lake.append(table)
@@ -145,7 +145,7 @@ def test_a_file_that_is_no_commit_of_the_table_ends_the_chain(lake: Lake, tmp_pa
 
 
 def _edited(lake: Lake, table: Table, version: int, **changes: Any) -> None:
-    """The commitInfo of a published commit says something else."""
+    """Change the commitInfo of a published commit."""
     lines = lake.memory.read(log(table, version)).decode().splitlines()
     info = json.loads(lines[0])
     info["commitInfo"].update(changes)
@@ -159,7 +159,7 @@ def test_what_does_not_continue_the_table_is_not_taken_in(lake: Lake, tmp_path: 
     known = lake.catalog.accepted_commits(table.table_id, start=1, end=1)[0].txn_id
     for changes, why in (
         ({"inCommitTimestamp": 1}, "not later"),
-        ({"txnId": known}, "of another commit"),
+        ({"txnId": known}, "another commit of the table has the same txnId"),
         ({"txnId": None}, "txnId"),
     ):
         _edited(lake, table, 3, **changes)
@@ -221,12 +221,15 @@ def test_data_files_that_are_gone_are_named(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_a_commit_of_which_no_data_file_is_there_is_not_taken_in(lake: Lake, tmp_path: Path) -> None:
-    """Somebody has copied the commit file of another table, whose version fits by chance."""
+    """The commit file of another table was copied, and its version follows."""
     table = ahead(lake, tmp_path)
     lake.memory.delete(f"{table.location}/new-1.parquet")
     plan = plan_of(lake)
     assert [commit.version for commit in plan.in_storage] == [3]
-    assert "none is there" in plan.rejected[0].reason and "does not follow version 3" in plan.rejected[1].reason
+    assert (
+        "data files that it adds exists" in plan.rejected[0].reason
+        and "does not follow version 3" in plan.rejected[1].reason
+    )
     assert plan.missing_files == ()
     lake.put(table, "new-1.parquet")
     assert len(plan_of(lake).in_storage) == 3
@@ -245,7 +248,7 @@ def test_files_that_a_later_commit_removed_may_have_been_vacuumed(lake: Lake, tm
 
 
 def _unpublish(lake: Lake, table: Table, version: int) -> str:
-    """The published file is gone; what remains is the staged one, whose name is the answer."""
+    """Delete the published file; return the name of the staged file, which remains."""
     lake.memory.delete(log(table, version))
     directory = f"{table.location}/_delta_log/_staged_commits"
     (name,) = [one.name for one in lake.memory.list_from(directory) if one.name.startswith(f"{version:020d}.")]
@@ -386,7 +389,7 @@ def test_a_plan_is_refused_after_the_table_has_changed(lake: Lake, tmp_path: Pat
     table = ahead(lake, tmp_path)
     plan = plan_recovery(lake.client, tables=[NAME])
     lake.memory.delete(log(table, 5))
-    with pytest.raises(RecoveryError, match="another plan"):
+    with pytest.raises(RecoveryError, match="a new plan"):
         recover(lake.client, plan)
     assert lake.catalog.load_table_by_id(table.table_id).ratified.latest_version == 2
 
@@ -443,7 +446,7 @@ _CHANGES = frozenset({"write", "write_if_absent", "delete", "take_in_commits", "
 def test_a_recovery_that_was_interrupted_anywhere_is_ended_by_the_next(
     tmp_path: Path, keep: KeptHistory, effect: str
 ) -> None:
-    """Whatever call fails, with or without effect: no commit of either history is lost."""
+    """If any call fails, with or without effect, no commit of either history is lost."""
     number, finished = 0, False
     while not finished:
         directory = tmp_path / str(number)
@@ -470,8 +473,8 @@ def test_a_recovery_that_was_interrupted_anywhere_is_ended_by_the_next(
             finished = True
         except StorageError:
             pass
-        for mended in (lake.store, lake.catalog):
-            mended.fails = mended.fails_after = lambda method, argument: None
+        for repaired in (lake.store, lake.catalog):
+            repaired.fails = repaired.fails_after = lambda method, argument: None
         recover(lake.client, plan_recovery(lake.client, tables=[NAME], keep=keep))
         storage = keep is KeptHistory.STORAGE
         kept = [f"new-{n}.parquet" for n in range(3)] if storage else [f"fork-{n}.parquet" for n in range(2)]

@@ -1,4 +1,4 @@
-"""A new catalog adopts the tables of one that was lost, from their own logs."""
+"""A new catalog adopts the tables of a lost catalog from their logs."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def test_tables_come_back_with_id_name_definition_and_every_commit(lake: Lake, t
     assert all(table.is_sound for table in plan_recovery(lake.client).tables)
 
 
-def test_a_new_catalog_creates_nothing_in_the_warehouse_of_a_lost_one(lake: Lake, tmp_path: Path) -> None:
+def test_a_new_catalog_creates_no_file_in_the_warehouse_of_another(lake: Lake, tmp_path: Path) -> None:
     lake.new_table()
     former = lake.catalog.identity().catalog_id
     lose(lake, tmp_path)
@@ -87,7 +87,7 @@ def test_a_new_catalog_creates_nothing_in_the_warehouse_of_a_lost_one(lake: Lake
     lake.new_table("another")
 
 
-def test_a_dropped_table_stays_dropped_and_can_be_brought_back(lake: Lake, tmp_path: Path) -> None:
+def test_a_dropped_table_stays_dropped_and_can_be_restored(lake: Lake, tmp_path: Path) -> None:
     lake.append(lake.new_table())
     drop_table(lake.client, identifier="main.test.t")
     lake.new_table()
@@ -103,7 +103,7 @@ def test_a_dropped_table_stays_dropped_and_can_be_brought_back(lake: Lake, tmp_p
     assert back.snapshot().version == 1
 
 
-def test_without_markers_the_directory_tells_the_name_and_rivals_need_a_decision(lake: Lake, tmp_path: Path) -> None:
+def test_without_markers_directories_give_names_and_may_conflict(lake: Lake, tmp_path: Path) -> None:
     first = lake.new_table()
     rename_table(lake.client, identifier="main.test.t", to="main.test.old")
     second = lake.new_table()
@@ -113,7 +113,7 @@ def test_without_markers_the_directory_tells_the_name_and_rivals_need_a_decision
     plan = plan_of(lake)
     assert {(str(one.identifier), one.name_from) for one in plan.tables} == {("main.test.t", "directory")}
     assert len(plan.conflicts) == 2 and "--name" in str(plan.conflicts[0].conflict)
-    with pytest.raises(RecoveryError, match="claimed by"):
+    with pytest.raises(RecoveryError, match="also has the name"):
         recover_warehouse(lake.client, plan)
     assert lake.catalog.list_tables() == ()
     relative = first.location.removeprefix(f"{WAREHOUSE}/")
@@ -194,13 +194,13 @@ def test_a_copy_of_a_table_in_the_warehouse_is_a_conflict(lake: Lake, tmp_path: 
     assert len(plan.conflicts) == 2 and "copy" in str(plan.conflicts[0].conflict)
 
 
-def test_a_plan_is_refused_after_somebody_has_written(lake: Lake, tmp_path: Path) -> None:
+def test_a_plan_is_refused_after_a_write(lake: Lake, tmp_path: Path) -> None:
     table = lake.new_table()
     lake.append(table)
     lose(lake, tmp_path)
     plan = plan_of(lake)
     lake.memory.delete(log(table, f"{1:020d}.json"))
-    with pytest.raises(RecoveryError, match="another plan"):
+    with pytest.raises(RecoveryError, match="a new plan"):
         recover_warehouse(lake.client, plan)
     with pytest.raises(TableNotFoundError):
         lake.client.table("main.test.t")

@@ -1,4 +1,4 @@
-"""A warehouse that moved: the catalog finds its tables at their new place, or says which it does not find."""
+"""A warehouse that moved: the catalog finds its tables at the new location, or reports those that it does not find."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ OLD, NEW = "memory://lake/warehouse", "memory://elsewhere/lake"
 
 
 def move(lake: Lake, *, keep_old: bool = False) -> None:
-    """What ``mv`` or a sync of the bucket does, once every client has finished."""
+    """Move the files as ``mv`` or a sync of the bucket does, after every client has finished."""
     lake.client.wait_for_background()
     for status in list(lake.memory.list_recursive(OLD)):
         lake.memory.write(NEW + status.location.removeprefix(OLD), lake.memory.read(status.location))

@@ -1,4 +1,4 @@
-"""What lies in a log above the history that is known: published files, staged files, and traces of lost versions."""
+"""Lists a log and finds staged commits, lost versions and missing files above a known history. Changes nothing."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum, read_hint
-from cm_delta_dagster.operations.recovery.plan import LostCommit, OvertakenCommit, StagedCandidate
-from cm_delta_dagster.operations.recovery.published_chain import (
+from cm_delta_dagster.operations.recovery.commit_chain import (
     Chain,
     CommitFileContent,
     Link,
     RefusedError,
     found_commit,
 )
+from cm_delta_dagster.operations.recovery.plan import LostCommit, OvertakenCommit, StagedCandidate
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import (
@@ -60,23 +60,23 @@ def list_log(store: Store, location: str) -> LogListing:
 
 
 def above(versions: Iterable[int], version: int) -> list[int]:
-    """Those greater than ``version``, ascending."""
+    """Return the versions greater than ``version``, ascending."""
     return sorted(other for other in versions if other > version)
 
 
 def staged_candidates(
     reader: CommitReader, chain: Chain, listing: LogListing, *, chosen: Collection[str], known: Collection[str]
 ) -> tuple[tuple[StagedCandidate, ...], tuple[LostCommit, ...]]:
-    """Staged files above the chain, and versions above it of which no copy is left.
+    """Find staged files above the chain, and versions above it of which no copy exists.
 
-    Those that are ``chosen`` and follow the chain are appended to it.
+    Files that are ``chosen`` and follow the chain are appended to it.
 
     Args:
-        known: ``txnId`` of commits that the catalog has: their staged files are copies, or lost races of theirs.
+        known: ``txnId`` of commits that the catalog has: their staged files are copies or earlier commit attempts.
     """
     end = chain.version
-    settled = {*known, *(link.proposal.summary.txn_id for link in chain.links)}
-    witnesses = _witnesses(reader, listing, end)
+    recorded = {*known, *(link.proposal.summary.txn_id for link in chain.links)}
+    evidence_by_version = _evidence_by_version(reader, listing, end)
     found: list[StagedCandidate] = []
     for status in sorted(listing.staged, key=lambda status: (status.name not in chosen, status.name)):
         file = parse_log_file(status.name)
@@ -88,17 +88,17 @@ def staged_candidates(
             data=reader.store.read(status.location),
             modification_time=status.modification_time,
         )
-        candidate = _candidate(chain, content, take=status.name in chosen, witnesses=witnesses)
-        if candidate.commit is None or candidate.commit.txn_id not in settled:
+        candidate = _candidate(chain, content, take=status.name in chosen, evidence_by_version=evidence_by_version)
+        if candidate.commit is None or candidate.commit.txn_id not in recorded:
             found.append(candidate)
-    copied = {(one.version, one.commit.txn_id) for one in found if one.commit is not None}
+    copied = {(candidate.version, candidate.commit.txn_id) for candidate in found if candidate.commit is not None}
     lost = tuple(
-        witness
-        for version, witness in sorted(witnesses.items())
-        if (version, witness.txn_id) not in copied
-        and (witness.txn_id is not None or version not in {v for v, _ in copied})
+        source
+        for version, source in sorted(evidence_by_version.items())
+        if (version, source.txn_id) not in copied
+        and (source.txn_id is not None or version not in {v for v, _ in copied})
     )
-    return tuple(sorted(found, key=lambda one: one.name)), lost
+    return tuple(sorted(found, key=lambda candidate: candidate.name)), lost
 
 
 def overtaken_commits(
@@ -109,7 +109,7 @@ def overtaken_commits(
     up_to: int,
     known: Collection[str],
 ) -> tuple[OvertakenCommit, ...]:
-    """Staged commits up to version ``up_to`` that the catalog does not have, although their version checksum names them.
+    """Find staged commits up to version ``up_to`` that the catalog does not have although a version checksum names them.
 
     Args:
         known: ``txnId`` of commits that the catalog has, or that were set aside.
@@ -134,14 +134,14 @@ def overtaken_commits(
         try:
             commit = found_commit(content)
         except RefusedError:
-            continue  # A writer that was interrupted.
+            continue  # Incomplete: its writer was interrupted.
         if commit.txn_id == stored.txn_id:
             found.append(OvertakenCommit(name=status.name, known_from=checksum_name, commit=commit))
     return tuple(found)
 
 
 def _candidate(
-    chain: Chain, content: CommitFileContent, *, take: bool, witnesses: Mapping[int, LostCommit]
+    chain: Chain, content: CommitFileContent, *, take: bool, evidence_by_version: Mapping[int, LostCommit]
 ) -> StagedCandidate:
     problem = None
     taken = False
@@ -157,10 +157,10 @@ def _candidate(
             chain.check(content)
     except RefusedError as error:
         problem = str(error)
-    witness = witnesses.get(content.version)
+    source = evidence_by_version.get(content.version)
     evidence = ""
-    if witness is not None and witness.txn_id == commit.txn_id:
-        evidence = f"{witness.known_from} was written after this commit had been ratified."
+    if source is not None and source.txn_id == commit.txn_id:
+        evidence = f"{source.known_from} was written after this commit was ratified."
     return StagedCandidate(
         name=content.name,
         version=content.version,
@@ -171,8 +171,8 @@ def _candidate(
     )
 
 
-def _witnesses(reader: CommitReader, listing: LogListing, end: int) -> dict[int, LostCommit]:
-    """Files that exist only because a version above ``end`` was committed, by that version; checksums before others."""
+def _evidence_by_version(reader: CommitReader, listing: LogListing, end: int) -> dict[int, LostCommit]:
+    """Files that prove that a version above ``end`` was committed, by version; checksums take precedence."""
     found: dict[int, LostCommit] = {}
     for name, version in listing.derived.items():
         if version <= end:
@@ -191,26 +191,26 @@ def _witnesses(reader: CommitReader, listing: LogListing, end: int) -> dict[int,
 
 
 def missing_files(reader: CommitReader, chain: Chain) -> tuple[str, ...]:
-    """Data files of the chain's commits that the newest version needs and that are not there, ascending."""
+    """Return the data files that the newest version of the chain needs and that do not exist, ascending."""
     if not chain.links or chain.state is None:
         return ()
-    there = {status.location for status in reader.store.list_recursive(reader.location)}
+    existing = {status.location for status in reader.store.list_recursive(reader.location)}
     live = chain.state.files.adds["path"].to_pylist()
-    return tuple(sorted(path for path in live if _is_missing(reader.location, path, there)))
+    return tuple(sorted(path for path in live if _is_missing(reader.location, path, existing)))
 
 
 def without_files(chain: Chain, missing: Collection[str]) -> Link | None:
-    """The oldest commit of the chain that adds files of which none is there, although the newest version needs all of them.
+    """Return the oldest commit of the chain whose added files are all needed by the newest version and all missing.
 
-    Files that a later commit removes may have been vacuumed, and say nothing.
+    Files that a later commit removes may have been vacuumed and do not count.
 
     Args:
-        missing: as of :func:`missing_files`.
+        missing: result of :func:`missing_files`.
     """
     gone = set(missing)
     return next((link for link in chain.links if len(link.added) and gone.issuperset(link.added.to_pylist())), None)
 
 
-def _is_missing(location: str, path: str, there: Collection[str]) -> bool:
+def _is_missing(location: str, path: str, existing: Collection[str]) -> bool:
     file = resolve_path(location, path)
-    return file.startswith(f"{location}/") and file not in there
+    return file.startswith(f"{location}/") and file not in existing

@@ -1,4 +1,4 @@
-"""Deep mode: what the footers and deletion vectors of all data files tell against the log."""
+"""Deep mode: footers and deletion vectors of all data files are compared with the log."""
 
 import uuid
 
@@ -61,7 +61,7 @@ def run(lake: Lake, *, depth: Depth = Depth.FOOTERS) -> DoctorReport:
     return doctor(lake.reopened().table("main.test.t"), depth=depth)
 
 
-def test_sound_files_are_counted_and_progress_is_told(lake: Lake, table: Table) -> None:
+def test_intact_files_are_counted_and_progress_is_reported(lake: Lake, table: Table) -> None:
     steps: list[tuple[int, int]] = []
     report = doctor(
         lake.reopened().table("main.test.t"),

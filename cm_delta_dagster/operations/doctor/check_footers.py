@@ -1,7 +1,7 @@
-"""Footers and deletion vectors of all data files of one version, for ``doctor``. Nothing is changed here.
+"""Checks footers and deletion vectors of all data files of one version, for ``doctor``. Changes nothing.
 
-Of each file the footer is read, not its pages: a file that was cut off or swapped with one of other rows, or whose footer was
-damaged, is found; a changed bit in a page is not. Deletion vectors are read whole and compared with their checksums.
+Only the footer of a data file is read. This finds files that are truncated, have another row count than the log says, or have a
+damaged footer; it does not find a changed bit in a page. Deletion vectors are read completely and compared with their checksums.
 """
 
 import threading
@@ -12,8 +12,9 @@ from typing import Any
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, InvalidDataError, ObjectNotFoundError
-from cm_delta_dagster.operations.doctor.file_check import descriptor_of, shown
+from cm_delta_dagster.operations.doctor.check_files import descriptor_of, shown
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Severity
+from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.features import deletion_vectors
@@ -23,12 +24,12 @@ from cm_delta_dagster.storage.parquet import count_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeepCheck:
-    """What the files gave.
+class FooterCheck:
+    """The result.
 
     Attributes:
         num_files: data files whose footer was read.
-        num_unjudged: of these, files of which the log does not say how many rows they have.
+        num_unjudged: of these, files without a row count in the log.
         num_vectors: deletion vectors that were read.
     """
 
@@ -47,7 +48,7 @@ class _LiveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FileResult:
-    """``problem`` is None for a file without fault."""
+    """``problem`` is None if the file is intact."""
 
     location: str
     was_read: bool = True
@@ -55,20 +56,22 @@ class _FileResult:
     reason: str = ""
 
 
-def read_footers(table: Table, state: TableState, *, progress: Callable[[int, int], None] | None = None) -> DeepCheck:
-    """Read every data file's footer and every deletion vector of ``state``, several at once.
+def check_footers(
+    table: Table, state: TableState, *, progress: Callable[[int, int], None] | None = None
+) -> FooterCheck:
+    """Read every data file's footer and every deletion vector of ``state``, several concurrently.
 
-    Missing files are left to :func:`~cm_delta_dagster.operations.doctor.file_check.check_files`.
+    :func:`~cm_delta_dagster.operations.doctor.check_files.check_files` reports missing files.
 
     Args:
-        progress: called after each file with the number of files done and that of all files.
+        progress: called after each file with the number of files done and the total.
     """
     files = _live_files(table, state)
     done = 0
     lock = threading.Lock()
     vectors = _VectorFiles(table)
 
-    def check_one(file: _LiveFile) -> _FileResult:
+    def check_file(file: _LiveFile) -> _FileResult:
         nonlocal done
         result = _check_file(table, vectors, file)
         with lock:
@@ -78,8 +81,8 @@ def read_footers(table: Table, state: TableState, *, progress: Callable[[int, in
         return result
 
     with ThreadPoolExecutor(max_workers=table.services.settings.read_threads) as pool:
-        results = list(pool.map(check_one, files))
-    return DeepCheck(
+        results = list(pool.map(check_file, files))
+    return FooterCheck(
         num_files=sum(result.was_read for result in results),
         num_unjudged=sum(
             result.was_read and file.num_records is None for file, result in zip(files, results, strict=True)
@@ -90,20 +93,20 @@ def read_footers(table: Table, state: TableState, *, progress: Callable[[int, in
 
 
 class _VectorFiles:
-    """Content of deletion vector files; the newest is kept, since neighbouring data files mostly share one."""
+    """Reads deletion vector files; caches the last one, since neighbouring data files usually share a file."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._lock = threading.Lock()
-        self._newest: tuple[str, bytes] | None = None
+        self._last: tuple[str, bytes] | None = None
 
     def read(self, location: str) -> bytes:
         with self._lock:
-            if self._newest is not None and self._newest[0] == location:
-                return self._newest[1]
+            if self._last is not None and self._last[0] == location:
+                return self._last[1]
         data = self._table.store.read(location)
         with self._lock:
-            self._newest = (location, data)
+            self._last = (location, data)
         return data
 
 
@@ -139,17 +142,17 @@ def _positions(table: Table, vectors: _VectorFiles, descriptor: DeletionVectorDe
 
 
 def _summed_up(results: Sequence[_FileResult], *, version: int) -> list[Finding]:
-    """One finding for each kind of fault."""
+    """One finding for each kind of problem."""
     findings = []
     for problem, what in (
-        (Problem.FILE_DAMAGED, "are no whole Parquet files: reads of them fail. Restore them from a backup"),
+        (Problem.FILE_DAMAGED, "not a complete Parquet file: reads fail. Restore from a backup"),
         (
             Problem.FILE_DIFFERS,
-            "have other rows than the log says: they were swapped or replaced. Restore them from a backup",
+            "with another row count than the log says: swapped or replaced. Restore from a backup",
         ),
         (
             Problem.VECTOR_DAMAGED,
-            "have a damaged deletion vector, so their deleted rows are not known. Restore its file from a backup",
+            "with a damaged deletion vector, so that the deleted rows are not known. Restore its file from a backup",
         ),
     ):
         bad = [result for result in results if result.problem is problem]
@@ -159,7 +162,7 @@ def _summed_up(results: Sequence[_FileResult], *, version: int) -> list[Finding]
                     severity=Severity.ERROR,
                     problem=problem,
                     where=shown([result.location for result in bad]),
-                    message=f"{len(bad)} files of version {version} {what}. The first: {bad[0].reason}",
+                    message=f"{counted(len(bad), 'file')} of version {version} {what}. The first: {bad[0].reason}",
                 )
             )
     return findings

@@ -1,4 +1,4 @@
-"""The files of a table, for ``doctor``: those that it needs and those that nobody does. Nothing is changed."""
+"""Checks that the files of a table exist and lists files that clean-up may delete, for ``doctor``. Changes nothing."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,10 +7,11 @@ import pyarrow as pa
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, ObjectNotFoundError
-from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Severity
+from cm_delta_dagster.operations.doctor.findings import Finding, Findings, Problem, Severity
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import plan_clean_staged_commits
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum, vector_files
+from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
 from cm_delta_dagster.protocol.features.deletion_vectors import dv_location
@@ -23,34 +24,40 @@ _AROUND_VECTOR = 8
 """Bytes of the size before and of the checksum after a deletion vector in its file."""
 
 
-def check_files(table: Table, state: TableState, findings: list[Finding]) -> int:
-    """Data files and deletion vectors of ``state``; their number."""
+def check_files(table: Table, state: TableState, findings: Findings) -> int:
+    """Check existence and size of the data files and deletion vectors of ``state``; return their number."""
     adds = state.files.adds
     try:
         vectors = _vector_sizes(table.location, adds)
     except CmDeltaError as error:
-        findings.append(
-            Finding(severity=Severity.ERROR, problem=Problem.VECTOR_DAMAGED, where="the log", message=str(error))
-        )
+        findings.add(Severity.ERROR, Problem.VECTOR_DAMAGED, "the log", str(error))
         vectors = {}
     sizes = dict(zip(file_keys(table.location, adds["path"]).to_pylist(), adds["size"].to_pylist(), strict=True))
-    wanted = {**vectors, **sizes}
+    needed = {**vectors, **sizes}
     found = {normalise_location(s.location): s.size for s in table.store.list_recursive(table.location)}
-    missing = sorted(key for key in wanted if key not in found and not _exists(table, key))
+    missing = sorted(key for key in needed if key not in found and not _exists(table, key))
     if missing:
         still = _live_now(table)
         missing = [key for key in missing if still is None or key in still]
     resized = sorted(key for key, size in sizes.items() if key not in missing and found.get(key, size) != size)
     cut = sorted(key for key, size in vectors.items() if key not in missing and found.get(key, size) < size)
     for problem, keys, what in (
-        (Problem.FILE_MISSING, missing, "are missing: reads of them fail. Restore them from a backup."),
-        (Problem.FILE_SIZE, resized, "have another size than the log says: they were cut off or replaced."),
-        (Problem.VECTOR_DAMAGED, cut, "with deletion vectors are shorter than the log says: reads of them fail."),
+        (Problem.FILE_MISSING, missing, "missing: reads fail. Restore from a backup."),
+        (
+            Problem.FILE_SIZE,
+            resized,
+            "with another size than the log says: truncated or replaced. Restore from a backup.",
+        ),
+        (
+            Problem.VECTOR_DAMAGED,
+            cut,
+            "of deletion vectors shorter than the log says: reads fail. Restore from a backup.",
+        ),
     ):
         if keys:
-            message = f"{len(keys)} files of version {state.version} {what}"
-            findings.append(Finding(severity=Severity.ERROR, problem=problem, where=shown(keys), message=message))
-    return len(wanted)
+            message = f"{counted(len(keys), 'file')} of version {state.version} {what}"
+            findings.add(Severity.ERROR, problem, shown(keys), message)
+    return len(needed)
 
 
 def _vector_sizes(location: str, adds: pa.Table) -> dict[str, int]:
@@ -77,12 +84,12 @@ def descriptor_of(row: Mapping[str, Any]) -> DeletionVectorDescriptor:
 
 
 def shown(keys: list[str]) -> str:
-    """The first few of many names."""
+    """Return the first names, separated by commas."""
     return ", ".join(keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
 
 
 def _live_now(table: Table) -> set[str] | None:
-    """What the table needs by now: files may have been removed and vacuumed since; None if that cannot be found out."""
+    """The files of the current latest version: others may have been removed and vacuumed since; None if it cannot be loaded."""
     try:
         now = table.snapshot()
         files: pa.Table = now.files
@@ -104,7 +111,7 @@ def _exists(table: Table, location: str) -> bool:
 
 
 def leftovers(table: Table) -> Iterable[Finding]:
-    """Files that clean-up may delete. Nothing for a table that this client may not clean up or cannot load."""
+    """Report files that clean-up may delete; nothing if this client may not clean up the table or cannot load it."""
     try:
         orphans, staged = plan_vacuum(table), plan_clean_staged_commits(table)
     except (CmDeltaError, OSError):
@@ -114,14 +121,14 @@ def leftovers(table: Table) -> Iterable[Finding]:
             severity=Severity.NOTE,
             problem=Problem.ORPHANED_FILES,
             where=table.location,
-            message=f"{orphans.num_files} files ({size_text(orphans.num_bytes)}) are needed by no version within the "
-            "retention; vacuum deletes them.",
+            message=f"{counted(orphans.num_files, 'file')} ({size_text(orphans.num_bytes)}) that no version within the retention "
+            "needs; vacuum deletes them.",
         )
     if staged.num_files:
         yield Finding(
             severity=Severity.NOTE,
             problem=Problem.STAGED_LEFTOVERS,
             where=log_files.staged_commits_directory(table.location),
-            message=f"{staged.num_files} staged commits ({size_text(staged.num_bytes)}) are needed by nobody; "
+            message=f"{counted(staged.num_files, 'staged commit')} ({size_text(staged.num_bytes)}) of published versions; "
             "clean_staged_commits deletes them.",
         )

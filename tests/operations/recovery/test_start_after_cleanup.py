@@ -1,4 +1,4 @@
-"""A catalog that was restored from a backup older than the last log cleanup takes in what the log still holds."""
+"""A catalog that was restored from a backup older than the last log cleanup records the commits that the log holds."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from cm_delta_dagster.errors import RecoveryError
 from cm_delta_dagster.operations.doctor import Problem, doctor
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import clean_log
-from cm_delta_dagster.operations.recovery.plan import KeptHistory, TablePlan, explain
+from cm_delta_dagster.operations.recovery.plan import KeptHistory, TableRecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
@@ -24,7 +24,7 @@ NAME = "main.test.t"
 PROPERTIES = {"delta.logRetentionDuration": "interval 1 days", "delta.checkpointInterval": "1000"}
 
 
-def plan_of(lake: Lake, **arguments: Any) -> TablePlan:
+def plan_of(lake: Lake, **arguments: Any) -> TableRecoveryPlan:
     (plan,) = plan_recovery(lake.client, tables=[NAME], **arguments).tables
     return plan
 
@@ -70,7 +70,7 @@ def test_a_backup_from_before_the_last_cleanup_is_recovered(lake: Lake, tmp_path
     assert (plan.common_version, plan.removed, plan.is_forked) == (3, range(4, 23), False)
     assert [commit.version for commit in plan.in_storage] == [23, 24, 25]
     assert plan.rejected == plan.lost == plan.missing_files == ()
-    assert "The versions 4 to 22 cannot be read any more" in explain(plan)[0]
+    assert "The versions 4 to 22 cannot be read" in explain(plan)[0]
     result = apply(lake)
     assert (result.taken, result.latest_version) == ((23, 24, 25), 25)
     found = lake.client.table(NAME)

@@ -1,6 +1,6 @@
-"""What the commits add up to, held against checkpoints, checksums and compactions, for ``doctor``.
+"""Replays the commits and compares the states with checkpoints, checksums and compactions, for ``doctor``.
 
-Derived files are judged and replaced by a *proven state* alone. The state of a version is proven if
+Derived files are compared with, and replaced from, a *proven state* only. The state of a version is proven if
 
 1. the state of the version before is proven (not needed for version 0) and so are the bytes of the version's own commit, see
    :mod:`~cm_delta_dagster.operations.doctor.commit_copies`; and, of a commit without a digest, the version checksum does not
@@ -8,8 +8,8 @@ Derived files are judged and replaced by a *proven state* alone. The state of a 
 2. a complete checkpoint of the version can be read, its version checksum can be read and names the transaction and the time that
    the catalog's record has, and the two agree.
 
-A version without a proven commit ends the proof; the next checkpoint with an agreeing checksum begins it again. From the first
-version on at which the log has two histories nothing is judged, since derived files may belong to either.
+A version without a proven commit ends the proof; it resumes at the next checkpoint with an agreeing checksum. From the first
+version at which the log has two histories, derived files are not checked, since they may belong to either history.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,10 +19,11 @@ from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.log_reader import read_checkpoint, read_checksum
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
-from cm_delta_dagster.operations.doctor.commit_check import CheckedCommit
+from cm_delta_dagster.operations.doctor.check_commits import CheckedCommit
 from cm_delta_dagster.operations.doctor.commit_copies import read_or_none
-from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
+from cm_delta_dagster.operations.doctor.findings import Findings, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
+from cm_delta_dagster.operations.recovery.display_text import utc_text
 from cm_delta_dagster.operations.recovery.set_aside import txn_ids_set_aside
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
@@ -35,7 +36,7 @@ from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FoundCheckpoint:
-    """A complete checkpoint; ``state`` is None if it cannot be read, for the reason ``error``."""
+    """A complete checkpoint; ``state`` is None if reading it failed with ``error``."""
 
     names: tuple[str, ...]
     state: TableState | None
@@ -43,60 +44,60 @@ class _FoundCheckpoint:
 
 
 class StateCheck:
-    """Is handed the versions one by one, oldest first, and adds what it finds to ``findings``.
+    """Takes the versions one by one, oldest first, and adds to ``findings``.
 
     Attributes:
-        state: the proven state of the version handed in last, else None.
-        checksums: right checksums by version where the stored ones are wrong.
-        states: proven states of versions whose checkpoint is to be replaced.
+        state: the proven state of the last version; None if it is not proven.
+        checksums: correct checksums by version, where the stored ones are wrong.
+        states: proven states of versions whose checkpoint has to be replaced.
     """
 
-    def __init__(self, table: Table, seen: Observation, findings: list[Finding]) -> None:
+    def __init__(self, table: Table, seen: Observation, findings: Findings) -> None:
         self.state: TableState | None = None
         self.checksums: dict[int, VersionChecksum] = {}
         self.states: dict[int, TableState] = {}
-        self._table, self._findings = table, findings
+        self._table, self._add = table, findings.add
         self._staged = seen.staged
         self._transactions = {record.txn_id for record in seen.records.values()}
         self._set_aside: frozenset[str] | None = None
         self._stored_checksums = seen.versions(ChecksumFile)
         self._checkpoints = seen.checkpoints()
         self._compactions = seen.compactions()
-        self._before: dict[str, TableState | None] = {}
-        self._time: int | None = None
-        self._is_blind = False
+        self._compaction_bases: dict[str, TableState | None] = {}
+        self._previous_time: int | None = None
+        self._has_forked = False
 
-    def stop_judging(self) -> None:
-        """From the next version on the log has two histories: follow the commits, and judge no derived file."""
-        self._is_blind = True
+    def skip_derived_files(self) -> None:
+        """From the next version on the log has two histories: replay the commits, but check no derived file."""
+        self._has_forked = True
 
     def advance(self, commit: CheckedCommit) -> None:
-        """The next version. Its number is that of the one before plus one."""
+        """Take the next version, whose number is one higher than that of the previous call."""
         try:
             self._advance(commit)
-        except CorruptLogError as error:  # Actions are parsed lazily: a path, say, that has no meaning.
+        except CorruptLogError as error:  # Some values, such as paths, are parsed on first use.
             self.state = None
             where = f"version {commit.version}"
             self._add(Severity.ERROR, Problem.UNREADABLE, where, str(error), commit.version)
 
     def _advance(self, commit: CheckedCommit) -> None:
         version, previous = commit.version, self.state
-        self._note_compactions(version, previous)
+        self._remember_compaction_bases(version, previous)
         actions = self._decoded(commit)
         state = self._replayed(version, previous, actions)
         stored = self._stored_checksum(version)
         if state is not None and self._contradicts(commit, state, stored):
             state = None
         self.state = state
-        if self._is_blind:
+        if self._has_forked:
             return
         found = [self._read_checkpoint(version, names) for names in self._checkpoints.get(version, ())]
         if state is None and found:
-            self.state = state = self._proven_base(commit, found, stored)
-        self._judge_checkpoints(version, found)
+            self.state = state = self._proven_by_checksum(commit, found, stored)
+        self._check_checkpoints(version, found)
         if version in self._stored_checksums and self.state is not None:
-            self._judge_checksum(commit, self.state, stored)
-        self._judge_compactions(version)
+            self._check_checksum(commit, self.state, stored)
+        self._check_compactions(version)
 
     def _decoded(self, commit: CheckedCommit) -> CommitActions | None:
         if commit.data is None:
@@ -109,15 +110,16 @@ class StateCheck:
             return None
         time = None if actions.commit_info is None else actions.commit_info.in_commit_timestamp
         if time is not None:
-            if self._time is not None and time <= self._time:
+            if self._previous_time is not None and time <= self._previous_time:
                 self._add(
                     Severity.ERROR,
                     Problem.TIMESTAMP_ORDER,
                     f"version {version}",
-                    f"its in-commit timestamp {time} is not later than {self._time} before it.",
+                    f"its in-commit timestamp, {utc_text(time)}, is not later than that of the version before, "
+                    f"{utc_text(self._previous_time)}.",
                     version,
                 )
-            self._time = time
+            self._previous_time = time
         return actions
 
     def _replayed(self, version: int, previous: TableState | None, actions: CommitActions | None) -> TableState | None:
@@ -135,20 +137,20 @@ class StateCheck:
         return read_checksum(self._table.store, self._table.location, version)
 
     def _contradicts(self, commit: CheckedCommit, state: TableState, stored: VersionChecksum | None) -> bool:
-        """Whether the checksum takes the proof from a commit without digest."""
+        """Whether the version checksum contradicts a commit without digest, so that the commit is not proven."""
         record = commit.record
         if stored is None or record is None or record.sha256 is not None:
             return False
         if stored.txn_id not in (None, record.txn_id):
             return False
         wrong = version_checksum.differences(stored, state)
-        if wrong and not self._is_blind:
+        if wrong and not self._has_forked:
             self._add(
                 Severity.ERROR,
                 Problem.COMMIT_UNPROVEN,
                 f"version {commit.version}",
                 f"the commits up to it contradict {log_files.checksum_file_name(commit.version)} in {', '.join(wrong)}, and the "
-                "catalog keeps no digest of this commit: the commit or the checksum was altered, and nothing says which. "
+                "catalog has no digest of this commit: the commit or the checksum was altered, and it is not known which. "
                 "Neither is changed.",
                 commit.version,
             )
@@ -161,12 +163,12 @@ class StateCheck:
         try:
             locations = [f"{directory}/{name}" for name in names]
             state = read_checkpoint(self._table.reader, version=version, locations=locations)
-            # Made on demand otherwise: a damaged file action has to show now.
-            return _FoundCheckpoint(names=names, state=state if _live(state) is not None else None)
+            # Parses the file actions, which is done on demand, so that damage is found now.
+            return _FoundCheckpoint(names=names, state=state if _live_files(state) is not None else None)
         except (CorruptLogError, ObjectNotFoundError) as error:
             return _FoundCheckpoint(names=names, state=None, error=str(error))
 
-    def _proven_base(
+    def _proven_by_checksum(
         self, commit: CheckedCommit, found: Sequence[_FoundCheckpoint], stored: VersionChecksum | None
     ) -> TableState | None:
         """The state of a checkpoint that its checksum confirms."""
@@ -181,43 +183,43 @@ class StateCheck:
             None,
         )
 
-    def _judge_checkpoints(self, version: int, found: Sequence[_FoundCheckpoint]) -> None:
+    def _check_checkpoints(self, version: int, found: Sequence[_FoundCheckpoint]) -> None:
         for item in found:
             if item.state is None:
                 problem, message = Problem.CHECKPOINT_UNREADABLE, item.error
                 severity = Severity.ERROR if self.state is None else Severity.WARNING
-            elif self.state is not None and (wrong := differ(item.state, self.state)):
+            elif self.state is not None and (wrong := differing_parts(item.state, self.state)):
                 problem, severity = Problem.CHECKPOINT_WRONG, Severity.ERROR
                 message = f"it differs from the proven state of version {version} in {', '.join(wrong)}."
-            elif self.state is None and (doubt := self._doubt(version, item.state)):
-                problem, severity, message = Problem.CHECKPOINT_WRONG, Severity.ERROR, doubt
+            elif self.state is None and (contradiction := self._checksum_contradiction(version, item.state)):
+                problem, severity, message = Problem.CHECKPOINT_WRONG, Severity.ERROR, contradiction
             else:
                 continue
             if self.state is None:
                 repair = None
-                message += f" Nothing proves the state of version {version}, so the checkpoint is not replaced."
+                message += f" The state of version {version} is not proven, so the checkpoint is not replaced."
             else:
                 repair = Repair.REPLACE_CHECKPOINT
                 self.states[version] = self.state
             self._add(severity, problem, item.names[0], message, version, repair, item.names)
 
-    def _doubt(self, version: int, state: TableState) -> str:
-        """What the checksum says against a checkpoint that nothing else can be compared with; empty if nothing."""
+    def _checksum_contradiction(self, version: int, state: TableState) -> str:
+        """How the version checksum contradicts a checkpoint of a version without proven state; empty if it does not."""
         stored = self._stored_checksum(version)
         wrong = () if stored is None else version_checksum.differences(stored, state)
         if not wrong:
             return ""
         return (
-            f"it contradicts {log_files.checksum_file_name(version)} in {', '.join(wrong)}: one of the two was altered, and "
-            "nothing says which."
+            f"it contradicts {log_files.checksum_file_name(version)} in {', '.join(wrong)}: one of the two was altered, and it is "
+            "not known which."
         )
 
     # Checksums
 
-    def _judge_checksum(self, commit: CheckedCommit, state: TableState, stored: VersionChecksum | None) -> None:
+    def _check_checksum(self, commit: CheckedCommit, state: TableState, stored: VersionChecksum | None) -> None:
         version, record = commit.version, commit.record
         if stored is None:
-            wrong: tuple[str, ...] = ("being readable",)
+            wrong: tuple[str, ...] = ("readability",)
         else:
             wrong = version_checksum.differences(stored, state)
             if record is not None and stored.txn_id not in (None, record.txn_id):
@@ -245,7 +247,7 @@ class StateCheck:
         )
 
     def _is_of_second_history(self, stored: VersionChecksum) -> bool:
-        """Whether a checksum names a transaction that the catalog does not have, and that nobody has set aside yet."""
+        """Whether a checksum names a transaction that the catalog does not have and that was not set aside."""
         if stored.txn_id is None or stored.txn_id in self._transactions:
             return False
         if self._set_aside is None:
@@ -255,10 +257,12 @@ class StateCheck:
     def _add_second_history(self, version: int, name: str, txn_id: str | None, repair: Repair | None) -> None:
         staged = next((other for other in sorted(self._staged) if self._staged_txn_id(other, version) == txn_id), None)
         if staged is None:
-            fate = "no copy of it is left: write its rows again. A repair keeps this file under _delta_log/_set_aside."
+            advice = (
+                "no copy of it is left: write its rows again. A repair keeps this file under _delta_log/_set_aside."
+            )
         else:
-            fate = (
-                f"its staged file {staged} is there. `cm-delta recover {self._table.identifier}` describes the commit and sets it "
+            advice = (
+                f"its staged file {staged} exists. `cm-delta recover {self._table.identifier}` describes the commit and sets it "
                 "aside, so that vacuum keeps its data files; a repair of this file does so too."
             )
         self._add(
@@ -266,7 +270,7 @@ class StateCheck:
             Problem.SECOND_HISTORY,
             name,
             f"it is of the transaction {txn_id}, which was committed as version {version}, and the catalog has another commit of "
-            f"that version: it was restored from a backup and written to. The commit is lost to readers; {fate}",
+            f"that version: it was restored from a backup and written to. Readers do not see the commit; {advice}",
             version,
             repair,
             (name,) if staged is None else (name, f"_staged_commits/{staged}"),
@@ -285,16 +289,16 @@ class StateCheck:
 
     # Compactions
 
-    def _note_compactions(self, version: int, previous: TableState | None) -> None:
+    def _remember_compaction_bases(self, version: int, previous: TableState | None) -> None:
         for name, file in self._compactions.items():
             if file.start == version and (previous is not None or not version):
-                self._before[name] = previous
+                self._compaction_bases[name] = previous
 
-    def _judge_compactions(self, version: int) -> None:
+    def _check_compactions(self, version: int) -> None:
         for name, file in self._compactions.items():
-            if file.end != version or name not in self._before:
+            if file.end != version or name not in self._compaction_bases:
                 continue
-            base = self._before.pop(name)
+            base = self._compaction_bases.pop(name)
             if self.state is None:
                 continue
             wrong = self._compaction_error(name, version, base, self.state)
@@ -310,41 +314,19 @@ class StateCheck:
         if data is None:
             return None  # Cleaned up since the listing.
         if not data.endswith(b"\n"):
-            return Severity.WARNING, "it does not end with a whole line; readers take the commits."
+            return Severity.WARNING, "it does not end with a complete line; readers read the commits instead."
         try:
             compacted = commit_json.decode_commit(data, version=version)
-            wrong = differ(replay(base, (compacted,), location=self._table.location), state)
+            wrong = differing_parts(replay(base, (compacted,), location=self._table.location), state)
         except CorruptLogError as error:
-            return Severity.WARNING, f"{error} Readers take the commits."
+            return Severity.WARNING, f"{error} Readers read the commits instead."
         if not wrong:
             return None
-        return Severity.ERROR, f"it makes another {', '.join(wrong)} than the commits that it stands for."
-
-    def _add(
-        self,
-        severity: Severity,
-        problem: Problem,
-        where: str,
-        message: str,
-        version: int,
-        repair: Repair | None = None,
-        files: tuple[str, ...] = (),
-    ) -> None:
-        self._findings.append(
-            Finding(
-                severity=severity,
-                problem=problem,
-                where=where,
-                message=message,
-                version=version,
-                repair=repair,
-                files=files if repair is not None else (),
-            )
-        )
+        return Severity.ERROR, f"it gives another {', '.join(wrong)} than the commits that it replaces."
 
 
 def _is_of(stored: VersionChecksum, record: RatifiedCommit | None) -> bool:
-    """Whether a checksum names the transaction that the catalog ratified, and its time if it names one."""
+    """Whether a checksum names the transaction that the catalog ratified, and the same timestamp, if it has one."""
     return (
         record is not None
         and stored.txn_id == record.txn_id
@@ -352,20 +334,20 @@ def _is_of(stored: VersionChecksum, record: RatifiedCommit | None) -> bool:
     )
 
 
-def differ(one: TableState, other: TableState) -> tuple[str, ...]:
-    """In what two states of one version differ; empty if in nothing that readers see."""
+def differing_parts(first: TableState, second: TableState) -> tuple[str, ...]:
+    """Return the parts in which two states of one version differ for readers; empty if they agree."""
     parts: tuple[tuple[str, Callable[[TableState], object]], ...] = (
         ("protocol", lambda state: state.protocol),
         ("metadata", lambda state: state.metadata),
-        ("set of files", _live),
+        ("set of files", _live_files),
         ("set of transactions", lambda state: dict(state.transactions)),
         ("set of domains", lambda state: {name: d for name, d in state.domains.items() if not d.removed}),
     )
-    return tuple(name for name, part in parts if part(one) != part(other))
+    return tuple(name for name, part in parts if part(first) != part(second))
 
 
-def _live(state: TableState) -> set[tuple[object, ...]]:
-    """What readers use of each live file, statistics left out: checkpoints may keep them in another form."""
+def _live_files(state: TableState) -> set[tuple[object, ...]]:
+    """Path, size, partition values and deletion vector of each live file. Statistics may have another form in checkpoints."""
     adds = state.files.adds
     keys = file_keys(state.files.location, adds["path"]).to_pylist()
     partitions = [tuple(sorted(values or ())) for values in adds["partitionValues"].to_pylist()]

@@ -1,8 +1,8 @@
-"""Proves commit by commit that files of a log continue a table's history. Nothing is changed here.
+"""Proves commit by commit that files of a log continue the history of a table. Changes nothing.
 
-A commit follows the one before if it can be read, carries ``txnId`` and a later in-commit timestamp, belongs to the table by its
-metadata, needs no feature that this client lacks, removes only files that are there, and agrees with the version checksum that
-the same transaction wrote.
+A commit follows the previous commit if it can be read, has a ``txnId`` and a later in-commit timestamp, belongs to the table by
+its metadata, needs no feature that this client lacks, removes only live files, and agrees with the version checksum that the
+same transaction wrote.
 """
 
 import json
@@ -20,6 +20,7 @@ from cm_delta_dagster.client.commits.transaction import MAX_PARTITIONS_IN_FEED
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum
 from cm_delta_dagster.errors import CorruptLogError, ProtocolError
+from cm_delta_dagster.operations.recovery.display_text import utc_text
 from cm_delta_dagster.operations.recovery.plan import FoundCommit
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import CommitInfo, Metadata, Protocol
@@ -48,7 +49,7 @@ class CommitFileContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A commit of the chain: what is recorded of it, what a human is shown, and the paths of the files that it adds."""
+    """A commit of the chain: its record, its description, and the paths of the files that it adds."""
 
     proposal: CommitProposal
     found: FoundCommit
@@ -56,14 +57,14 @@ class Link:
 
 
 class RefusedError(Exception):
-    """The file does not follow; the text says why. It does not leave the examination."""
+    """The file does not continue the history; the text says why. Recovery catches it and reports the file."""
 
 
 class Chain:
     """A table's history from one version on, to which commits are added.
 
     Args:
-        state: after the version before the first link; None for a chain that begins with version 0.
+        state: of the version before the first link; None for a chain that begins with version 0.
         timestamp_ms: in-commit timestamp of that version.
         known_txn_ids: of commits that the table has already.
     """
@@ -99,7 +100,7 @@ class Chain:
         )
 
     def check(self, file: CommitFileContent) -> tuple[CommitActions, CommitInfo, int, TableState]:
-        """The parsed commit and the state after it, if ``add`` would append it. Raises RefusedError."""
+        """Return the parsed commit and the state after it if :meth:`add` would append it. Raises RefusedError."""
         commit, info, time = self._parsed(file)
         state = self._replayed(commit)
         self._check_files(commit)
@@ -107,12 +108,12 @@ class Chain:
         return commit, info, time, state
 
     def add(self, file: CommitFileContent) -> Link:
-        """Append the commit in ``file``, or raise RefusedError and stay as it is."""
+        """Append the commit in ``file``. Raises RefusedError and changes nothing if it does not follow."""
         commit, info, time, state = self.check(file)
         return self._append(file, commit, info, time, state)
 
     def begin(self, file: CommitFileContent, state: TableState) -> Link:
-        """Make the commit in ``file`` the first one; ``state`` is the table after it. Raises RefusedError."""
+        """Make the commit in ``file`` the first link; ``state`` is the table after it. Raises RefusedError."""
         commit, info, time = parsed(file)
         self._check_new(info, time)
         self._check_definition(state.metadata, state.protocol)
@@ -141,7 +142,7 @@ class Chain:
             before = (
                 f"version {file.version} has another commit"
                 if file.version <= self.version
-                else (f"there is no commit of version {self.version + 1} that does")
+                else f"the commit of version {self.version + 1} is missing"
             )
             raise RefusedError(f"it does not follow version {self.version}: {before}.")
         commit, info, time = parsed(file)
@@ -150,9 +151,11 @@ class Chain:
 
     def _check_new(self, info: CommitInfo, time: int) -> None:
         if time <= self._time:
-            raise RefusedError(f"its in-commit timestamp {time} is not later than {self._time} of the version before.")
+            raise RefusedError(
+                f"its in-commit timestamp, {utc_text(time)}, is not later than that of the version before, {utc_text(self._time)}."
+            )
         if info.txn_id in self._txn_ids:
-            raise RefusedError(f"its txnId {info.txn_id} is the one of another commit of the table.")
+            raise RefusedError(f"another commit of the table has the same txnId, {info.txn_id}.")
 
     def _replayed(self, commit: CommitActions) -> TableState:
         try:
@@ -181,15 +184,15 @@ class Chain:
             return
         live = None if self.state is None else _identities(self.state.files.adds, self._location)
         removed = _identities(commit.removes, self._location)
-        there = pa.array([False] * len(removed)) if live is None else pc.is_in(removed, value_set=live)
-        if not pc.all(there).as_py():
-            path = commit.removes["path"].combine_chunks().filter(pc.invert(there))[0].as_py()
-            raise RefusedError(f"it removes {path}, which the version before does not hold.")
+        is_live = pa.array([False] * len(removed)) if live is None else pc.is_in(removed, value_set=live)
+        if not pc.all(is_live).as_py():
+            path = commit.removes["path"].combine_chunks().filter(pc.invert(is_live))[0].as_py()
+            raise RefusedError(f"it removes {path}, which the version before does not contain.")
 
     def _check_checksum(self, commit: CommitActions, info: CommitInfo, state: TableState) -> None:
         stored = read_checksum(self._store, self._location, commit.version)
         if stored is None or stored.txn_id not in (None, info.txn_id):
-            return  # That of another transaction says nothing about this one.
+            return  # A checksum of another transaction does not apply.
         wrong = version_checksum.differences(stored, state)
         if wrong:
             raise RefusedError(
@@ -199,7 +202,7 @@ class Chain:
 
 
 def parsed(file: CommitFileContent) -> tuple[CommitActions, CommitInfo, int]:
-    """The commit with its commitInfo and in-commit timestamp. Raises RefusedError."""
+    """Return the commit with its commitInfo and in-commit timestamp. Raises RefusedError."""
     try:
         commit = commit_json.decode_commit(file.data, version=file.version)
     except CorruptLogError as error:
@@ -213,12 +216,12 @@ def parsed(file: CommitFileContent) -> tuple[CommitActions, CommitInfo, int]:
 
 
 def found_commit(file: CommitFileContent) -> FoundCommit:
-    """What the file says of itself, whatever it follows. Raises RefusedError."""
+    """Return the description of the commit in ``file``, without checking what it follows. Raises RefusedError."""
     return _found(*parsed(file))
 
 
 def _identities(files: pa.Table, location: str) -> pa.Array:
-    """Path and deletion vector of each file: what a remove refers to."""
+    """Path and deletion vector of each file, which a remove action refers to."""
     keys = file_keys(location, files["path"])
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     return pc.binary_join_element_wise(keys, pc.fill_null(dv_ids(files), ""), "\n")
@@ -242,13 +245,13 @@ def _found(commit: CommitActions, info: CommitInfo, time: int) -> FoundCommit:
 def _proposal(
     file: CommitFileContent, commit: CommitActions, info: CommitInfo, time: int, partition_columns: tuple[str, ...]
 ) -> CommitProposal:
-    """What the writer told the catalog, or would have told it."""
+    """The proposal that the writer of the commit sends to the catalog."""
     assert info.txn_id is not None
     tags = dict(info.tags or {})
     changed = _changed_partitions(commit, partition_columns)
     if changed is not None:
         tags[CHANGED_PARTITIONS_TAG] = json.dumps(changed)
-    # The metadata of version 0 changes no data: it makes a table.
+    # The metadata of version 0 creates the table and changes no data.
     redefines = commit.metadata is not None and commit.version > 0
     return CommitProposal(
         version=file.version,
@@ -269,7 +272,7 @@ def _proposal(
 
 
 def _changed_partitions(commit: CommitActions, columns: tuple[str, ...]) -> list[dict[str, str | None]] | None:
-    """Partition values of the files that change data, each once, as the writer tells the feed; None if not known."""
+    """Distinct partition values of the files that change data, as in the commit feed; None if not known."""
     if not columns or (commit.metadata is not None and commit.version > 0):
         return None
     found: dict[str, dict[str, str | None]] = {}

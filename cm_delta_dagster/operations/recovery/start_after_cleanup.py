@@ -1,7 +1,7 @@
-"""Where the history of storage begins if log cleanup has removed the commits that follow the catalog's. Nothing is changed here.
+"""Finds where the history in storage begins if log cleanup removed the commits that follow the catalog's. Changes nothing.
 
-A catalog that was restored from a backup older than the last log cleanup knows versions that nothing in the log leads to any
-more. The history then begins with a checkpoint above them, which a version checksum proves and whose metadata names the table.
+A catalog that was restored from a backup older than the last log cleanup has versions that the log can no longer rebuild. The
+history then begins with a checkpoint above them, which a version checksum proves and whose metadata names the table.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.log_reader import proven_checkpoint, read_checksum
 from cm_delta_dagster.errors import ProtocolError, StorageError
-from cm_delta_dagster.operations.recovery.log_contents import LogListing
-from cm_delta_dagster.operations.recovery.published_chain import Chain, CommitFileContent, RefusedError, parsed
+from cm_delta_dagster.operations.recovery.commit_chain import Chain, CommitFileContent, RefusedError, parsed
+from cm_delta_dagster.operations.recovery.log_listing import LogListing
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
@@ -21,13 +21,13 @@ from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleanedStart:
-    """The beginning of storage's history.
+class StartAfterCleanup:
+    """The beginning of the history in storage.
 
     Attributes:
-        chain: holds the state of the checkpoint, and its commit as the first link where that is still there.
+        chain: holds the state of the checkpoint, and its commit as the first link if the log has it.
         common_version: newest version of the catalog that was committed before the checkpoint's.
-        fork: oldest version of the catalog that was committed after it, and so belongs to another history; None without one.
+        fork: oldest version of the catalog that was committed after it, which belongs to another history; None if there is none.
     """
 
     chain: Chain
@@ -36,7 +36,7 @@ class CleanedStart:
 
 
 def is_cleaned_above(listing: LogListing, version: int) -> bool:
-    """Whether the log begins with a checkpoint above ``version``, as cleanup leaves it."""
+    """Return whether the log begins with a checkpoint above ``version``, as it does after log cleanup."""
     found = complete_checkpoints(listing.derived)
     return 0 not in listing.published and bool(found) and found[0].version > version
 
@@ -48,20 +48,24 @@ def start_after_cleanup(
     *,
     table_id: str,
     metadata_id: str | None,
-) -> CleanedStart | str:
-    """The chain from the oldest usable checkpoint from which on every commit is there, or a text that says why there is none.
+) -> StartAfterCleanup | str:
+    """Return the chain from the oldest usable checkpoint without a missing commit above it, or a text that says why there is none.
 
-    If commits are missing above every checkpoint, the oldest usable one is taken.
+    If commits are missing above every checkpoint, the oldest usable checkpoint is the start.
 
     Args:
-        records: what the catalog has of the table's versions.
+        records: the catalog's records of the versions of the table.
         metadata_id: of the table's metadata in the catalog; None if it is not known.
     """
     problems: list[str] = []
     found = complete_checkpoints(listing.derived)
     newest = max(listing.published)
-    whole = [one for one in found if all(v in listing.published for v in range(one.version + 1, newest + 1))]
-    for source in [*whole, *(one for one in found if one not in whole)]:
+    whole = [
+        checkpoint
+        for checkpoint in found
+        if all(v in listing.published for v in range(checkpoint.version + 1, newest + 1))
+    ]
+    for source in [*whole, *(checkpoint for checkpoint in found if checkpoint not in whole)]:
         try:
             return _start(reader, listing, records, source, table_id=table_id, metadata_id=metadata_id)
         except (RefusedError, ProtocolError, StorageError) as error:
@@ -77,7 +81,7 @@ def _start(
     *,
     table_id: str,
     metadata_id: str | None,
-) -> CleanedStart:
+) -> StartAfterCleanup:
     """Raises RefusedError, ProtocolError, StorageError: the checkpoint cannot be used."""
     version = source.version
     state, stored = _proven(reader, source, table_id=table_id, metadata_id=metadata_id)
@@ -93,14 +97,14 @@ def _start(
         )
         _, info, time = parsed(file)
         if txn_id not in (None, info.txn_id):
-            raise RefusedError(f"its version checksum is of the transaction {txn_id}, and its commit of {info.txn_id}.")
+            raise RefusedError(f"its version checksum names the transaction {txn_id}, and its commit {info.txn_id}.")
         txn_id = info.txn_id
     if time is None:
-        raise RefusedError("neither a commit nor the version checksum tells its in-commit timestamp.")
-    # In-commit timestamps grow: what the catalog ratified at a later time is no part of the history that led to the checkpoint.
+        raise RefusedError("neither a commit nor the version checksum has its in-commit timestamp.")
+    # In-commit timestamps increase, so commits that the catalog ratified at a later time did not lead to the checkpoint.
     before = [record for record in records.values() if record.in_commit_timestamp < time and record.version < version]
     if not before:
-        raise RefusedError("the catalog has no commit that is older.")
+        raise RefusedError("the catalog has no older commit.")
     common = max(before, key=lambda record: record.version)
     known = {record.txn_id for record in before}
     chain = Chain(
@@ -113,7 +117,7 @@ def _start(
     )
     if file is not None:
         chain.begin(file, state)
-    return CleanedStart(
+    return StartAfterCleanup(
         chain=chain,
         common_version=common.version,
         fork=min((other for other in records if other > common.version), default=None),
@@ -123,7 +127,7 @@ def _start(
 def _proven(
     reader: CommitReader, source: CheckpointSource, *, table_id: str, metadata_id: str | None
 ) -> tuple[TableState, VersionChecksum]:
-    """The state in a checkpoint and the checksum that proves it. Raises RefusedError, ProtocolError, StorageError."""
+    """Return the state in a checkpoint and the checksum that proves it. Raises RefusedError, ProtocolError, StorageError."""
     stored = read_checksum(reader.store, reader.location, source.version)
     if stored is None:
         raise RefusedError("it has no version checksum that proves it.")

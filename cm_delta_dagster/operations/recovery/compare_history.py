@@ -1,4 +1,4 @@
-"""Compares the history of one table in the catalog with the one in its log, for recovery. Nothing is changed here."""
+"""Compares the history of one table in the catalog with that in its log, for recovery. Changes nothing."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +10,8 @@ from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, Comm
 from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, ratified_source
 from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
 from cm_delta_dagster.errors import CorruptLogError, ProtocolError, StorageError
-from cm_delta_dagster.operations.recovery.cleaned_history import CleanedStart, is_cleaned_above, start_after_cleanup
-from cm_delta_dagster.operations.recovery.log_contents import (
+from cm_delta_dagster.operations.recovery.commit_chain import Chain, CommitFileContent, RefusedError, found_commit
+from cm_delta_dagster.operations.recovery.log_listing import (
     LogListing,
     above,
     list_log,
@@ -20,23 +20,27 @@ from cm_delta_dagster.operations.recovery.log_contents import (
     staged_candidates,
     without_files,
 )
-from cm_delta_dagster.operations.recovery.plan import FoundCommit, KeptHistory, RejectedCommit, TablePlan
-from cm_delta_dagster.operations.recovery.published_chain import Chain, CommitFileContent, RefusedError, found_commit
+from cm_delta_dagster.operations.recovery.plan import FoundCommit, KeptHistory, RejectedCommit, TableRecoveryPlan
 from cm_delta_dagster.operations.recovery.set_aside import txn_ids_set_aside
+from cm_delta_dagster.operations.recovery.start_after_cleanup import (
+    StartAfterCleanup,
+    is_cleaned_above,
+    start_after_cleanup,
+)
 from cm_delta_dagster.protocol.actions import commit_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examined:
-    """A plan, and what it takes to carry it out.
+class HistoryComparison:
+    """A plan, and the values that carrying it out needs.
 
     Attributes:
-        chain: the commits that the catalog would take in; None if the table could not be examined.
-        own: commits of the catalog that storage has others for.
-        is_cleaned: the chain begins with a checkpoint, since log cleanup removed what leads to it from the catalog's history.
+        chain: the commits to record in the catalog; None if the table could not be checked.
+        own: commits of the catalog for whose versions storage holds other commits.
+        is_cleaned: the chain begins with a checkpoint, since log cleanup removed the commits that lead to it.
     """
 
-    plan: TablePlan
+    plan: TableRecoveryPlan
     reader: CommitReader
     ratified: RatifiedCommits
     listing: LogListing
@@ -45,20 +49,20 @@ class Examined:
     is_cleaned: bool = False
 
 
-class _UnexaminableError(Exception):
-    """The table is damaged in a way that recovery does not judge; the text says how."""
+class _NotComparableError(Exception):
+    """Damage that recovery does not handle; the text describes it."""
 
 
-def examine_table(
+def compare_history(
     client: DeltaClient, entry: TableEntry, *, keep: KeptHistory | None, take_staged: Collection[str]
-) -> Examined:
-    """Find out what recovery would do to a table. Raises StorageError, CatalogError."""
+) -> HistoryComparison:
+    """Plan the recovery of one table. Raises StorageError, CatalogError."""
     store = client.stores.store_for(entry.location)
     records = CatalogRecords(client.catalog, entry.table_id)
     reader = CommitReader(store, entry.location, records=records, threads=client.settings.read_threads)
     ratified = client.catalog.get_ratified_commits(entry.table_id)
     listing = list_log(store, entry.location)
-    plan = TablePlan(
+    plan = TableRecoveryPlan(
         identifier=entry.identifier,
         table_id=entry.table_id,
         location=entry.location,
@@ -66,27 +70,28 @@ def examine_table(
         common_version=ratified.latest_version,
         keep=keep,
     )
-    examined = Examined(plan=plan, reader=reader, ratified=ratified, listing=listing)
+    comparison = HistoryComparison(plan=plan, reader=reader, ratified=ratified, listing=listing)
     metadata_id = None if entry.definition is None else entry.definition.metadata.id
     try:
-        return _Examination(examined, records, metadata_id).run(keep, take_staged)
-    except _UnexaminableError as error:
-        return replace(examined, plan=replace(plan, problem=str(error)))
+        return _Comparison(comparison, records, metadata_id).run(keep, take_staged)
+    except _NotComparableError as error:
+        return replace(comparison, plan=replace(plan, problem=str(error)))
 
 
-class _Examination:
-    def __init__(self, examined: Examined, records: CatalogRecords, metadata_id: str | None) -> None:
-        self._examined = examined
+class _Comparison:
+    def __init__(self, comparison: HistoryComparison, records: CatalogRecords, metadata_id: str | None) -> None:
+        self._comparison = comparison
         self._metadata_id = metadata_id
-        self._plan, self._reader, self._listing = examined.plan, examined.reader, examined.listing
-        self._ratified = examined.ratified
-        self._records = {record.version: record for record in records.records(0, examined.ratified.latest_version)}
+        self._plan, self._reader, self._listing = comparison.plan, comparison.reader, comparison.listing
+        self._ratified = comparison.ratified
+        self._records = {record.version: record for record in records.records(0, comparison.ratified.latest_version)}
 
-    def run(self, keep: KeptHistory | None, take_staged: Collection[str]) -> Examined:
+    def run(self, keep: KeptHistory | None, take_staged: Collection[str]) -> HistoryComparison:
         if not self._listing.published:
-            raise _UnexaminableError(
-                f"there is no published commit at {self._plan.location}, and the catalog knows published versions up to "
-                f"{self._ratified.published_version}. Is the storage mounted? If the warehouse moved, use `cm-delta relocate`."
+            raise _NotComparableError(
+                f"there is no published commit at {self._plan.location}, and the catalog has published versions up to "
+                f"{self._ratified.published_version}. Check that the storage is mounted. If the "
+                "warehouse moved, use `cm-delta relocate`."
             )
         fork = self._first_difference()
         common = self._ratified.latest_version if fork is None else fork - 1
@@ -94,7 +99,7 @@ class _Examination:
         if start is not None:
             common, fork = start.common_version, start.fork
             if keep is KeptHistory.CATALOG:
-                raise _UnexaminableError(
+                raise _NotComparableError(
                     f"the history of the catalog cannot be kept: its version {common} cannot be rebuilt, because log cleanup has "
                     "removed commits that it needs. Keep the history of storage (--keep storage)."
                 )
@@ -129,10 +134,10 @@ class _Examination:
                 self._reader, chain, self._listing, chosen=take_staged, known=self._known_txn_ids()
             )
             plan = replace(plan, staged=staged, lost=lost)
-        return replace(self._examined, plan=plan, chain=chain, own=own, is_cleaned=start is not None)
+        return replace(self._comparison, plan=plan, chain=chain, own=own, is_cleaned=start is not None)
 
-    def _start_after_cleanup(self, common: int) -> CleanedStart | None:
-        """Where the chain begins if log cleanup has removed what version ``common`` is made of; None if it is still there."""
+    def _start_after_cleanup(self, common: int) -> StartAfterCleanup | None:
+        """Where the chain begins if log cleanup has removed files that version ``common`` needs; None if they exist."""
         if not is_cleaned_above(self._listing, common):
             return None
         try:
@@ -146,17 +151,17 @@ class _Examination:
                 metadata_id=self._metadata_id,
             )
             if isinstance(found, str):
-                raise _UnexaminableError(
-                    f"log cleanup has removed commits that version {common} needs, and no later checkpoint can take their "
-                    f"place: {found} ({error})"
+                raise _NotComparableError(
+                    f"log cleanup has removed commits that version {common} needs, and no later checkpoint can replace "
+                    f"them: {found} ({error})"
                 ) from error
             return found
         except StorageError as error:
-            raise _UnexaminableError(f"version {common} cannot be read: {error}") from error
+            raise _NotComparableError(f"version {common} cannot be read: {error}") from error
         return None
 
     def _known_txn_ids(self) -> frozenset[str]:
-        """Of commits that the catalog has or had: their staged files need no decision any more."""
+        """``txnId`` of commits that the catalog has or that were set aside: their staged files need no decision."""
         decided = txn_ids_set_aside(self._reader.store, self._plan.location)
         return decided | {record.txn_id for record in self._records.values()}
 
@@ -170,9 +175,9 @@ class _Examination:
             if is_ratified(record, data):
                 continue
             if version <= self._ratified.published_version or _txn_id(data) == record.txn_id:
-                raise _UnexaminableError(
+                raise _NotComparableError(
                     f"{status.location} is not what the catalog ratified as version {version}: it was altered or damaged. Run "
-                    f"`cm-delta doctor {self._plan.identifier}` first."
+                    f"`cm-delta doctor {self._plan.identifier} --repair` first."
                 )
             return version
         return None
@@ -184,7 +189,7 @@ class _Examination:
         if time is None and record is not None:
             time = record.in_commit_timestamp
         if time is None:
-            raise _UnexaminableError(f"the time of version {common} is not known: its commit is missing.")
+            raise _NotComparableError(f"the timestamp of version {common} is not known: its commit is missing.")
         return Chain(
             self._reader.store,
             self._plan.location,
@@ -198,10 +203,10 @@ class _Examination:
         try:
             return load_state(self._reader, version=version, ratified=self._ratified.commits)
         except (ProtocolError, StorageError) as error:
-            raise _UnexaminableError(f"version {version} cannot be read: {error}") from error
+            raise _NotComparableError(f"version {version} cannot be read: {error}") from error
 
     def _extend(self, chain: Chain, *, without_files: FoundCommit | None = None) -> tuple[RejectedCommit, ...]:
-        """Add the published commits that follow, except one of which no file is there; give those that do not follow."""
+        """Add the published commits that follow, except ``without_files``; return the files that do not follow."""
         rejected: list[RejectedCommit] = []
         for version in above(self._listing.published, chain.version):
             status = self._listing.published[version]
@@ -212,8 +217,8 @@ class _Examination:
             try:
                 if without_files is not None and without_files.version == version:
                     raise RefusedError(
-                        f"of the {without_files.num_added_files} data files that it adds none is there: it was copied from another "
-                        "table, or its files were deleted. If they were, bring them back from a backup of the storage first."
+                        f"none of the {without_files.num_added_files} data files that it adds exists: it was copied from another "
+                        "table, or its files were deleted. If they were deleted, restore them from a backup of the storage first."
                     )
                 chain.add(file)
             except RefusedError as error:

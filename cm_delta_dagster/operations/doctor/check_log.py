@@ -1,6 +1,6 @@
-"""The log as a whole, for ``doctor``: what lies above the latest version, the hint, the catalog's definition.
+"""Checks the log as a whole, for ``doctor``: files above the latest version, ``_last_checkpoint``, the definition in the catalog.
 
-Nothing is changed here.
+Changes nothing.
 """
 
 from collections.abc import Iterable
@@ -16,10 +16,10 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
     TableStorageMissingError,
 )
+from cm_delta_dagster.operations.doctor.check_state import differing_parts
 from cm_delta_dagster.operations.doctor.commit_copies import read_or_none
-from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
+from cm_delta_dagster.operations.doctor.findings import Finding, Findings, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation, observe
-from cm_delta_dagster.operations.doctor.state_check import differ
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.log import last_checkpoint, log_files
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
@@ -30,7 +30,7 @@ _SHOWN = 5
 
 
 def missing_storage(table: Table, seen: Observation) -> Finding:
-    """The one finding about a table whose log is gone altogether."""
+    """The finding for a table whose log is absent; no other check is possible."""
     return Finding(
         severity=Severity.ERROR,
         problem=Problem.STORAGE_MISSING,
@@ -39,30 +39,29 @@ def missing_storage(table: Table, seen: Observation) -> Finding:
     )
 
 
-def as_readers_load(table: Table, seen: Observation, findings: list[Finding]) -> TableState | None:
-    """The latest version as a new client builds it; None, with a finding, where it cannot.
+def as_readers_load(table: Table, seen: Observation, findings: Findings) -> TableState | None:
+    """Load the latest version as a new client does; None, with a finding, if that fails.
 
     Raises:
         TableNotFoundError: the table was dropped.
-        StorageError, CatalogUnavailableError: storage or catalog cannot be asked.
+        StorageError, CatalogUnavailableError: a request to storage or catalog failed.
     """
     try:
         loaded = load_state(table.reader, version=seen.latest, ratified=seen.ratified.commits).state
-        _ = loaded.files.num_files  # The files are reconciled on demand.
-        table.snapshot()  # Whether this client may read the table at all.
+        _ = loaded.files.num_files  # Reconciles the files, which is done on demand.
+        table.snapshot()  # Fails if this client does not support the table.
         return loaded
     except (TableNotFoundError, CatalogUnavailableError):
         raise
     except CmDeltaError as error:
         if isinstance(error, StorageError) and not isinstance(error, ObjectNotFoundError | TableStorageMissingError):
             raise
-        where = "the latest version"
-        findings.append(Finding(severity=Severity.ERROR, problem=Problem.UNREADABLE, where=where, message=str(error)))
+        findings.add(Severity.ERROR, Problem.UNREADABLE, "the latest version", str(error))
         return None
 
 
 def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:
-    """Commits above the catalog's latest version, whether they continue its history or not, and files that are no commits."""
+    """Report files above the catalog's latest version: commits that continue its history, other commits, and other files."""
     above = {name: version for name, file in seen.log.items() if (version := _version_of(file)) > seen.latest_after}
     chain = _chain_above(table, seen)
     if chain:
@@ -73,7 +72,7 @@ def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:
             where=f"versions {first} to {last}" if last > first else f"version {first}",
             message=f"the log holds commits that continue the table, and the catalog's latest version is {seen.latest_after}: "
             "the catalog is older than its storage, as after it was restored from a backup. Readers of the catalog do not see "
-            f"these commits. `cm-delta recover {table.identifier}` shows a plan that takes them in; nothing is changed here.",
+            f"these commits. `cm-delta recover {table.identifier}` plans to record them in the catalog.",
             version=first,
         )
     unconnected = _commits_above(table, seen).difference(chain)
@@ -83,10 +82,9 @@ def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:
             problem=Problem.CATALOG_BEHIND,
             where=", ".join(log_files.commit_file_name(version) for version in sorted(unconnected)[:_SHOWN])
             + (" and others" if len(unconnected) > _SHOWN else ""),
-            message=f"they are commits with a transaction and a time of their own, above the catalog's latest version "
-            f"{seen.latest_after}, which do not follow the commits that it knows: the catalog is older than its storage, and the "
-            f"commits in between were removed by log cleanup or lost. `cm-delta recover {table.identifier}` shows what can be "
-            "taken in; nothing is changed here.",
+            message=f"these commits are above the catalog's latest version {seen.latest_after} and do not directly follow it: the "
+            "catalog is older than its storage, and the commits in between were removed by log cleanup or lost. "
+            f"`cm-delta recover {table.identifier}` shows which commits can be recorded.",
             version=min(unconnected),
         )
     for name, version in above.items():
@@ -94,7 +92,7 @@ def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:
         if version in chain or (is_commit and version in unconnected):
             continue
         if is_commit:
-            message = "it does not continue the table's history and blocks that version. If it is nobody's commit, move it away."
+            message = "it does not continue the history of the table and blocks that version. Move it away if no writer needs it."
         else:
             message = "readers ignore it."
         yield Finding(
@@ -113,10 +111,9 @@ def _version_of(file: LogFile) -> int:
 
 
 def _commits_above(table: Table, seen: Observation) -> frozenset[int]:
-    """The published versions above the latest one that are commits of a transaction which the catalog does not know.
+    """The published versions above the latest one that are commits of a transaction without a record in the catalog.
 
-    The version that follows where commits are made by creating their file is left out: clients record it, unless it cannot be
-    a commit.
+    In mode put_if_absent the next version is left out, since clients record it.
     """
     directory = log_files.log_directory(table.location)
     recorded = -1 if seen.ratified.commit_policy.through_catalog else seen.latest_after + 1
@@ -136,9 +133,9 @@ def _commits_above(table: Table, seen: Observation) -> frozenset[int]:
 
 
 def _chain_above(table: Table, seen: Observation) -> range:
-    """The published versions directly above the latest one that are commits with a txnId of their own and growing times.
+    """The published versions directly above the latest one that are commits with unknown txnIds and increasing timestamps.
 
-    Empty where commits are made by creating their file: clients record those, unless they cannot be commits.
+    Empty in mode put_if_absent, since clients record such commits.
     """
     if not seen.ratified.commit_policy.through_catalog:
         return range(0)
@@ -162,29 +159,29 @@ def _chain_above(table: Table, seen: Observation) -> range:
 
 
 def state_differs(seen: Observation, loaded: TableState, proven: TableState) -> Iterable[Finding]:
-    """The latest version as a new client builds it, with checkpoints and compactions, against the proven state."""
-    different = differ(loaded, proven)
+    """Compare the latest version as a new client loads it, with checkpoints and compactions, with the proven state."""
+    different = differing_parts(loaded, proven)
     if different:
         yield Finding(
             severity=Severity.ERROR,
             problem=Problem.STATE_DIFFERS,
             where=f"version {seen.latest}",
-            message=f"checkpoints and compactions give another {', '.join(different)} than the commits one by one.",
+            message=f"checkpoints and compactions give another {', '.join(different)} than the replayed commits.",
             version=seen.latest,
         )
 
 
 def definition_differs(table: Table, proven: TableState) -> Iterable[Finding]:
-    """What the catalog serves as metadata and protocol, against the proven state of the latest version."""
+    """Compare metadata and protocol in the catalog with the proven state of the latest version."""
     entry = table.catalog.load_table_by_id(table.table_id)
     if entry.ratified.latest_version != proven.version:
-        return  # Somebody has committed since; the next examination sees it.
+        return  # There is a newer commit; the next check covers it.
     definition = entry.definition
     if definition is None:
-        message = "the catalog has no metadata and protocol that can be read; its readers take them from the log."
+        message = "metadata and protocol in the catalog cannot be read; readers take them from the log."
         yield _definition(Severity.NOTE, message, proven)
     elif (definition.metadata, definition.protocol) != (proven.metadata, proven.protocol):
-        message = "the catalog serves other metadata or another protocol than the commits set."
+        message = "metadata or protocol in the catalog differ from the commits."
         yield _definition(Severity.ERROR, message, proven)
 
 
@@ -195,12 +192,12 @@ def _definition(severity: Severity, message: str, proven: TableState) -> Finding
         where=f"version {proven.version}",
         message=message,
         version=proven.version,
-        repair=Repair.TELL_DEFINITION,
+        repair=Repair.UPDATE_DEFINITION,
     )
 
 
 def wrong_hint(table: Table, seen: Observation) -> Iterable[Finding]:
-    """``_last_checkpoint``, where it cannot be understood or points to nothing."""
+    """Report ``_last_checkpoint`` if it cannot be parsed or names a checkpoint that does not exist."""
     name = log_files.LAST_CHECKPOINT_FILE_NAME
     if name not in seen.log:
         return
@@ -210,12 +207,12 @@ def wrong_hint(table: Table, seen: Observation) -> Iterable[Finding]:
     hint = last_checkpoint.decode(data)
     is_needed = False
     if hint is None:
-        message = "it cannot be understood or fails its own checksum."
+        message = "it cannot be parsed or fails its own checksum."
     elif hint.version > seen.latest_after:
         message = f"it points to version {hint.version}, above the catalog's latest {seen.latest_after}."
-        is_needed = hint.version in seen.checkpoints()  # By the commits that the catalog may take in.
+        is_needed = hint.version in seen.checkpoints()  # By commits that recovery may record.
     elif hint.version <= seen.latest and hint.version not in seen.checkpoints():
-        # Written after the listing, perhaps: the hint follows its checkpoint.
+        # It may have been written after the listing: writers write the hint after its checkpoint.
         is_newest = hint.version > max(seen.checkpoints(), default=-1)
         if is_newest and hint.version in observe(table).checkpoints():
             return
@@ -226,7 +223,7 @@ def wrong_hint(table: Table, seen: Observation) -> Iterable[Finding]:
         severity=Severity.WARNING,
         problem=Problem.HINT_WRONG,
         where=name,
-        message=f"{message} Readers go without it.",
+        message=f"{message} Readers ignore it.",
         repair=None if is_needed else Repair.REMOVE_HINT,
         files=() if is_needed else (name,),
     )

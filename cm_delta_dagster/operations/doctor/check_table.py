@@ -1,18 +1,17 @@
-"""Everything that ``doctor`` looks at, in order. Nothing is changed here.
+"""Runs the checks of ``doctor`` in order. Changes nothing.
 
-First the commits, since only they tell what the derived files have to be; then the derived files; then the table as readers load
-it, and its data files. None of it needs a table that can be loaded.
+The commits come first, since they determine the derived files; then the derived files, the table as readers load it, and its
+data files. The checks also work on a table that cannot be loaded.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.doctor.commit_check import CommitCheck
-from cm_delta_dagster.operations.doctor.deep_check import DeepCheck, read_footers
-from cm_delta_dagster.operations.doctor.file_check import check_files, leftovers
-from cm_delta_dagster.operations.doctor.findings import Depth, Finding
-from cm_delta_dagster.operations.doctor.log_check import (
+from cm_delta_dagster.operations.doctor.check_commits import CommitCheck
+from cm_delta_dagster.operations.doctor.check_files import check_files, leftovers
+from cm_delta_dagster.operations.doctor.check_footers import FooterCheck, check_footers
+from cm_delta_dagster.operations.doctor.check_log import (
     above_latest,
     as_readers_load,
     definition_differs,
@@ -20,55 +19,56 @@ from cm_delta_dagster.operations.doctor.log_check import (
     state_differs,
     wrong_hint,
 )
+from cm_delta_dagster.operations.doctor.check_state import StateCheck
+from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Findings
 from cm_delta_dagster.operations.doctor.observation import Observation, observe
-from cm_delta_dagster.operations.doctor.state_check import StateCheck
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum
 
 Progress = Callable[[int, int], None]
-"""Is called with the number of data files that were read and that of all files to be read."""
+"""Called with the number of data files read and the total."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examination:
-    """What was found, and what repairs need.
+class TableCheck:
+    """The findings, and what repairs need.
 
     Attributes:
         num_commits: commits of which a file was compared with the catalog's record.
-        num_files: data files and deletion vector files that were looked for.
-        deep: what reading the data files gave; None if they were not read.
+        num_files: data files and deletion vector files whose existence was checked.
+        deep: result of reading the data files; None if they were not read.
         first_fork: lowest version with a published commit of another history; None if there is none.
         proven: the proven state of the latest version; None if there is none.
-        checksums: right checksums by version where the stored ones are wrong.
-        states: proven states by version where a checkpoint is to be replaced.
+        checksums: correct checksums by version, where the stored ones are wrong.
+        states: proven states by version, where a checkpoint has to be replaced.
     """
 
     seen: Observation
     num_commits: int
     num_files: int
     findings: tuple[Finding, ...]
-    deep: DeepCheck | None = None
+    deep: FooterCheck | None = None
     first_fork: int | None = None
     proven: TableState | None = None
     checksums: Mapping[int, VersionChecksum] = field(default_factory=dict)
     states: Mapping[int, TableState] = field(default_factory=dict)
 
 
-def examine(table: Table, *, depth: Depth, progress: Progress | None = None) -> Examination:
-    """Look at everything.
+def check_table(table: Table, *, depth: Depth, progress: Progress | None = None) -> TableCheck:
+    """Run all checks.
 
     Raises:
         TableNotFoundError: the table was dropped.
-        StorageError, CatalogError: storage or catalog cannot be asked.
+        StorageError, CatalogError: a request to storage or catalog failed.
     """
     seen = observe(table)
     if seen.is_missing:
-        return Examination(seen=seen, num_commits=0, num_files=0, findings=(missing_storage(table, seen),))
-    findings: list[Finding] = []
+        return TableCheck(seen=seen, num_commits=0, num_files=0, findings=(missing_storage(table, seen),))
+    findings = Findings(table.identifier)
     commits, states = CommitCheck(table, seen, findings), StateCheck(table, seen, findings)
     for commit in commits.check():
         if commits.first_fork is not None:
-            states.stop_judging()
+            states.skip_derived_files()
         states.advance(commit)
     findings += above_latest(table, seen)
     proven = states.state
@@ -82,11 +82,11 @@ def examine(table: Table, *, depth: Depth, progress: Progress | None = None) -> 
     num_files = 0 if state is None else check_files(table, state, findings)
     deep = None
     if state is not None and depth is Depth.FOOTERS:
-        deep = read_footers(table, state, progress=progress)
+        deep = check_footers(table, state, progress=progress)
         findings += deep.findings
     if loaded is not None:
         findings += leftovers(table)
-    return Examination(
+    return TableCheck(
         seen=seen,
         num_commits=commits.compared,
         num_files=num_files,

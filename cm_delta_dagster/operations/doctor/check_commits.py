@@ -1,7 +1,7 @@
-"""The commits of a table, one by one, for ``doctor``. Nothing is changed here.
+"""Checks the commits of a table one by one, for ``doctor``. Changes nothing.
 
-The catalog's record of each commit is compared with every copy of it. Outcome: findings, and for each version the bytes that
-are proven (:mod:`~cm_delta_dagster.operations.doctor.commit_copies`), if any.
+Compares the catalog's record of each commit with every copy of it. The result is findings, and the proven bytes of each version
+(:mod:`~cm_delta_dagster.operations.doctor.commit_copies`), if there are any.
 """
 
 from collections.abc import Iterator
@@ -19,20 +19,21 @@ from cm_delta_dagster.operations.doctor.commit_copies import (
     read_copies,
     read_or_none,
 )
-from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
+from cm_delta_dagster.operations.doctor.findings import Findings, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
+from cm_delta_dagster.operations.recovery.display_text import counted, utc_text
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.cleanup import cut_off_timestamp
 from cm_delta_dagster.protocol.log.log_files import CommitFile
 
 _BACKUP = "No intact copy of it was found: restore the file from a backup."
-_CONTESTED = "The catalog keeps no digest of this commit, so nothing says which of them was ratified; none is changed."
+_CONTESTED = "The catalog has no digest of this commit, so the ratified copy is not known; none is changed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedCommit:
-    """One version: its record, None if the catalog has none, and its proven bytes, None if there are none."""
+    """One version, its record (None if the catalog has none) and its proven bytes (None if no copy is proven)."""
 
     version: int
     record: RatifiedCommit | None
@@ -40,17 +41,17 @@ class CheckedCommit:
 
 
 class CommitCheck:
-    """Goes through the versions once, oldest first, and adds what it finds to ``findings``.
+    """Checks the versions once, oldest first, and adds to ``findings``.
 
     Attributes:
         compared: commits of which a file was compared with the catalog's record.
-        first_fork: lowest unpublished version whose place in the log has the commit of another history; None if there is none.
+        first_fork: lowest unpublished version whose file in the log is a commit of another history; None if there is none.
     """
 
-    def __init__(self, table: Table, seen: Observation, findings: list[Finding]) -> None:
+    def __init__(self, table: Table, seen: Observation, findings: Findings) -> None:
         self.compared = 0
         self.first_fork: int | None = None
-        self._table, self._seen, self._findings = table, seen, findings
+        self._table, self._seen, self._add = table, seen, findings.add
         self._listed = seen.versions(CommitFile)
         self._checkpoints = seen.checkpoints()
         self._served = {commit.version: commit for commit in seen.ratified.commits}
@@ -60,17 +61,16 @@ class CommitCheck:
         self._is_whole = False
 
     def check(self) -> Iterator[CheckedCommit]:
-        """Every version that readers may ask for, in order."""
+        """Check every version that readers may need, and yield it, in ascending order."""
         seen = self._seen
-        self._set_strays_apart()
+        self._exclude_stray_commits()
         oldest = self._oldest()
         for version in range(oldest, seen.latest + 1):
             record = seen.records.get(version)
             # A recovered history may begin with a checkpoint whose commit cleanup has removed: that version has no record.
             if record is None and (version != oldest or version == 0 or version in self._listed):
-                self._add(
-                    Severity.ERROR, Problem.NO_RECORD, f"version {version}", "the catalog has no record of it.", version
-                )
+                where, message = f"version {version}", "the catalog has no record of it."
+                self._add(Severity.ERROR, Problem.NO_RECORD, where, message, version)
             yield CheckedCommit(
                 version=version, record=record, data=None if record is None else self._check_version(record)
             )
@@ -79,12 +79,12 @@ class CommitCheck:
                 Severity.WARNING,
                 Problem.UNPUBLISHED,
                 f"versions {seen.published + 1} to {seen.latest}",
-                f"{seen.latest - seen.published} ratified commits are not published; writers or `publish` do that.",
+                f"{counted(seen.latest - seen.published, 'ratified commit')} not published; writers and `publish` publish them.",
                 repair=Repair.PUBLISH,
             )
 
     def _oldest(self) -> int:
-        """The oldest version that readers may ask for: cleanup leaves a checkpoint, and mostly nothing below it."""
+        """The oldest version that readers may need: log cleanup leaves a checkpoint and usually nothing below it."""
         latest = self._seen.latest
         oldest_checkpoint = min((v for v in self._checkpoints if v <= latest), default=None)
         listed = min((v for v in self._listed if v <= latest), default=None)
@@ -96,7 +96,7 @@ class CommitCheck:
         return oldest_checkpoint if listed is None else min(listed, oldest_checkpoint)
 
     def _may_be_cleaned(self, version: int) -> bool:
-        """Whether log cleanup may have removed a version by now, by the retention that the catalog's definition says."""
+        """Whether log cleanup may have removed a version, by the retention in the catalog's definition."""
         record = self._seen.records.get(version)
         definition = self._table.catalog.load_table_by_id(self._table.table_id).definition
         if record is None or definition is None:
@@ -107,8 +107,8 @@ class CommitCheck:
             return True
         return record.in_commit_timestamp <= cut_off_timestamp(self._table.services.now_ms(), retention_ms)
 
-    def _set_strays_apart(self) -> None:
-        """Files under the names of commits that cleanup has removed: made too late, and read by nobody."""
+    def _exclude_stray_commits(self) -> None:
+        """Report and ignore files with the names of commits that log cleanup removed: writers created them too late."""
         kept = min((version for version in self._checkpoints if version <= self._seen.latest), default=0)
         if 0 in self._listed:
             return
@@ -123,8 +123,8 @@ class CommitCheck:
                 Severity.WARNING,
                 Problem.STRAY_COMMIT,
                 name,
-                f"it is not the commit that was ratified, which cleanup removed: versions below {kept} are gone. A writer made "
-                "it too late, its commit does not count and nobody reads it; clean_log deletes it.",
+                f"it is not the ratified commit, which log cleanup removed with all versions below {kept}. A writer created "
+                "it too late; no reader uses it, and clean_log deletes it.",
                 version,
             )
 
@@ -146,9 +146,9 @@ class CommitCheck:
                 Severity.WARNING,
                 Problem.COPY_DIFFERS,
                 f"version {version}",
-                "the copy of the commit that the catalog keeps for readers is not what was ratified. "
+                "the copy of the commit in the catalog is not what was ratified. "
                 + (
-                    "That is harmless: readers notice it and take the file, and the catalog drops the copy in time."
+                    "That is harmless: readers detect it and read the file, and the catalog deletes the copy later."
                     if copies.proven is not None
                     else "No intact copy was found elsewhere."
                 ),
@@ -156,38 +156,10 @@ class CommitCheck:
             )
 
     def _check_published(self, copies: CommitCopies) -> None:
-        """What lies in ``_delta_log`` under the name of the version, whatever the catalog says of its publication."""
-        record, proven = copies.record, copies.proven
-        version, name = record.version, log_files.commit_file_name(record.version)
+        """Check the file of the version in ``_delta_log``, whether or not the catalog has the version as published."""
+        version = copies.record.version
         if copies.published.state is CopyState.ALTERED:
-            foreign = foreign_transaction(copies.published.data, record, known=self._own_transactions)
-            if foreign is not None and version > self._seen.published:
-                self._is_interrupted = True
-                self.first_fork = version if self.first_fork is None else self.first_fork
-                self._add(
-                    Severity.ERROR,
-                    Problem.COMMIT_FORKED,
-                    name,
-                    f"it is another commit (txnId {foreign}) than the one that the catalog ratified as version {version} "
-                    f"(txnId {record.txn_id}): the table has two histories, as after the catalog was restored from a backup. "
-                    f"Readers of the catalog see the ratified one. `cm-delta recover {self._table.identifier}` shows both "
-                    "and keeps either; nothing is changed here.",
-                    version,
-                )
-                return
-            self._is_interrupted |= proven is None
-            self._add(
-                Severity.ERROR,
-                Problem.COMMIT_DIFFERS,
-                name,
-                f"it is not the commit that was ratified (txnId {record.txn_id}, {record.file_size} bytes, "
-                f"{record.in_commit_timestamp} ms): "
-                + ("it was altered or cut off. " if foreign is None else f"it is another commit, of txnId {foreign}. ")
-                + (_BACKUP if proven is None else "An intact copy is there; readers of the catalog use it."),
-                version,
-                None if proven is None else Repair.RESTORE_COMMIT,
-                files=(name,),
-            )
+            self._add_altered(copies)
         elif copies.is_contested:
             self._is_interrupted = True
             self._add(
@@ -199,27 +171,55 @@ class CommitCheck:
                 version,
             )
         elif copies.published.data is None and version <= self._seen.published and self._is_reachable(version):
-            self._add(
-                Severity.ERROR,
-                Problem.COMMIT_MISSING,
-                name,
-                "the catalog says that it is published, and it is not there"
-                + (f". {_BACKUP}" if proven is None else ", but an intact copy is."),
-                version,
-                None if proven is None else Repair.RESTORE_COMMIT,
-                files=(name,),
+            self._add_published(
+                copies, Problem.COMMIT_MISSING, "the catalog says that it is published, and the file does not exist. "
             )
         elif copies.staged.state is CopyState.ALTERED and version <= self._seen.published:
             self._add(
                 Severity.NOTE,
                 Problem.STAGED_DAMAGED,
-                record.file_name,
-                f"it is not what was ratified. That is harmless: version {version} is published, and its file is intact.",
+                copies.record.file_name,
+                f"it is not what was ratified. That is harmless: version {version} is published, and its published file is intact.",
                 version,
             )
 
+    def _add_altered(self, copies: CommitCopies) -> None:
+        """Report a published file that is not the ratified commit: another history, or damage."""
+        record, version = copies.record, copies.record.version
+        foreign = foreign_transaction(copies.published.data, record, known=self._own_transactions)
+        if foreign is not None and version > self._seen.published:
+            self._is_interrupted = True
+            self.first_fork = version if self.first_fork is None else self.first_fork
+            self._add(
+                Severity.ERROR,
+                Problem.COMMIT_FORKED,
+                log_files.commit_file_name(version),
+                f"it is another commit (txnId {foreign}) than the one that the catalog ratified as version {version} "
+                f"(txnId {record.txn_id}): the table has two histories, as after the catalog was restored from a backup. "
+                f"Readers of the catalog see the ratified one. `cm-delta recover {self._table.identifier}` shows both and "
+                "keeps the one that you choose.",
+                version,
+            )
+            return
+        self._is_interrupted |= copies.proven is None
+        cause = "it was altered or truncated. " if foreign is None else f"it is another commit, of txnId {foreign}. "
+        self._add_published(
+            copies,
+            Problem.COMMIT_DIFFERS,
+            f"it is not the commit that was ratified (txnId {record.txn_id}, {record.file_size} bytes, "
+            f"{utc_text(record.in_commit_timestamp)}): {cause}",
+        )
+
+    def _add_published(self, copies: CommitCopies, problem: Problem, message: str) -> None:
+        """Report a published file that can be restored if an intact copy exists."""
+        version, is_proven = copies.record.version, copies.proven is not None
+        name = log_files.commit_file_name(version)
+        message += "There is an intact copy, which readers of the catalog use." if is_proven else _BACKUP
+        repair = Repair.RESTORE_COMMIT if is_proven else None
+        self._add(Severity.ERROR, problem, name, message, version, repair, (name,))
+
     def _check_unpublished(self, copies: CommitCopies) -> None:
-        """The places where readers look for a commit that is not published."""
+        """Check the copies from which readers take a commit that is not published."""
         record = copies.record
         version = record.version
         self._follows_published &= copies.published.state is CopyState.FITS
@@ -231,7 +231,7 @@ class CommitCheck:
                 Severity.ERROR,
                 Problem.COMMIT_LOST,
                 f"version {version}",
-                f"neither {record.file_name} nor another intact copy of the ratified commit is there; restore that file to "
+                f"neither {record.file_name} nor another intact copy of the ratified commit exists; restore that file to "
                 "_delta_log/_staged_commits from a backup.",
                 version,
             )
@@ -240,47 +240,25 @@ class CommitCheck:
         elif self._follows_published and not self._is_interrupted:
             self._add(
                 Severity.ERROR,
-                Problem.PUBLISHED_UNMARKED,
+                Problem.PUBLISHED_VERSION_BEHIND,
                 f"version {version}",
-                f"the catalog points readers to {record.file_name}, which is gone or damaged; the published copy is there.",
+                f"the catalog directs readers to {record.file_name}, which is missing or damaged; the published copy is intact.",
                 version,
-                Repair.MARK_PUBLISHED,
+                Repair.UPDATE_PUBLISHED_VERSION,
             )
         else:
             self._add(
                 Severity.ERROR,
                 Problem.STAGED_DAMAGED,
                 record.file_name,
-                "the catalog points readers to it, and it is gone or not what was ratified; another intact copy is there.",
+                "the catalog directs readers to it, and it is missing or not what was ratified; there is another intact copy.",
                 version,
                 Repair.REWRITE_STAGED,
                 files=(f"_staged_commits/{record.file_name}",),
             )
 
     def _is_reachable(self, version: int) -> bool:
-        """Whether readers may still ask for the commit: what log cleanup has left begins with a commit or a checkpoint."""
+        """Whether readers may still need the commit: after log cleanup, the log begins with a commit or a checkpoint."""
         if self._is_whole or any(other < version for other in self._listed):
             return True
         return not any(checkpoint >= version for checkpoint in self._checkpoints)
-
-    def _add(
-        self,
-        severity: Severity,
-        problem: Problem,
-        where: str,
-        message: str,
-        version: int | None = None,
-        repair: Repair | None = None,
-        files: tuple[str, ...] = (),
-    ) -> None:
-        self._findings.append(
-            Finding(
-                severity=severity,
-                problem=problem,
-                where=where,
-                message=message,
-                version=version,
-                repair=repair,
-                files=files if repair is not None else (),
-            )
-        )

@@ -1,0 +1,279 @@
+"""Methods of a connection that create tables: empty, with first rows, or by the first write to a name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.session import ClientSession
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.tables.create import (
+    TableDesign,
+    check_partitioning,
+    create_table,
+    create_table_as,
+    first_schema,
+    open_or_create,
+    write_or_create,
+)
+from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteResult
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.spark.schema import from_spark, schema_of
+from cm_delta_dagster.spark.session import check_frame
+
+AnySchema: TypeAlias = StructType | T.StructType | pa.Schema
+"""Columns as a schema of this package, of pyspark or of pyarrow."""
+
+
+class CreationMethods(ClientSession):
+    """A base of :class:`~cm_delta_dagster.api.connection.Connection`; each method calls one operation."""
+
+    def create_table(
+        self,
+        name: TableIdentifier | str,
+        schema: AnySchema,
+        partition_by: str | Sequence[str] = (),
+        *,
+        properties: Mapping[str, str] | None = None,
+        description: str | None = None,
+    ) -> "DeltaTable":
+        """Create an empty table.
+
+        Args:
+            name: ``catalog.schema.table``.
+            schema: columns, as a schema of pyspark, pyarrow or this package.
+            partition_by: column or columns of ``schema``, in partition order.
+            properties: table properties such as ``{"delta.appendOnly": "true"}``.
+
+        Raises:
+            TableAlreadyExistsError: the name is taken.
+            InvalidArgumentError: an invalid name, partition column or property.
+            SchemaMismatchError: a column name that Delta cannot store.
+            UnsupportedFeatureError: schema or properties need a feature that this client does not have.
+        """
+        table = create_table(
+            self.client,
+            identifier=name,
+            schema=_schema(schema),
+            partition_columns=_columns(partition_by),
+            properties=properties,
+            description=description,
+        )
+        return DeltaTable(self, table)
+
+    def open_or_create(
+        self,
+        name: TableIdentifier | str,
+        schema: AnySchema,
+        partition_by: str | Sequence[str] = (),
+        *,
+        properties: Mapping[str, str] | None = None,
+        description: str | None = None,
+    ) -> "DeltaTable":
+        """Open the table of that name; create it if it does not exist. Arguments as in :meth:`create_table`.
+
+        Raises:
+            SchemaMismatchError: the table exists, and its columns or partition columns differ from the arguments.
+        """
+        table = open_or_create(
+            self.client,
+            identifier=name,
+            schema=_schema(schema),
+            partition_columns=_columns(partition_by),
+            properties=properties,
+            description=description,
+        )
+        return DeltaTable(self, table)
+
+    def create_table_as(
+        self,
+        name: TableIdentifier | str,
+        frame: DataFrame,
+        partition_by: str | Sequence[str] = (),
+        *,
+        properties: Mapping[str, str] | None = None,
+        description: str | None = None,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> "DeltaTable":
+        """Create a table with the columns and the rows of ``frame``, in one commit.
+
+        Args:
+            partition_by: column or columns of ``frame``, in partition order.
+            idempotency: recorded in the commit, so that an :meth:`append` with the same value is skipped.
+
+        Raises:
+            TableAlreadyExistsError: the name is taken. Rows that were written before this was found are deleted.
+            InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError: as :meth:`create_table`.
+            InvalidDataError: a row violates a constraint of the table; no table was created.
+        """
+        table, _ = create_table_as(
+            self.client,
+            identifier=name,
+            design=_Design(
+                frame=frame, partition_by=partition_by, properties=properties, description=description
+            ).of_table(),
+            write=lambda table: append(
+                table, frame=frame, options=CommitOptions(idempotency=idempotency, context=context)
+            ),
+        )
+        return DeltaTable(self, table)
+
+    def append(
+        self,
+        name: TableIdentifier | str,
+        frame: DataFrame,
+        partition_by: str | Sequence[str] | None = None,
+        *,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        properties: Mapping[str, str] | None = None,
+        description: str | None = None,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Append the rows of ``frame`` to the table of that name; the same commit creates the table if it does not exist.
+
+        Args:
+            partition_by: partition columns of a new table; an existing table must have the same ones, unless None.
+            properties, description: of a new table.
+
+        Raises:
+            SchemaMismatchError: the table exists and has other partition columns.
+            CmDeltaError: as :meth:`create_table_as` and :meth:`DeltaTable.append`.
+        """
+        return self._write(
+            name,
+            _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
+            lambda table: append(
+                table,
+                frame=frame,
+                schema_mode=schema_mode,
+                options=CommitOptions(idempotency=idempotency, context=context),
+            ),
+        )
+
+    def overwrite(
+        self,
+        name: TableIdentifier | str,
+        frame: DataFrame,
+        partition_by: str | Sequence[str] | None = None,
+        *,
+        where: Condition | None = None,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        properties: Mapping[str, str] | None = None,
+        description: str | None = None,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Replace the rows of the table of that name, or those that satisfy ``where``; create it if it does not exist.
+
+        Arguments and errors as in :meth:`append` and :meth:`DeltaTable.overwrite`.
+        """
+        return self._write(
+            name,
+            _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
+            lambda table: overwrite(
+                table,
+                frame=frame,
+                where=where,
+                schema_mode=schema_mode,
+                options=CommitOptions(idempotency=idempotency, context=context),
+            ),
+        )
+
+    def merge(
+        self,
+        name: TableIdentifier | str,
+        frame: DataFrame,
+        on: str | Sequence[str],
+        partition_by: str | Sequence[str] | None = None,
+        *,
+        mode: MergeMode = MergeMode.UPSERT,
+        within: Condition | None = None,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        properties: Mapping[str, str] | None = None,
+        description: str | None = None,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Merge ``frame`` by key into the table of that name; the same commit creates the table if it does not exist.
+
+        Arguments and errors as in :meth:`append` and :meth:`DeltaTable.merge`.
+        """
+        return self._write(
+            name,
+            _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
+            lambda table: merge(
+                table,
+                frame=frame,
+                keys=_columns(on),
+                mode=mode,
+                within=within,
+                schema_mode=schema_mode,
+                options=CommitOptions(idempotency=idempotency, context=context),
+            ),
+        )
+
+    def _write(
+        self, name: TableIdentifier | str, design: "_Design", verb: Callable[[Table], WriteResult]
+    ) -> WriteResult:
+        check_frame(design.frame)
+
+        def write(table: Table) -> WriteResult:
+            if design.partition_by is not None:
+                check_partitioning(table, _columns(design.partition_by))
+            return verb(table)
+
+        _, result = write_or_create(self.client, identifier=name, design=design.of_table, write=write)
+        return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Design:
+    """Columns, partitioning and properties of a table that a write may create."""
+
+    frame: DataFrame
+    partition_by: str | Sequence[str] | None
+    properties: Mapping[str, str] | None
+    description: str | None
+
+    def of_table(self) -> TableDesign:
+        return TableDesign(
+            schema=first_schema(schema_of(check_frame(self.frame))),
+            partition_columns=_columns(self.partition_by or ()),
+            properties=dict(self.properties or {}),
+            description=self.description,
+        )
+
+
+def _columns(names: str | Sequence[str]) -> tuple[str, ...]:
+    columns = (names,) if isinstance(names, str) else tuple(names)
+    invalid = [name for name in columns if not isinstance(name, str)]
+    if invalid:
+        raise InvalidArgumentError(f"{invalid[0]!r} is not a column name; give names as text.")
+    return columns
+
+
+def _schema(schema: AnySchema) -> StructType:
+    if isinstance(schema, StructType):
+        return schema
+    if isinstance(schema, T.StructType):
+        return from_spark(schema)
+    if isinstance(schema, pa.Schema):
+        return from_arrow_schema(schema)
+    raise InvalidArgumentError(
+        f"A {type(schema).__name__} is not a schema. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, or "
+        "a cm_delta_dagster.StructType."
+    )

@@ -1,0 +1,76 @@
+"""Methods of a connection that set policies of the catalog: commit modes and permissions for maintenance."""
+
+from cm_delta_dagster.api.delta_table import maintenance_kind
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
+
+
+class PolicyMethods:
+    """A base of :class:`~cm_delta_dagster.api.connection.Connection`."""
+
+    client: DeltaClient
+
+    def set_commit_mode(self, scope: str, mode: CommitPolicyKind | str, *, inline_max_bytes: int | None = None) -> None:
+        """Set how clients commit to ``catalog``, ``catalog.schema`` or ``catalog.schema.table``. The longest scope decides.
+
+        Repeat the call after a failure to complete it. ``put_if_absent`` for a catalog or schema applies to tables that are
+        created later.
+
+        Args:
+            mode: ``staged``, ``inline``, ``auto`` or ``put_if_absent``.
+            inline_max_bytes: for ``auto``: the largest commit, in bytes, that the catalog stores until it is published.
+
+        Raises:
+            InvalidArgumentError: an unknown mode, a malformed scope, or ``auto`` without a size.
+            TableNotFoundError: no table has that name.
+            StoreNotSupportedError: ``put_if_absent``, and the store of the table has no put-if-absent.
+            CommitRetriesExceededError: concurrent commits won every attempt to switch the table.
+        """
+        policy = CommitPolicy(kind=_commit_mode(mode), inline_max_bytes=inline_max_bytes)
+        choose_commit_policy(self.client, scope=scope, policy=policy)
+
+    def reset_commit_mode(self, scope: str) -> None:
+        """Remove the mode of that scope, so that the wider scope or the default decides. Errors as :meth:`set_commit_mode`."""
+        choose_commit_policy(self.client, scope=scope, policy=None)
+
+    def commit_modes(self) -> tuple[CommitPolicyRule, ...]:
+        """Return the mode of every scope that has one. Without a mode, commits are staged."""
+        return self.client.catalog.commit_policies()
+
+    def allow(self, scope: str, kind: MaintenanceKind | str, reason: str = "") -> None:
+        """Allow a kind of maintenance for ``catalog``, ``catalog.schema`` or ``catalog.schema.table``.
+
+        Raises:
+            InvalidArgumentError: an unknown kind or a malformed scope.
+        """
+        self._set_rule(scope, kind, reason, allowed=True)
+
+    def deny(self, scope: str, kind: MaintenanceKind | str, reason: str = "") -> None:
+        """Deny a kind of maintenance; arguments and errors as in :meth:`allow`. The longest scope decides."""
+        self._set_rule(scope, kind, reason, allowed=False)
+
+    def reset_policy(self, scope: str, kind: MaintenanceKind | str) -> None:
+        """Remove the rule of that scope and kind, so that the wider scope or the default decides again.
+
+        Does nothing if there is no such rule. Raises InvalidArgumentError for an unknown kind or a malformed scope.
+        """
+        self.client.catalog.remove_maintenance_rule(scope, maintenance_kind(kind))
+
+    def policy(self) -> tuple[MaintenanceRule, ...]:
+        """Return every rule. Without a rule, checkpoint, log compaction and checksum are allowed; other kinds are denied."""
+        return self.client.catalog.maintenance_rules()
+
+    def _set_rule(self, scope: str, kind: MaintenanceKind | str, reason: str, *, allowed: bool) -> None:
+        rule = MaintenanceRule(scope=scope, kind=maintenance_kind(kind), allowed=allowed, reason=reason)
+        self.client.catalog.set_maintenance_rule(rule)
+
+
+def _commit_mode(mode: CommitPolicyKind | str) -> CommitPolicyKind:
+    try:
+        return CommitPolicyKind(mode)
+    except ValueError as error:
+        known = ", ".join(kind.value for kind in CommitPolicyKind if kind is not CommitPolicyKind.SWITCHING)
+        raise InvalidArgumentError(f"{mode!r} is not a commit mode; the modes are {known}.") from error

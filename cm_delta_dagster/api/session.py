@@ -1,0 +1,76 @@
+"""The Spark session of a connection: given by the caller, the one that runs, or one that the connection starts."""
+
+import threading
+from datetime import tzinfo
+from enum import StrEnum
+
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.spark.java import ensure_java
+from cm_delta_dagster.spark.session import is_gone, running_session, session_time_zone, stopped_error
+
+
+class _Origin(StrEnum):
+    """Origin of the session of a connection."""
+
+    GIVEN = "given"
+    FOUND = "found"
+    STARTED = "started"
+
+
+class ClientSession:
+    """A Delta client and the Spark session that reads and writes rows for it; the base of ``Connection``.
+
+    Attributes:
+        client: the Delta client, for calls that the connection does not offer.
+    """
+
+    def __init__(self, client: DeltaClient, *, spark: SparkSession | None = None) -> None:
+        self.client = client
+        self._spark = spark
+        self._origin = None if spark is None else _Origin.GIVEN
+        self._lock = threading.Lock()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session for rows: found or started on first use. ``close`` leaves it running.
+
+        If the session has ended and this connection started it, a new session is started.
+
+        Raises:
+            JavaNotFoundError: no session runs and no Java was found to start one.
+            EngineStoppedError: the session has ended, and this connection did not start it.
+        """
+        with self._lock:
+            if self._spark is not None and not is_gone(self._spark):
+                return self._spark
+            running = None if self._origin is _Origin.GIVEN else running_session()
+            if running is not None:
+                self._origin = _Origin.FOUND
+            elif self._origin in (None, _Origin.STARTED):
+                ensure_java()
+                running = SparkSession.builder.appName("cm_delta_dagster").getOrCreate()
+                self._origin = _Origin.STARTED
+            else:
+                raise stopped_error("a session is needed")
+            self._spark = running
+            return running
+
+    @property
+    def time_zone(self) -> tzinfo:
+        """The time zone of the Spark session, for timestamps that name no time zone.
+
+        Raises:
+            InvalidArgumentError: no session runs, or Python does not know its time zone. The property starts no
+                session, since reading through Arrow needs no Java.
+        """
+        with self._lock:
+            running = self._spark or running_session()
+        if running is None or is_gone(running):
+            raise InvalidArgumentError(
+                "The timestamp names no time zone, and no Spark session runs whose time zone applies. Name a time zone, as in "
+                "'2026-01-31T12:00:00Z' or datetime(2026, 1, 31, tzinfo=UTC), or connect with spark=..."
+            )
+        return session_time_zone(running)

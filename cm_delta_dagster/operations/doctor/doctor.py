@@ -1,0 +1,129 @@
+"""DOCTOR: compares the catalog's records of a table with its storage, and repairs what is provably safe.
+
+A repair writes ratified bytes or a file that a proven state determines, advances the published version over commits that are in
+the log, or removes a file that the protocol makes optional. :mod:`~cm_delta_dagster.operations.doctor.repairs` keeps a copy of
+every file that it replaces.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.operations.doctor.check_table import Progress, TableCheck, check_table
+from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Severity, without_doctor_advice
+from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, make_plan
+from cm_delta_dagster.operations.doctor.repairs import Repairs
+
+_RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorReport:
+    """The result of one check; after repairs, of the check that follows them.
+
+    Attributes:
+        version: latest version in the catalog.
+        num_commits: commits whose bytes were compared with the catalog's record.
+        num_files: data files and deletion vectors of the latest version whose existence was checked.
+        num_files_read: data files whose footer was read.
+        num_files_unjudged: of these, files without a row count in the log.
+        findings: by severity, errors first.
+        plan: the repairs for the findings.
+        repaired: findings that were repaired.
+        failed: repairs that failed, and why.
+    """
+
+    identifier: str
+    table_id: str
+    location: str
+    version: int
+    published_version: int
+    num_commits: int
+    num_files: int
+    findings: tuple[Finding, ...]
+    plan: RepairPlan
+    num_files_read: int = 0
+    num_files_unjudged: int = 0
+    repaired: tuple[Finding, ...] = ()
+    failed: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is no finding of severity ERROR."""
+        return all(finding.severity is not Severity.ERROR for finding in self.findings)
+
+    @property
+    def repairable(self) -> tuple[Finding, ...]:
+        """Findings that have a step in the plan."""
+        return tuple(step.finding for step in self.plan.steps)
+
+
+def doctor(
+    table: Table,
+    *,
+    repair: bool = False,
+    depth: Depth = Depth.LISTING,
+    progress: Progress | None = None,
+    on_plan: Callable[[RepairPlan], None] | None = None,
+) -> DoctorReport:
+    """Check a table; with ``repair``, carry out the plan of repairs and check again.
+
+    The check reads every commit and rebuilds every version, so its time grows with the length of the log. It also works on a
+    table that cannot be loaded and needs no permission; a repair needs permission to write the kind of file that it writes.
+    Other clients can read and write meanwhile.
+
+    Args:
+        depth: whether footers and deletion vectors of the data files are read.
+        progress: called with the number of data files read and the total, while they are read.
+        on_plan: called with the plan before the first repair.
+
+    Raises:
+        TableNotFoundError: the table was dropped.
+        StorageError, CatalogError: a request to storage or catalog failed.
+    """
+    check = check_table(table, depth=depth, progress=progress)
+    plan = make_plan(table, check)
+    if not repair:
+        return _report(table, check, plan)
+    if on_plan is not None:
+        on_plan(plan)
+    if not plan.steps:
+        return _report(table, check, plan)
+    repaired: list[Finding] = []
+    failed: list[str] = []
+    repairs = Repairs(table, check)
+    for step in plan.steps:
+        try:
+            repairs.carry_out(step)
+            repaired.append(step.finding)
+        except CmDeltaError as error:
+            failed.append(f"{step.finding.where}: {without_doctor_advice(str(error), table.identifier)}")
+    # Repairs do not change data files, so the result of reading them still holds.
+    after = check_table(table, depth=Depth.LISTING)
+    if check.deep is not None:
+        after = replace(after, deep=check.deep, findings=(*after.findings, *check.deep.findings))
+    report = _report(table, after, make_plan(table, after))
+    return replace(report, repaired=tuple(repaired), failed=tuple(failed))
+
+
+def plan_repair(table: Table) -> RepairPlan:
+    """Return the repairs that :func:`doctor` would carry out; changes nothing. Raises the same errors."""
+    return make_plan(table, check_table(table, depth=Depth.LISTING))
+
+
+def _report(table: Table, check: TableCheck, plan: RepairPlan) -> DoctorReport:
+    deep = check.deep
+    return DoctorReport(
+        identifier=str(table.identifier),
+        table_id=table.table_id,
+        location=table.location,
+        version=check.seen.latest,
+        published_version=check.seen.published,
+        num_commits=check.num_commits,
+        num_files=check.num_files,
+        findings=tuple(sorted(check.findings, key=lambda finding: _RANK[finding.severity])),
+        plan=plan,
+        num_files_read=0 if deep is None else deep.num_files,
+        num_files_unjudged=0 if deep is None else deep.num_unjudged,
+    )
