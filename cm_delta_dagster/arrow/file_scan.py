@@ -23,11 +23,11 @@ from cm_delta_dagster.arrow.predicates import RowFilter
 from cm_delta_dagster.arrow.row_groups import kept_row_groups
 from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.deletion_vectors import check_positions
 from cm_delta_dagster.protocol.features.row_tracking import ROW_ID, RowIdColumns
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import LONG, StructField
 
 Unit = Callable[[], Iterable[pa.RecordBatch]]
 Positions = npt.NDArray[np.int64]
@@ -52,16 +52,15 @@ class OutputColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What is wanted of every file.
+class FileRequest:
+    """What to read of every file.
 
     Attributes:
-        predicate: decides which row groups are read; ``row_filter`` is the same, compiled.
-        widths: of ``char(n)`` columns.
+        predicate: decides which row groups are read; ``row_filter`` is the same condition, compiled.
+        widths: number of characters of each ``char(n)`` column.
     """
 
-    schema: StructType
-    mapping: ColumnMappingMode
+    layout: TableLayout
     outputs: tuple[OutputColumn, ...]
     predicate: Predicate | None
     row_filter: RowFilter | None
@@ -112,9 +111,9 @@ class _Columns:
 class FileScan:
     """Cuts files into units. Files of one schema share their layout; safe for several threads."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._schema = pa.schema([arrow_field(output.field) for output in reading.outputs])
+    def __init__(self, request: FileRequest) -> None:
+        self._request = request
+        self._schema = pa.schema([arrow_field(output.field) for output in request.outputs])
         self._lock = threading.Lock()
         self._known: list[tuple[pa.Schema, LegacyCalendar, _Columns]] = []
 
@@ -133,12 +132,12 @@ class FileScan:
             if wanted.deleted is not None:
                 check_positions(wanted.deleted, num_rows=metadata.num_rows, path=wanted.path)
                 deleted = np.frombuffer(wanted.deleted.to_array(), dtype=np.uint64).astype(np.int64)
-            reading = self._reading
+            request = self._request
             groups = kept_row_groups(
-                metadata, columns.layout, reading.predicate, reading.schema, reading.partition_names
+                metadata, columns.layout, request.predicate, request.layout.schema, request.partition_names
             )
             starts = _starts(metadata)
-        file = _OpenFile(self._reading, self._schema, wanted, columns, metadata, deleted)
+        file = _OpenFile(self._request, self._schema, wanted, columns, metadata, deleted)
         if len(groups) == 1:
             return [lambda: file.read(groups[0], starts[groups[0]], opened)]
         return [_unit(file, group, starts[group]) for group in groups]
@@ -169,14 +168,14 @@ class FileScan:
         return columns
 
     def _planned(self, file: DataFile, opened: pq.ParquetFile, schema: pa.Schema, calendar: LegacyCalendar) -> _Columns:
-        reading = self._reading
+        request = self._request
         parquet = opened.schema
         count = len(parquet)
         int96 = [index for index in range(count) if parquet.column(index).physical_type == "INT96"]
         layout = FileLayout(
             schema=schema,
             file=file.location,
-            mapping=reading.mapping,
+            mapping=request.layout.mapping,
             calendar=calendar,
             int96_leaves=frozenset(int96),
         )
@@ -185,16 +184,16 @@ class FileScan:
                 f"The data file {file.location} has {count} Parquet columns in a form that was not understood. Read the table "
                 "through Spark."
             )
-        in_file = [item for item in reading.outputs if not item.is_partition and not item.is_row_tracking]
+        in_file = [item for item in request.outputs if not item.is_partition and not item.is_row_tracking]
         names = {item.field.name: item.field for item in in_file}
-        filtered = reading.row_filter.columns if reading.row_filter else ()
-        needed = [name for name in filtered if name not in reading.partition_names]
+        filtered = request.row_filter.columns if request.row_filter else ()
+        needed = [name for name in filtered if name not in request.partition_names]
         for name in needed:
-            item = reading.schema.field(name)
+            item = request.layout.schema.field(name)
             assert item is not None  # the filter was compiled for this schema
             names[name] = item
         by_name = {name: layout.column(item) for name, item in names.items()}
-        hidden = _hidden_columns(layout, reading)
+        hidden = _hidden_columns(layout, request)
         leaves = {index for name in needed for index in by_name[name].leaves}
         others = {index for column in (*by_name.values(), *hidden.values()) for index in column.leaves} - leaves
         nested = tuple(
@@ -212,13 +211,13 @@ def _refuse_other_count(wanted: FileToRead, found: int) -> None:
         )
 
 
-def _hidden_columns(layout: FileLayout, reading: Reading) -> dict[str, FileColumn]:
-    if reading.row_tracking is None:
+def _hidden_columns(layout: FileLayout, request: FileRequest) -> dict[str, FileColumn]:
+    if request.row_tracking is None:
         return {}
-    names = {True: reading.row_tracking.row_id, False: reading.row_tracking.row_commit_version}
+    names = {True: request.row_tracking.row_id, False: request.row_tracking.row_commit_version}
     return {
         output.field.name: layout.hidden_column(names[output.field.name == ROW_ID], LONG)
-        for output in reading.outputs
+        for output in request.outputs
         if output.is_row_tracking
     }
 
@@ -243,7 +242,7 @@ def _unit(file: "_OpenFile", group: int, start: int) -> Unit:
 class _OpenFile:
     """One file whose footer is known."""
 
-    reading: Reading
+    request: FileRequest
     schema: pa.Schema
     wanted: FileToRead
     columns: _Columns
@@ -312,7 +311,7 @@ class _OpenFile:
             kept = np.ones(rows, dtype=np.bool_)
             kept[deleted - start] = False
             keep = pa.array(kept)
-        wanted = self.reading.row_filter
+        wanted = self.request.row_filter
         if wanted is not None:
             answer = wanted.answer(lambda name: self._column(name, stored, rows), rows).fill_null(False)
             keep = answer if keep is None else pc.and_(keep, answer)
@@ -333,9 +332,9 @@ class _OpenFile:
             self._row_tracking(output.field.name, stored, start, rows, keep)
             if output.is_row_tracking
             else self._column(output.field.name, stored, count)
-            for output in self.reading.outputs
+            for output in self.request.outputs
         ]
-        for array, output in zip(arrays, self.reading.outputs, strict=True):
+        for array, output in zip(arrays, self.request.outputs, strict=True):
             if output.is_promised:
                 check_not_null(array, output.field)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -345,7 +344,7 @@ class _OpenFile:
         if constant is not None:
             return pa.repeat(constant, rows)
         values = _values(self.columns.by_name[name], stored, rows)
-        width = self.reading.widths.get(name)
+        width = self.request.widths.get(name)
         return pc.utf8_rpad(values, width) if width else values
 
     def _row_tracking(

@@ -30,7 +30,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_o
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.evolution import reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.guards import guarded
+from cm_delta_dagster.spark.guards import checked_columns
 from cm_delta_dagster.spark.schema import from_spark
 
 
@@ -183,7 +183,7 @@ def _inside(frame: DataFrame, offered: StructType, within: Predicate | None) -> 
     """``frame``, which fails while it is computed if a row lies outside of ``within``."""
     if within is None:
         return frame
-    columns = guarded(frame, offered, guard=within)
+    columns = checked_columns(frame, offered, guard=within)
     return frame.withColumns(columns) if columns else frame
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.schema.types import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType
-from cm_delta_dagster.spark.nullability import guarded
+from cm_delta_dagster.spark.nullability import non_null
 from cm_delta_dagster.spark.schema import quoted, spark_type, to_spark
 
 Path: TypeAlias = tuple[str, ...]
@@ -56,7 +56,7 @@ def table_column(item: StructField, stored: StructField | None) -> Column:
         return F.col(quoted(stored.name))
     value = _reshaped(F.col(quoted(stored.name)), stored.type, item.type, item.name)
     if not item.nullable and stored.nullable:
-        value = guarded(value, item.type, item.name)
+        value = non_null(value, item.type, item.name)
     return named(padded(value, item), item)
 
 
@@ -193,18 +193,18 @@ def _reshaped_fields(value: Column, stored: StructType, wanted: StructType, wher
         else:
             part = _reshaped(value.getField(held.name), held.type, item.type, name)
             # A field of a struct that may be null is nullable to Spark, whatever the struct says.
-            part = part if item.nullable else guarded(part, item.type, name)
+            part = part if item.nullable else non_null(part, item.type, name)
         yield part.alias(item.name, metadata=dict(item.metadata))
 
 
 def _reshaped_element(element: Column, stored: ArrayType, wanted: ArrayType, where: str) -> Column:
     value = _reshaped(element, stored.element_type, wanted.element_type, f"{where}.element")
-    return value if wanted.contains_null else guarded(value, wanted.element_type, f"{where}.element")
+    return value if wanted.contains_null else non_null(value, wanted.element_type, f"{where}.element")
 
 
 def _reshaped_entry(entry: Column, stored: MapType, wanted: MapType, where: str) -> Column:
     value = _reshaped(entry, stored.value_type, wanted.value_type, f"{where}.value")
-    return value if wanted.value_contains_null else guarded(value, wanted.value_type, f"{where}.value")
+    return value if wanted.value_contains_null else non_null(value, wanted.value_type, f"{where}.value")
 
 
 def _only_renamed(stored: DataType, wanted: DataType) -> bool:

@@ -66,7 +66,7 @@ def proven(
     return frozenset(path for path, predicate in tests.items() if never(predicate))
 
 
-def guarded(value: Column, data_type: DataType, where: str) -> Column:
+def non_null(value: Column, data_type: DataType, where: str) -> Column:
     """``value``, not nullable to Spark; a null raises and names the column."""
     text = violation_text(
         Violation.NOT_NULL,

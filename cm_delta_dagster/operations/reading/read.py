@@ -19,6 +19,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table, names_version
 from cm_delta_dagster.operations.writing.conditions import Condition, read_condition
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns, row_id_columns
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.predicates import to_column
@@ -91,13 +92,8 @@ class ReadPlan:
             frame = scan(
                 spark,
                 store=self.store,
-                location=snapshot.location,
-                schema=snapshot.schema,
-                partition_columns=snapshot.partition_columns,
-                files=self.files,
-                mapping=snapshot.column_mapping,
-                predicate=self.predicate,
-                row_tracking=self.row_ids,
+                layout=snapshot.layout,
+                request=ScanRequest(files=self.files, predicate=self.predicate, row_tracking=self.row_ids),
             )
             if self.predicate is not None:
                 frame = frame.where(to_column(self.predicate, snapshot.schema))

@@ -15,6 +15,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import as_predicate, names_table, names_version
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, row_id_columns
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.storage.store import Store
 
@@ -93,20 +94,15 @@ def _scan(
     asked = {name.lower() for name in columns or () if schema.field(name) is None}
     wants_row_ids = bool(asked & {ROW_ID, ROW_COMMIT_VERSION})
     predicate = as_predicate(where, schema)
-    return scan_batches(
-        store=store,
-        location=snapshot.location,
-        schema=schema,
-        partition_columns=snapshot.partition_columns,
+    request = ScanRequest(
         files=snapshot.matching_files(predicate),
-        mapping=snapshot.column_mapping,
         columns=columns,
         predicate=predicate,
         row_tracking=row_id_columns(snapshot.protocol, snapshot.metadata, snapshot.identifier)
         if wants_row_ids
         else None,
-        zone=zone,
     )
+    return scan_batches(store=store, layout=snapshot.layout, request=request, zone=zone)
 
 
 def _named(batches: pa.RecordBatchReader, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:

@@ -120,7 +120,7 @@ def plan_batch(
     current: TableDefinition,
     rules: StreamRules,
     initial: pa.Table | None = None,
-    room: AdmissionLimits = UNBOUNDED,
+    limits: AdmissionLimits = UNBOUNDED,
     until: StreamOffset | None = None,
 ) -> StreamPlan:
     """The next batch after ``start`` (STREAM-1 to STREAM-4).
@@ -149,11 +149,11 @@ def plan_batch(
     _check_readable_by(current, reading, rules.table)
     plan = StreamPlan(start=start, end=start, reading=reading, current=current, parts=())
     if start.is_initial:
-        plan, room = _with_initial(plan, initial, room, until)
+        plan, limits = _with_initial(plan, initial, limits, until)
         if plan.end.is_initial:
             return plan
     rest = iter(commits)
-    while room.is_open and (until is None or plan.end.position < until.position):
+    while limits.is_open and (until is None or plan.end.position < until.position):
         commit = next(rest, None)
         if commit is None:
             break
@@ -162,7 +162,7 @@ def plan_batch(
             if following is None:
                 _refuse_inside(until, commit, rules)
                 return plan
-            plan, room = _with_commit(following, commit, rules, room, until)
+            plan, limits = _with_commit(following, commit, rules, limits, until)
         except (StreamSourceChangedError, SchemaMismatchError, UnsupportedFeatureError):
             if plan.end == plan.start or until is not None:
                 raise
@@ -217,23 +217,23 @@ def emitted_files(commit: CommitActions, rules: StreamRules) -> pa.Table:
 
 
 def _with_initial(
-    plan: StreamPlan, files: pa.Table | None, room: AdmissionLimits, until: StreamOffset | None
+    plan: StreamPlan, files: pa.Table | None, limits: AdmissionLimits, until: StreamOffset | None
 ) -> tuple[StreamPlan, AdmissionLimits]:
     assert files is not None, "the files of the snapshot are needed"
-    taken, room = _portion(plan.end, files, room, until)
-    return _moved(plan, plan.end.version, files, taken, is_initial=True), room
+    taken, limits = _portion(plan.end, files, limits, until)
+    return _moved(plan, plan.end.version, files, taken, is_initial=True), limits
 
 
 def _with_commit(
-    plan: StreamPlan, commit: CommitActions, rules: StreamRules, room: AdmissionLimits, until: StreamOffset | None
+    plan: StreamPlan, commit: CommitActions, rules: StreamRules, limits: AdmissionLimits, until: StreamOffset | None
 ) -> tuple[StreamPlan, AdmissionLimits]:
     files = emitted_files(commit, rules)
-    taken, room = _portion(plan.end, files, room, until)
-    return _moved(plan, commit.version, files, taken, is_initial=False), room
+    taken, limits = _portion(plan.end, files, limits, until)
+    return _moved(plan, commit.version, files, taken, is_initial=False), limits
 
 
 def _portion(
-    position: StreamOffset, files: pa.Table, room: AdmissionLimits, until: StreamOffset | None
+    position: StreamOffset, files: pa.Table, limits: AdmissionLimits, until: StreamOffset | None
 ) -> tuple[pa.Table, AdmissionLimits]:
     """Of the ``files`` of the version of ``position``, those after it that fit and do not lie after ``until``."""
     first = position.index + 1
@@ -246,8 +246,8 @@ def _portion(
     if until is not None and until.version == position.version:
         last = min(last, until.index + 1)
     candidates = files.slice(first, last - first)
-    count, room = room.admit(pc.fill_null(candidates["size"], 0))
-    return candidates.slice(0, count), room
+    count, limits = limits.admit(pc.fill_null(candidates["size"], 0))
+    return candidates.slice(0, count), limits
 
 
 def _moved(plan: StreamPlan, version: int, files: pa.Table, taken: pa.Table, *, is_initial: bool) -> StreamPlan:

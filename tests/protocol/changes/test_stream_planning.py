@@ -98,7 +98,7 @@ def paths(batch: StreamPlan) -> list[str]:
 # --- each file once, in order, however it is cut ----------------------------------------------------------------------
 
 COMMITS = st.lists(st.lists(st.integers(min_value=0, max_value=100), max_size=5), min_size=1, max_size=6)
-ROOMS = st.builds(
+LIMITS = st.builds(
     AdmissionLimits,
     max_files=st.none() | st.integers(min_value=1, max_value=4),
     max_bytes=st.none() | st.integers(min_value=1, max_value=150),
@@ -113,9 +113,9 @@ def table_of(sizes: Sequence[Sequence[int]]) -> list[CommitActions]:
     ]
 
 
-@given(sizes=COMMITS, rooms=st.lists(ROOMS, min_size=1, max_size=5), data=st.data())
+@given(sizes=COMMITS, all_limits=st.lists(LIMITS, min_size=1, max_size=5), data=st.data())
 def test_however_a_stream_is_cut_each_file_comes_once_and_in_order(
-    sizes: list[list[int]], rooms: list[AdmissionLimits], data: st.DataObject
+    sizes: list[list[int]], all_limits: list[AdmissionLimits], data: st.DataObject
 ) -> None:
     """STREAM-1, STREAM-2, STREAM-3: by bounds of any kind, of a snapshot or of commits, and by replays of each batch."""
     commits = table_of(sizes)
@@ -129,14 +129,14 @@ def test_however_a_stream_is_cut_each_file_comes_once_and_in_order(
 
     emitted: list[str] = []
     for number in range(1000):
-        room = rooms[number % len(rooms)]
-        batch = plan(commits, start, initial=initial, room=room)
+        limits = all_limits[number % len(all_limits)]
+        batch = plan(commits, start, initial=initial, limits=limits)
         if batch.end == start:
             break
         files = pa.concat_tables([part.files for part in batch.parts]) if batch.parts else adds_to_table([])
         # Soft in bytes: all but the last file lie below the bound. Hard in files. Never empty while there are files.
-        assert room.max_files is None or files.num_rows <= room.max_files
-        assert room.max_bytes is None or sum(files["size"].to_pylist()[:-1]) < room.max_bytes
+        assert limits.max_files is None or files.num_rows <= limits.max_files
+        assert limits.max_bytes is None or sum(files["size"].to_pylist()[:-1]) < limits.max_bytes
         assert files.num_rows or batch.end.position == (len(sizes), -1)
         assert paths(plan(commits, start, initial=initial, until=batch.end)) == paths(batch)
         assert batch.end.position > start.position
@@ -165,7 +165,7 @@ def test_only_as_many_commits_are_taken_as_fit() -> None:
 
     known = definition(0)
     batch = plan_batch(
-        commits(), start=at(0), reading=known, current=known, rules=RULES, room=AdmissionLimits(max_files=3)
+        commits(), start=at(0), reading=known, current=known, rules=RULES, limits=AdmissionLimits(max_files=3)
     )
     assert paths(batch) == ["0", "1", "2"]
     assert taken == [0, 1, 2]
@@ -175,9 +175,9 @@ def test_only_as_many_commits_are_taken_as_fit() -> None:
 def test_a_batch_ends_within_a_commit_and_the_next_goes_on_there() -> None:
     """STREAM-1, STREAM-3."""
     commits = [commit(0, *[added(name) for name in "abc"])]
-    first = plan(commits, at(0), room=AdmissionLimits(max_files=2))
+    first = plan(commits, at(0), limits=AdmissionLimits(max_files=2))
     assert (paths(first), first.end) == (["a", "b"], at(0, 1))
-    assert plan(commits, first.end, room=AdmissionLimits(max_files=2)).end == at(1)
+    assert plan(commits, first.end, limits=AdmissionLimits(max_files=2)).end == at(1)
     assert paths(plan(commits, first.end)) == ["c"]
 
 
@@ -368,4 +368,4 @@ def test_an_end_that_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="lies before"):
         plan(commits, at(1), until=at(0))
     with pytest.raises(CorruptLogError, match="it ends at"):
-        plan(commits, at(0), until=at(5), room=UNBOUNDED)
+        plan(commits, at(0), until=at(5), limits=UNBOUNDED)
