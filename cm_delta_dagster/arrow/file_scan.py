@@ -1,7 +1,7 @@
 """The rows of one data file (protocol headings "Deletion Vectors", "Row Tracking", "Column Mapping").
 
-A file is cut into units of one row group each, which can be read by different threads. Positions count all rows of the file, also
-those of row groups that are not read (DV-5).
+A file is split into units of one row group each, which different threads can read. Positions count all rows of the file,
+including those of row groups that are not read.
 """
 
 import threading
@@ -33,16 +33,16 @@ Unit = Callable[[], Iterable[pa.RecordBatch]]
 Positions = npt.NDArray[np.int64]
 
 _WHOLE_GROUP_BYTES = 128 * 2**20
-"""Row groups that are larger, uncompressed, are read in pieces."""
+"""Larger row groups (uncompressed bytes) are read in pieces."""
 _PIECE_ROWS = 65_536
 _REMEMBERED_LAYOUTS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of the result: from the log (``is_partition``), a hidden row tracking column, or from the file.
+    """A column of the result: from the log (``is_partition``), a row tracking column, or from the file.
 
-    ``is_promised`` says that it, or something in it, is declared NOT NULL.
+    ``is_promised``: the column, or a field inside it, is NOT NULL.
     """
 
     field: StructField
@@ -71,13 +71,13 @@ class FileRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileToRead:
-    """One file, with what the log says of it.
+    """One file, with the values of its log entry.
 
     Attributes:
         path: as in the log.
         constants: partition values by column.
         deleted: positions of deleted rows.
-        num_records: rows that the file has by its statistics, deleted ones too; None if they do not say.
+        num_records: rows of the file by its statistics, including deleted rows; None if unknown.
     """
 
     file: DataFile
@@ -91,9 +91,9 @@ class FileToRead:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The columns of one file schema: those that the filter needs, and all others of the result.
+    """The columns of one file schema: those that the filter needs, and the other columns of the result.
 
-    ``nested`` has the place and path of those that lie in groups, whose names the Arrow schema of a file does not tell.
+    ``nested`` has the position and path of columns inside groups; the Arrow schema of a file does not have group names.
     """
 
     layout: FileLayout
@@ -104,12 +104,12 @@ class _Columns:
     nested: tuple[tuple[int, str], ...]
 
     def has_paths_of(self, parquet: pq.ParquetSchema) -> bool:
-        """Writers differ in what they call the groups of lists and maps."""
+        """Whether the nested paths are the same: writers name the groups of lists and maps differently."""
         return all(parquet.column(index).path == path for index, path in self.nested)
 
 
 class FileScan:
-    """Cuts files into units. Files of one schema share their layout; safe for several threads."""
+    """Splits files into units. Files with the same schema share their layout. Thread-safe."""
 
     def __init__(self, request: FileRequest) -> None:
         self._request = request
@@ -118,7 +118,7 @@ class FileScan:
         self._known: list[tuple[pa.Schema, LegacyCalendar, _Columns]] = []
 
     def units(self, wanted: FileToRead) -> list[Unit]:
-        """One callable for each row group that may hold a wanted row; calling it reads the group.
+        """One callable for each row group that may hold a requested row; it reads the group.
 
         Raises:
             ObjectNotFoundError, CorruptLogError: the file is missing or damaged; the callables raise the same.
@@ -126,7 +126,7 @@ class FileScan:
         opened = wanted.file.open()
         with wanted.file.errors():
             metadata = opened.metadata
-            _refuse_other_count(wanted, metadata.num_rows)
+            _check_row_count(wanted, metadata.num_rows)
             columns = self._columns(wanted.file, opened)
             deleted = None
             if wanted.deleted is not None:
@@ -143,7 +143,7 @@ class FileScan:
         return [_unit(file, group, starts[group]) for group in groups]
 
     def rows(self, group: Sequence[FileToRead]) -> list[pa.RecordBatch]:
-        """The wanted rows of a few small files. Raises as :meth:`units`."""
+        """The requested rows of several small files. Raises as :meth:`units`."""
         return [batch for file in group for unit in self.units(file) for batch in unit()]
 
     def _columns(self, file: DataFile, opened: pq.ParquetFile) -> _Columns:
@@ -202,7 +202,7 @@ class FileScan:
         return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others), nested)
 
 
-def _refuse_other_count(wanted: FileToRead, found: int) -> None:
+def _check_row_count(wanted: FileToRead, found: int) -> None:
     if wanted.num_records not in (None, found):
         raise CorruptLogError(
             f"The data file {wanted.file.location} has {found} rows, and the log says that it was written with "
@@ -240,7 +240,7 @@ def _unit(file: "_OpenFile", group: int, start: int) -> Unit:
 
 @dataclass(frozen=True, slots=True)
 class _OpenFile:
-    """One file whose footer is known."""
+    """One file whose footer has been read."""
 
     request: FileRequest
     schema: pa.Schema
@@ -250,7 +250,7 @@ class _OpenFile:
     deleted: Positions | None
 
     def read(self, group: int, start: int, opened: pq.ParquetFile | None) -> Iterable[pa.RecordBatch]:
-        """The wanted rows of one row group, which begins at row ``start`` of the file."""
+        """The requested rows of one row group, which begins at row ``start`` of the file."""
         with self.wanted.file.errors():
             about = self.metadata.row_group(group)
             rows = about.num_rows
@@ -263,26 +263,26 @@ class _OpenFile:
             if about.total_byte_size > _WHOLE_GROUP_BYTES:
                 return self._pieces(file, group, start)
             if columns.filter_paths and columns.other_paths:
-                return self._in_two_steps(file, group, start, rows)
-            return self._at_once(file, group, start)
+                return self._filter_first(file, group, start, rows)
+            return self._all_columns(file, group, start)
 
-    def _in_two_steps(self, file: pq.ParquetFile, group: int, start: int, rows: int) -> list[pa.RecordBatch]:
-        """Columns of the filter first: where it keeps no row, the others are not read."""
+    def _filter_first(self, file: pq.ParquetFile, group: int, start: int, rows: int) -> list[pa.RecordBatch]:
+        """Read the columns of the filter first; if no row matches, the other columns are not read."""
         first = _one_batch(file, group, self.columns.filter_paths)
         if first is None:
-            return self._at_once(file, group, start)
+            return self._all_columns(file, group, start)
         keep = self._keep(first, start, rows)
         if keep is not None and not keep.true_count:
             return []
         rest = _one_batch(file, group, self.columns.other_paths)
-        # Fields of one column may have come in both parts; then the group is read again as a whole.
+        # If both parts have fields of the same column, the whole group is read again.
         if rest is None or set(rest.schema.names) & set(first.schema.names):
-            return self._at_once(file, group, start)
+            return self._all_columns(file, group, start)
         fields = [*first.schema, *rest.schema]
         both = pa.RecordBatch.from_arrays([*first.columns, *rest.columns], schema=pa.schema(fields))
         return [self._result(both, start, rows, keep)]
 
-    def _at_once(self, file: pq.ParquetFile, group: int, start: int) -> list[pa.RecordBatch]:
+    def _all_columns(self, file: pq.ParquetFile, group: int, start: int) -> list[pa.RecordBatch]:
         table = file.read_row_group(group, columns=self._paths, use_threads=False)
         return list(self._shaped(table.to_batches(), start))
 
@@ -350,7 +350,7 @@ class _OpenFile:
     def _row_tracking(
         self, name: str, stored: pa.RecordBatch | None, start: int, rows: int, keep: pa.BooleanArray | None
     ) -> pa.Array:
-        """The materialized value where there is one, else the fresh one (ROWTRK-10)."""
+        """The materialized value if there is one, else the default value."""
         is_row_id = name == ROW_ID
         base = self.wanted.base_row_id if is_row_id else self.wanted.row_commit_version
         count = rows if keep is None else keep.true_count
@@ -375,6 +375,6 @@ def _values(column: FileColumn, stored: pa.RecordBatch | None, rows: int) -> pa.
 
 
 def _one_batch(file: pq.ParquetFile, group: int, paths: tuple[str, ...]) -> pa.RecordBatch | None:
-    """The columns of a row group as one batch; None if a column has more than fits into one array."""
+    """The columns of a row group as one batch; None if a column does not fit into one array."""
     batches = file.read_row_group(group, columns=list(paths), use_threads=False).to_batches()
     return batches[0] if len(batches) == 1 else None

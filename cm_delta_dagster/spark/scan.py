@@ -1,8 +1,8 @@
 """Reading a set of data files as a DataFrame (protocol headings "Data Files", "Deletion Vectors", "Column Mapping",
 "Row Tracking").
 
-Rows come from Spark's own Parquet reader, without a Spark job or a changed setting before the query itself. This module
-knows neither the log nor the catalog.
+Spark's Parquet reader reads the rows; no Spark job runs and no setting stays changed before the query itself. This module
+uses neither the log nor the catalog.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -217,8 +217,8 @@ def _empty(scan: _Scan) -> DataFrame:
 
 
 def _parts(scan: _Scan, files: pa.Table) -> Iterator[DataFrame]:
-    """One DataFrame for each group of files; files with a deletion vector stand apart so that the others pay
-    nothing."""
+    """One DataFrame for each group of files; files with a deletion vector are separate so that the others need no
+    join."""
     for names, named_alike in _by_names(scan, files):
         stored = scan.stored(names)
         has_vector = pc.is_valid(named_alike["deletionVector"])
@@ -231,7 +231,7 @@ def _parts(scan: _Scan, files: pa.Table) -> Iterator[DataFrame]:
 
 
 def _groups(scan: _Scan, stored: StructType, files: pa.Table) -> list[FileGroup]:
-    # In id mode a file may call any column like a partition column.
+    # In id mode a file may have any column under the name of a partition column.
     shared = {item.name.lower() for item in scan.loader.partitions} & {name.lower() for name in stored.names}
     return group_files(
         files,
@@ -276,8 +276,8 @@ def _read_group(
             }
             yield _finished(scan, scan.loader.load(stored, locations, some), texts, locations, {})
     else:
-        # Many partition values in directories that do not tell them: join with a small table of the log's values, which
-        # there is anyhow where files have deletion vectors.
+        # Many partition values that are not in directory names: join with a small table of the values in the log. Files
+        # with deletion vectors need such a join in any case.
         names = {item.name: f"__cm_delta_value{index}" for index, item in enumerate(scan.partitions)}
         values = {**values, **dict(zip(names.values(), group.values, strict=True))}
         texts = {name: F.expr(known(column, "STRING")) for name, column in names.items()}
@@ -291,7 +291,7 @@ def _finished(
     locations: pa.Array,
     values: Mapping[str, pa.Array],
 ) -> DataFrame:
-    """Columns of the table in its order, deleted rows left out."""
+    """The columns of the table in its order, without deleted rows."""
     held = dict(_held_columns(scan, loaded.stored))
     frame = loaded.frame
     if scan.predicate is not None:
@@ -302,12 +302,12 @@ def _finished(
             and not scan.with_files
             and all(is_unchanged(item, held[item.name]) for item in scan.schema.fields)
         ):
-            # Such a read is the scan itself; a projection would only cost round trips.
+            # The frame has the right columns already; a projection would only cost round trips.
             return frame
         outputs = [_output(item, texts, held.get(item.name)) for item in scan.schema.fields]
         return frame.select(*outputs, *([file_path(frame).alias(FILE_COLUMN)] if scan.with_files else []))
     _check_names(scan, loaded)
-    # Values of files are joined before the columns are made: a join in between would keep Spark from pruning them.
+    # Values of files are joined before the columns are built: a later join would prevent Spark from pruning columns.
     placed = frame.select(
         "*",
         file_path(frame).alias(FILE_COLUMN),
@@ -323,7 +323,7 @@ def _finished(
 
 
 def _check_names(scan: _Scan, loaded: Loaded) -> None:
-    """Refuse files whose columns could be taken for those that are joined with them."""
+    """Raise UnsupportedFeatureError if a column of the files has a name that is reserved for joined columns."""
     names = (*loaded.stored.names, *(item.name for item in scan.loader.partitions))
     taken = next((name for name in names if name.lower().startswith(OWN_PREFIX) and not is_absent(name)), None)
     if taken is not None:
@@ -334,13 +334,13 @@ def _check_names(scan: _Scan, loaded: Loaded) -> None:
 
 
 def _held_columns(scan: _Scan, stored: StructType) -> Iterator[tuple[str, StructField | None]]:
-    """Each data column of the table with what is stored for it."""
+    """Each data column of the table with its stored column."""
     for item, found in pairs(scan.data_columns, stored):
         yield item.name, found
 
 
 def _early_condition(scan: _Scan, loaded: Loaded, held: Mapping[str, StructField | None]) -> Column | None:
-    """The part of the condition that Spark could not push into the files through the columns made of them."""
+    """The part of the condition that Spark cannot push down to the files through the converted columns."""
     hidden = frozenset(
         item.name.lower()
         for item in scan.data_columns.fields
