@@ -1,6 +1,6 @@
 """Commits without Spark: prepared actions, one row at a time, and many writer processes at once.
 
-A commit here is what is left when the data is written: actions in memory to a ratified version. Writers of the crowds are
+A commit here is what is left when the data is written: actions in memory to a ratified version. Concurrent writers are
 processes of their own, which start together; their time runs from the first one's start to the last one's end.
 """
 
@@ -25,7 +25,7 @@ from cm_delta_dagster import connect
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.local_store import local_path
 
-CROWD = 8
+WRITERS = 8
 COMMITS_EACH = 60
 APPENDERS, ROWS_EACH = 4, 25
 MODES = ("staged", "inline", "put_if_absent")
@@ -40,7 +40,7 @@ TASKS = (
 _SPAWN = multiprocessing.get_context("spawn")
 
 Writer = Callable[[str, str, str], AbstractContextManager[Callable[[], None]]]
-"""A writer of a crowd: opens the table of that name in the catalog of that URL, or in that folder, for one commit a call."""
+"""A concurrent writer: opens the table of that name in the catalog of that URL, or in that folder; each call commits once."""
 
 
 class CommitBench:
@@ -62,13 +62,15 @@ class CommitBench:
         return {
             **alone,
             "refresh_cached": self._refresh,
-            "one_writer": lambda: self._crowd(commit_prepared, [self._new()], CROWD * COMMITS_EACH),
-            "two_writers_one_table": lambda: self._crowd(commit_prepared, [self._new()] * 2, CROWD * COMMITS_EACH // 2),
-            "writers_one_table": lambda: self._crowd(commit_prepared, [self._new()] * CROWD, COMMITS_EACH),
-            "writers_eight_tables": lambda: self._crowd(
-                commit_prepared, [self._new() for _ in range(CROWD)], COMMITS_EACH
+            "one_writer": lambda: self._run_writers(commit_prepared, [self._new()], WRITERS * COMMITS_EACH),
+            "two_writers_one_table": lambda: self._run_writers(
+                commit_prepared, [self._new()] * 2, WRITERS * COMMITS_EACH // 2
             ),
-            "one_row_appends": lambda: self._crowd(append_row, [self._new()] * APPENDERS, ROWS_EACH),
+            "writers_one_table": lambda: self._run_writers(commit_prepared, [self._new()] * WRITERS, COMMITS_EACH),
+            "writers_eight_tables": lambda: self._run_writers(
+                commit_prepared, [self._new() for _ in range(WRITERS)], COMMITS_EACH
+            ),
+            "one_row_appends": lambda: self._run_writers(append_row, [self._new()] * APPENDERS, ROWS_EACH),
         }
 
     def close(self) -> None:
@@ -100,14 +102,14 @@ class CommitBench:
     def _refresh(self) -> dict[str, Any]:
         return {"answer": self._table("staged").snapshot().version}
 
-    def _crowd(self, writer: Writer, names: list[str], times: int) -> dict[str, Any]:
-        figures = crowd(writer, self._url, self._home, names, times)
+    def _run_writers(self, writer: Writer, names: list[str], times: int) -> dict[str, Any]:
+        figures = run_writers(writer, self._url, self._home, names, times)
         tables = [self._lake.client.table(name) for name in set(names)]
         present = sum(table.snapshot().num_files for table in tables)
         return {**figures, "answer": check_present(present, len(names) * (times + 1))}
 
 
-def crowd(writer: Writer, url: str, home: str, names: list[str], times: int) -> dict[str, Any]:
+def run_writers(writer: Writer, url: str, home: str, names: list[str], times: int) -> dict[str, Any]:
     """Start a process for each name, let them begin together after one commit each, and wait for all.
 
     Returns:
@@ -141,7 +143,7 @@ def _write(writer: Writer, url: str, home: str, name: str, times: int, begin: An
                 commit()
         end, now = time.time(), resource.getrusage(resource.RUSAGE_SELF)
         cpu = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
-    except Exception as error:  # Whoever started the crowd reports it; without an answer it would wait.
+    except Exception as error:  # The parent process reports it; without an answer it would wait.
         begin.abort()
         failure = f"{type(error).__name__}: {error}"
     answers.put((start, end, cpu, failure))

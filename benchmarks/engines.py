@@ -323,7 +323,7 @@ class Deltalake:
         name = f"appends-{uuid.uuid4()}"
         names = [name] * commits.APPENDERS
         self.deltalake.DeltaTable.create(str(self.home / name), schema=commits.SCHEMA)
-        figures = commits.crowd(commits.append_row_with_deltalake, "", str(self.home), names, commits.ROWS_EACH)
+        figures = commits.run_writers(commits.append_row_with_deltalake, "", str(self.home), names, commits.ROWS_EACH)
         present = self.deltalake.DeltaTable(str(self.home / name)).to_pyarrow_table().num_rows
         return {**figures, "answer": commits.check_present(present, commits.APPENDERS * (commits.ROWS_EACH + 1))}
 

@@ -1,4 +1,4 @@
-"""Logs of tables whose data files nobody reads, made without any engine: the time to load and to list them is what counts.
+"""Logs of tables without data files, written without an engine, to measure the time to load and to list them.
 
 A table has ``files`` live files of 1,000 rows in 365 partitions (``day``); file ``i`` holds the ids from ``1000 * i`` on. The
 paths, partition values and statistics are of the size that writers make them.

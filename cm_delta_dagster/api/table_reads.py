@@ -23,6 +23,7 @@ from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches, read_changes_arrow
 from cm_delta_dagster.operations.reading.read_stream import stream
 from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
+from cm_delta_dagster.operations.reading.stream_planning import StreamOptions
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.changes.stream_planning import DEFAULT_MAX_FILES, ChangeHandling
@@ -280,12 +281,14 @@ class TableReads(typing.Generic[TableT]):
         return stream(
             self.table,
             spark=self._connection.spark,
-            starting_version=starting_version,
-            starting_timestamp_ms=self._epoch_ms(starting_timestamp),
-            max_files=max_files,
-            max_bytes=max_bytes,
-            changes=changes,
-            fail_on_data_loss=fail_on_data_loss,
+            options=StreamOptions(
+                starting_version=starting_version,
+                starting_timestamp_ms=self._epoch_ms(starting_timestamp),
+                max_files=max_files,
+                max_bytes=max_bytes,
+                changes=changes,
+                fail_on_data_loss=fail_on_data_loss,
+            ),
             columns=columns,
             where=where,
         )
@@ -314,12 +317,14 @@ class TableReads(typing.Generic[TableT]):
         return stream_arrow(
             self.table,
             offset=offset,
-            starting_version=starting_version,
-            starting_timestamp_ms=self._epoch_ms(starting_timestamp),
-            max_files=max_files,
-            max_bytes=max_bytes,
-            changes=changes,
-            fail_on_data_loss=fail_on_data_loss,
+            options=StreamOptions(
+                starting_version=starting_version,
+                starting_timestamp_ms=self._epoch_ms(starting_timestamp),
+                max_files=max_files,
+                max_bytes=max_bytes,
+                changes=changes,
+                fail_on_data_loss=fail_on_data_loss,
+            ),
             columns=columns,
             where=where,
         )

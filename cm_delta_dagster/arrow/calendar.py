@@ -1,8 +1,8 @@
-"""Dates and times in Spark's old calendar (protocol heading "Parquet": dates and timestamps).
+"""Conversion of dates and timestamps from Spark's legacy calendar.
 
-Spark 2, and later Spark when told to, wrote days of the hybrid Julian and Gregorian calendar and moments by its clock; marks in
-the footer of a file say so. A wall clock time of the old calendar means the same year, month, day and time of the new one,
-which is how Spark reads such files. Files without marks hold the proleptic Gregorian calendar, the only one Delta knows.
+Spark 2, and later versions if configured so, wrote dates and timestamps in the hybrid Julian and Gregorian calendar and recorded
+that in the footer. As in Spark, a local time of the legacy calendar becomes the same year, month, day and time of the proleptic
+Gregorian calendar, which Delta uses. Files without such an entry use the proleptic Gregorian calendar already.
 """
 
 import datetime as dt
@@ -29,7 +29,7 @@ _JULIAN_MARCH_OF_YEAR_0 = -719470
 _GREGORIAN_MARCH_OF_YEAR_0 = -719468
 _DAY = 86_400_000_000
 _SECOND = 1_000_000
-# Java's old clock knows no zone changes before 1900 and takes today's standard offset for all earlier moments.
+# Java's legacy time zones have no changes before 1900; earlier timestamps use today's standard offset.
 _OLD_CLOCK_BEGINS = -2_208_988_800 * _SECOND
 _TODAY = dt.datetime(2030, 1, 1)
 _EARLIEST = dt.datetime(1, 1, 3)
@@ -39,7 +39,7 @@ Days = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LegacyCalendar:
-    """What the marks of one file mean for its dates and INT64 timestamps, and for its INT96 timestamps.
+    """Whether dates and INT64 timestamps, and INT96 timestamps, of a file are in the legacy calendar.
 
     ``zone`` is the time zone of the writer; without one in the file it is UTC.
     """
@@ -57,7 +57,7 @@ PROLEPTIC = LegacyCalendar()
 
 
 def legacy_calendar(footer: Mapping[bytes, bytes] | None) -> LegacyCalendar:
-    """The calendar that the key-value metadata of a Parquet footer tells, by Spark's rules."""
+    """The calendar by the key-value metadata of a Parquet footer, by Spark's rules."""
     version = (footer or {}).get(_VERSION)
     if footer is None or version is None:
         return PROLEPTIC
@@ -69,7 +69,7 @@ def legacy_calendar(footer: Mapping[bytes, bytes] | None) -> LegacyCalendar:
 
 
 def modern_dates(days: pa.Array) -> pa.Array:
-    """``date32`` of the old calendar as ``date32`` of the proleptic one."""
+    """``date32`` of the legacy calendar as ``date32`` of the proleptic calendar."""
     values = days.cast(pa.int32()).fill_null(0).to_numpy().astype(np.int64)
     if not (values < _SWITCH_DAY).any():
         return days
@@ -77,7 +77,7 @@ def modern_dates(days: pa.Array) -> pa.Array:
 
 
 def modern_moments(moments: pa.Array, zone: str) -> pa.Array:
-    """Timestamps in microseconds by the old clock of ``zone``, as moments of the proleptic calendar.
+    """Timestamps in microseconds by the legacy calendar in ``zone``, as timestamps of the proleptic calendar.
 
     Raises:
         UnsupportedFeatureError: the zone is not known here.

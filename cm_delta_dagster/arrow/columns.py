@@ -1,8 +1,8 @@
-"""Columns of one data file as the table wants them (protocol headings "Column Mapping", "Parquet", "Schema").
+"""Conversion of the columns of a data file to the columns of the table (protocol heading "Column Mapping").
 
-A :class:`FileLayout` is planned from the schema of a file and serves all files of the same schema: which Parquet columns to
-read, and how their arrays become arrays of the table's types. Fields are found by name, physical name or id at every
-level; a field that the file does not have is null. Nothing is read here.
+A :class:`FileLayout` is built from the schema of a file and serves all files with the same schema. It has the Parquet columns to
+read and the conversions to the types of the table. Fields are found by name, physical name or id at every level; a field that
+the file does not have is null. This module reads no files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """How one column of the table is made from a file.
+    """The conversion of a file's column to a column of the table.
 
     Attributes:
         source: name of the file's column; None if the file has none, so that all values are null.
@@ -55,7 +55,7 @@ class FileColumn:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """One field of the file; ``first`` is the position of its first Parquet column and ``count`` how many it has."""
+    """One field of the file; ``first`` is the position of its first Parquet column and ``count`` their number."""
 
     field: pa.Field
     type: pa.DataType
@@ -88,7 +88,7 @@ class FileLayout:
 
     Args:
         schema: Arrow schema of the file as pyarrow reads it, with INT96 in microseconds.
-        file: what messages call the file.
+        file: location of the file, for messages.
         int96_leaves: positions of INT96 columns; needed only with a legacy calendar.
     """
 
@@ -110,19 +110,21 @@ class FileLayout:
 
     @property
     def leaf_count(self) -> int:
-        """How many Parquet columns the file must have for the positions to be right."""
+        """Number of Parquet columns that the file must have, for the positions to be valid."""
         return sum(node.count for node in self._nodes)
 
     def column(self, item: StructField) -> FileColumn:
-        """The column of the table's field ``item``.
+        """The column for the field ``item`` of the table.
 
         Raises:
-            CorruptLogError: the file holds it as something else, or twice.
+            CorruptLogError: the file has it with an incompatible type, or twice.
         """
         target = arrow_type(item.type)
         if item.type == VOID:
             return FileColumn(None, (), target, _nothing)
-        mapping = ColumnMappingMode.NONE if is_change_type(item) else self.mapping  # COLMAP-15
+        mapping = (
+            ColumnMappingMode.NONE if is_change_type(item) else self.mapping
+        )  # Change data files have no physical name or id for ``_change_type``.
         node = self._found(self._nodes, item, mapping, item.name)
         if node is None:
             return FileColumn(None, (), target, _nothing)
@@ -139,7 +141,7 @@ class FileLayout:
         return FileColumn(node.name, shape.leaves, target, shape.convert)
 
     def flat_leaf(self, item: StructField) -> int | None:
-        """Position of the Parquet column that holds exactly the values of ``item``, or None: for use of its statistics."""
+        """Position of the Parquet column that holds exactly the values of ``item``, or None; for its statistics."""
         if self.calendar.is_any:
             return None
         node = self._found(self._nodes, item, self.mapping, item.name)
@@ -190,7 +192,7 @@ class FileLayout:
             shape = self._shape(child, item.type, target.field(len(parts)).type, here)
             leaves.extend(shape.leaves)
             parts.append((child.name, shape.convert))
-        # Any one of its columns tells where the struct itself is null.
+        # Each of its columns shows where the struct itself is null.
         return _Shape(tuple(leaves or (node.first,)), lambda array: _rebuilt_struct(array, parts, target))
 
     def _list(self, node: _Node, wanted: ArrayType, target: pa.ListType, where: str) -> _Shape:
@@ -214,7 +216,7 @@ class FileLayout:
             entries = pa.Array.from_buffers(entry, len(children[0]), [None], children=children)
             return pa.Array.from_buffers(target, len(array), array.buffers()[:2], -1, array.offset, [entries])
 
-        # A map whose values were never stored still tells its keys, and its nulls.
+        # A map whose values are not stored still has its keys and nulls.
         return _Shape((*key.leaves, *value.leaves), convert)
 
     def _variant(self, node: _Node, where: str) -> _Shape:
@@ -271,7 +273,7 @@ def _unwrapped(node: _Node, convert: Conversion) -> Conversion:
 
 
 def _plain_storage(array: pa.Array) -> pa.Array:
-    """A struct whose direct children are no extension arrays."""
+    """The struct with the storage arrays of direct children that are extension arrays."""
     children = [array.field(index) for index in range(array.type.num_fields)]
     if not any(isinstance(child.type, pa.BaseExtensionType) for child in children):
         return array
@@ -285,7 +287,7 @@ def _rebuilt_struct(
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if not parts:
-        # Without fields, only nullness is left.
+        # Without fields, only the nulls remain.
         return pa.array([None if is_null else {} for is_null in array.is_null().to_pylist()], target)
     children = [
         pa.nulls(len(array), target.field(position).type)

@@ -1,7 +1,7 @@
 """Opening data files over the store (protocol heading "Data Files").
 
-A local file is opened by its path; small objects of other stores are fetched whole, large ones range by range. Whatever is wrong
-with a file becomes an error that names it: rows are never left out silently.
+A local file is opened by its path; small objects of other stores are read whole, large objects by ranges. All failures become
+errors that name the file: rows are never omitted silently.
 """
 
 import io
@@ -21,7 +21,7 @@ _WHOLE_OBJECT_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of the log: its absolute ``location`` and its ``size`` in bytes as the log has it."""
+    """One file of the log: its absolute ``location`` and its ``size`` in bytes as in the log."""
 
     store: Store
     location: str
@@ -32,13 +32,13 @@ class DataFile:
         return isinstance(self.store, LocalStore) and self.location.startswith("file:")
 
     def open(self, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-        """The file, ready to be read; INT96 as microseconds, so that no moment overflows.
+        """The file, ready to be read; INT96 as microseconds, so that no timestamp overflows.
 
         Args:
-            metadata: its footer, where that was read before.
+            metadata: its footer, if it was read before.
 
         Raises:
-            ObjectNotFoundError: there is no such file. CorruptLogError: it is no complete Parquet file.
+            ObjectNotFoundError: the file does not exist. CorruptLogError: it is not a complete Parquet file.
         """
         with self.errors():
             return pq.ParquetFile(
@@ -46,7 +46,7 @@ class DataFile:
                 metadata=metadata,
                 pre_buffer=not self.is_local,
                 coerce_int96_timestamp_unit="us",
-                # Many writers, Spark among them, store checksums; damage that decodes all the same is found by nothing else.
+                # Many writers, such as Spark, store checksums; only these detect damage that still decodes.
                 page_checksum_verification=True,
             )
 
@@ -59,7 +59,7 @@ class DataFile:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Errors of opening and reading the file, as errors of this package."""
+        """Map errors of opening and reading the file to errors of this package."""
         try:
             yield
         except CmDeltaError as error:
@@ -79,7 +79,7 @@ class DataFile:
 
 
 class _Ranges(io.RawIOBase):
-    """A large object as a file that is read at random."""
+    """A large object as a file with random access."""
 
     def __init__(self, store: Store, location: str) -> None:
         self._store = store

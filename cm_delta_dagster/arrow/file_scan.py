@@ -1,7 +1,7 @@
 """The rows of one data file (protocol headings "Deletion Vectors", "Row Tracking", "Column Mapping").
 
-A file is cut into units of one row group each, which can be read by different threads. Positions count all rows of the file, also
-those of row groups that are not read (DV-5).
+A file is split into units of one row group each, which different threads can read. Positions count all rows of the file,
+including those of row groups that are not read.
 """
 
 import threading
@@ -23,26 +23,26 @@ from cm_delta_dagster.arrow.predicates import RowFilter
 from cm_delta_dagster.arrow.row_groups import kept_row_groups
 from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.deletion_vectors import check_positions
 from cm_delta_dagster.protocol.features.row_tracking import ROW_ID, RowIdColumns
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import LONG, StructField
 
 Unit = Callable[[], Iterable[pa.RecordBatch]]
 Positions = npt.NDArray[np.int64]
 
 _WHOLE_GROUP_BYTES = 128 * 2**20
-"""Row groups that are larger, uncompressed, are read in pieces."""
+"""Larger row groups (uncompressed bytes) are read in pieces."""
 _PIECE_ROWS = 65_536
 _REMEMBERED_LAYOUTS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of the result: from the log (``is_partition``), a hidden row tracking column, or from the file.
+    """A column of the result: from the log (``is_partition``), a row tracking column, or from the file.
 
-    ``is_promised`` says that it, or something in it, is declared NOT NULL.
+    ``is_promised``: the column, or a field inside it, is NOT NULL.
     """
 
     field: StructField
@@ -52,16 +52,15 @@ class OutputColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What is wanted of every file.
+class FileRequest:
+    """What to read of every file.
 
     Attributes:
-        predicate: decides which row groups are read; ``row_filter`` is the same, compiled.
-        widths: of ``char(n)`` columns.
+        predicate: decides which row groups are read; ``row_filter`` is the same condition, compiled.
+        widths: number of characters of each ``char(n)`` column.
     """
 
-    schema: StructType
-    mapping: ColumnMappingMode
+    layout: TableLayout
     outputs: tuple[OutputColumn, ...]
     predicate: Predicate | None
     row_filter: RowFilter | None
@@ -72,13 +71,13 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileToRead:
-    """One file, with what the log says of it.
+    """One file, with the values of its log entry.
 
     Attributes:
         path: as in the log.
         constants: partition values by column.
         deleted: positions of deleted rows.
-        num_records: rows that the file has by its statistics, deleted ones too; None if they do not say.
+        num_records: rows of the file by its statistics, including deleted rows; None if unknown.
     """
 
     file: DataFile
@@ -92,9 +91,9 @@ class FileToRead:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The columns of one file schema: those that the filter needs, and all others of the result.
+    """The columns of one file schema: those that the filter needs, and the other columns of the result.
 
-    ``nested`` has the place and path of those that lie in groups, whose names the Arrow schema of a file does not tell.
+    ``nested`` has the position and path of columns inside groups; the Arrow schema of a file does not have group names.
     """
 
     layout: FileLayout
@@ -105,21 +104,21 @@ class _Columns:
     nested: tuple[tuple[int, str], ...]
 
     def has_paths_of(self, parquet: pq.ParquetSchema) -> bool:
-        """Writers differ in what they call the groups of lists and maps."""
+        """Whether the nested paths are the same: writers name the groups of lists and maps differently."""
         return all(parquet.column(index).path == path for index, path in self.nested)
 
 
 class FileScan:
-    """Cuts files into units. Files of one schema share their layout; safe for several threads."""
+    """Splits files into units. Files with the same schema share their layout. Thread-safe."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._schema = pa.schema([arrow_field(output.field) for output in reading.outputs])
+    def __init__(self, request: FileRequest) -> None:
+        self._request = request
+        self._schema = pa.schema([arrow_field(output.field) for output in request.outputs])
         self._lock = threading.Lock()
         self._known: list[tuple[pa.Schema, LegacyCalendar, _Columns]] = []
 
     def units(self, wanted: FileToRead) -> list[Unit]:
-        """One callable for each row group that may hold a wanted row; calling it reads the group.
+        """One callable for each row group that may hold a requested row; it reads the group.
 
         Raises:
             ObjectNotFoundError, CorruptLogError: the file is missing or damaged; the callables raise the same.
@@ -127,24 +126,24 @@ class FileScan:
         opened = wanted.file.open()
         with wanted.file.errors():
             metadata = opened.metadata
-            _refuse_other_count(wanted, metadata.num_rows)
+            _check_row_count(wanted, metadata.num_rows)
             columns = self._columns(wanted.file, opened)
             deleted = None
             if wanted.deleted is not None:
                 check_positions(wanted.deleted, num_rows=metadata.num_rows, path=wanted.path)
                 deleted = np.frombuffer(wanted.deleted.to_array(), dtype=np.uint64).astype(np.int64)
-            reading = self._reading
+            request = self._request
             groups = kept_row_groups(
-                metadata, columns.layout, reading.predicate, reading.schema, reading.partition_names
+                metadata, columns.layout, request.predicate, request.layout.schema, request.partition_names
             )
             starts = _starts(metadata)
-        file = _OpenFile(self._reading, self._schema, wanted, columns, metadata, deleted)
+        file = _OpenFile(self._request, self._schema, wanted, columns, metadata, deleted)
         if len(groups) == 1:
             return [lambda: file.read(groups[0], starts[groups[0]], opened)]
         return [_unit(file, group, starts[group]) for group in groups]
 
     def rows(self, group: Sequence[FileToRead]) -> list[pa.RecordBatch]:
-        """The wanted rows of a few small files. Raises as :meth:`units`."""
+        """The requested rows of several small files. Raises as :meth:`units`."""
         return [batch for file in group for unit in self.units(file) for batch in unit()]
 
     def _columns(self, file: DataFile, opened: pq.ParquetFile) -> _Columns:
@@ -169,14 +168,14 @@ class FileScan:
         return columns
 
     def _planned(self, file: DataFile, opened: pq.ParquetFile, schema: pa.Schema, calendar: LegacyCalendar) -> _Columns:
-        reading = self._reading
+        request = self._request
         parquet = opened.schema
         count = len(parquet)
         int96 = [index for index in range(count) if parquet.column(index).physical_type == "INT96"]
         layout = FileLayout(
             schema=schema,
             file=file.location,
-            mapping=reading.mapping,
+            mapping=request.layout.mapping,
             calendar=calendar,
             int96_leaves=frozenset(int96),
         )
@@ -185,16 +184,16 @@ class FileScan:
                 f"The data file {file.location} has {count} Parquet columns in a form that was not understood. Read the table "
                 "through Spark."
             )
-        in_file = [item for item in reading.outputs if not item.is_partition and not item.is_row_tracking]
+        in_file = [item for item in request.outputs if not item.is_partition and not item.is_row_tracking]
         names = {item.field.name: item.field for item in in_file}
-        filtered = reading.row_filter.columns if reading.row_filter else ()
-        needed = [name for name in filtered if name not in reading.partition_names]
+        filtered = request.row_filter.columns if request.row_filter else ()
+        needed = [name for name in filtered if name not in request.partition_names]
         for name in needed:
-            item = reading.schema.field(name)
+            item = request.layout.schema.field(name)
             assert item is not None  # the filter was compiled for this schema
             names[name] = item
         by_name = {name: layout.column(item) for name, item in names.items()}
-        hidden = _hidden_columns(layout, reading)
+        hidden = _hidden_columns(layout, request)
         leaves = {index for name in needed for index in by_name[name].leaves}
         others = {index for column in (*by_name.values(), *hidden.values()) for index in column.leaves} - leaves
         nested = tuple(
@@ -203,7 +202,7 @@ class FileScan:
         return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others), nested)
 
 
-def _refuse_other_count(wanted: FileToRead, found: int) -> None:
+def _check_row_count(wanted: FileToRead, found: int) -> None:
     if wanted.num_records not in (None, found):
         raise CorruptLogError(
             f"The data file {wanted.file.location} has {found} rows, and the log says that it was written with "
@@ -212,13 +211,13 @@ def _refuse_other_count(wanted: FileToRead, found: int) -> None:
         )
 
 
-def _hidden_columns(layout: FileLayout, reading: Reading) -> dict[str, FileColumn]:
-    if reading.row_tracking is None:
+def _hidden_columns(layout: FileLayout, request: FileRequest) -> dict[str, FileColumn]:
+    if request.row_tracking is None:
         return {}
-    names = {True: reading.row_tracking.row_id, False: reading.row_tracking.row_commit_version}
+    names = {True: request.row_tracking.row_id, False: request.row_tracking.row_commit_version}
     return {
         output.field.name: layout.hidden_column(names[output.field.name == ROW_ID], LONG)
-        for output in reading.outputs
+        for output in request.outputs
         if output.is_row_tracking
     }
 
@@ -241,9 +240,9 @@ def _unit(file: "_OpenFile", group: int, start: int) -> Unit:
 
 @dataclass(frozen=True, slots=True)
 class _OpenFile:
-    """One file whose footer is known."""
+    """One file whose footer has been read."""
 
-    reading: Reading
+    request: FileRequest
     schema: pa.Schema
     wanted: FileToRead
     columns: _Columns
@@ -251,7 +250,7 @@ class _OpenFile:
     deleted: Positions | None
 
     def read(self, group: int, start: int, opened: pq.ParquetFile | None) -> Iterable[pa.RecordBatch]:
-        """The wanted rows of one row group, which begins at row ``start`` of the file."""
+        """The requested rows of one row group, which begins at row ``start`` of the file."""
         with self.wanted.file.errors():
             about = self.metadata.row_group(group)
             rows = about.num_rows
@@ -264,26 +263,26 @@ class _OpenFile:
             if about.total_byte_size > _WHOLE_GROUP_BYTES:
                 return self._pieces(file, group, start)
             if columns.filter_paths and columns.other_paths:
-                return self._in_two_steps(file, group, start, rows)
-            return self._at_once(file, group, start)
+                return self._filter_first(file, group, start, rows)
+            return self._all_columns(file, group, start)
 
-    def _in_two_steps(self, file: pq.ParquetFile, group: int, start: int, rows: int) -> list[pa.RecordBatch]:
-        """Columns of the filter first: where it keeps no row, the others are not read."""
+    def _filter_first(self, file: pq.ParquetFile, group: int, start: int, rows: int) -> list[pa.RecordBatch]:
+        """Read the columns of the filter first; if no row matches, the other columns are not read."""
         first = _one_batch(file, group, self.columns.filter_paths)
         if first is None:
-            return self._at_once(file, group, start)
+            return self._all_columns(file, group, start)
         keep = self._keep(first, start, rows)
         if keep is not None and not keep.true_count:
             return []
         rest = _one_batch(file, group, self.columns.other_paths)
-        # Fields of one column may have come in both parts; then the group is read again as a whole.
+        # If both parts have fields of the same column, the whole group is read again.
         if rest is None or set(rest.schema.names) & set(first.schema.names):
-            return self._at_once(file, group, start)
+            return self._all_columns(file, group, start)
         fields = [*first.schema, *rest.schema]
         both = pa.RecordBatch.from_arrays([*first.columns, *rest.columns], schema=pa.schema(fields))
         return [self._result(both, start, rows, keep)]
 
-    def _at_once(self, file: pq.ParquetFile, group: int, start: int) -> list[pa.RecordBatch]:
+    def _all_columns(self, file: pq.ParquetFile, group: int, start: int) -> list[pa.RecordBatch]:
         table = file.read_row_group(group, columns=self._paths, use_threads=False)
         return list(self._shaped(table.to_batches(), start))
 
@@ -312,7 +311,7 @@ class _OpenFile:
             kept = np.ones(rows, dtype=np.bool_)
             kept[deleted - start] = False
             keep = pa.array(kept)
-        wanted = self.reading.row_filter
+        wanted = self.request.row_filter
         if wanted is not None:
             answer = wanted.answer(lambda name: self._column(name, stored, rows), rows).fill_null(False)
             keep = answer if keep is None else pc.and_(keep, answer)
@@ -333,9 +332,9 @@ class _OpenFile:
             self._row_tracking(output.field.name, stored, start, rows, keep)
             if output.is_row_tracking
             else self._column(output.field.name, stored, count)
-            for output in self.reading.outputs
+            for output in self.request.outputs
         ]
-        for array, output in zip(arrays, self.reading.outputs, strict=True):
+        for array, output in zip(arrays, self.request.outputs, strict=True):
             if output.is_promised:
                 check_not_null(array, output.field)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -345,13 +344,13 @@ class _OpenFile:
         if constant is not None:
             return pa.repeat(constant, rows)
         values = _values(self.columns.by_name[name], stored, rows)
-        width = self.reading.widths.get(name)
+        width = self.request.widths.get(name)
         return pc.utf8_rpad(values, width) if width else values
 
     def _row_tracking(
         self, name: str, stored: pa.RecordBatch | None, start: int, rows: int, keep: pa.BooleanArray | None
     ) -> pa.Array:
-        """The materialized value where there is one, else the fresh one (ROWTRK-10)."""
+        """The materialized value if there is one, else the default value."""
         is_row_id = name == ROW_ID
         base = self.wanted.base_row_id if is_row_id else self.wanted.row_commit_version
         count = rows if keep is None else keep.true_count
@@ -376,6 +375,6 @@ def _values(column: FileColumn, stored: pa.RecordBatch | None, rows: int) -> pa.
 
 
 def _one_batch(file: pq.ParquetFile, group: int, paths: tuple[str, ...]) -> pa.RecordBatch | None:
-    """The columns of a row group as one batch; None if a column has more than fits into one array."""
+    """The columns of a row group as one batch; None if a column does not fit into one array."""
     batches = file.read_row_group(group, columns=list(paths), use_threads=False).to_batches()
     return batches[0] if len(batches) == 1 else None

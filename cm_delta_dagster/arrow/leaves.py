@@ -1,7 +1,7 @@
 """Values of one Parquet column as the table's type (protocol headings "Parquet", "Type Widening").
 
-Every physical form that the protocol allows is taken, and every widening; a conversion that would change a value, or one that the
-protocol does not know, is refused. Nested types are taken apart in :mod:`~cm_delta_dagster.arrow.columns`.
+All physical types and all type changes that the protocol allows are supported; any other conversion, and one that would change a
+value, is refused. :mod:`~cm_delta_dagster.arrow.columns` handles nested types.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,10 +25,10 @@ _PER_MICRO: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 def leaf_conversion(
     stored: pa.DataType, wanted: DataType, target: pa.DataType, *, calendar: LegacyCalendar, is_int96: bool
 ) -> Conversion | None:
-    """How an array of ``stored`` becomes one of ``target``, the Arrow form of ``wanted``; None if it cannot.
+    """The conversion of an array of ``stored`` to ``target``, the Arrow type of ``wanted``; None if there is none.
 
     Args:
-        calendar: of the file; counts for dates and timestamps with a zone.
+        calendar: of the file; used for dates and timestamps with a zone.
         is_int96: whether a timestamp is stored as INT96.
     """
     if pat.is_dictionary(stored):
@@ -49,13 +49,13 @@ def leaf_conversion(
         return (lambda array: array.view(target)) if stored in (pa.int64(), target) else None
     if name in YEAR_MONTH_NAMES:
         return _months if stored == pa.int32() else None
-    if not any(is_kind(stored) for is_kind in _TAKEN.get(name, ())):
+    if not any(is_kind(stored) for is_kind in _ACCEPTED.get(name, ())):
         return None
     return _same if stored == target else lambda array: array.cast(target)
 
 
 def _is_int32(stored: pa.DataType) -> bool:
-    """Stored as INT32: the narrow types differ by annotation only, so values are checked when they are narrowed."""
+    """Whether it is stored as INT32. Narrow types differ by annotation only, so narrowing checks the values."""
     return bool(pat.is_integer(stored)) and stored not in (pa.int64(), pa.uint64(), pa.uint32())
 
 
@@ -68,7 +68,7 @@ def _is_bytes(stored: pa.DataType) -> bool:
     return any(is_kind(stored) for is_kind in kinds)
 
 
-_TAKEN: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+_ACCEPTED: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "boolean": (pat.is_boolean,),
     "byte": (_is_int32,),
     "short": (_is_int32,),
@@ -76,7 +76,7 @@ _TAKEN: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "long": (pat.is_integer,),
     "float": (pat.is_float16, pat.is_float32),
     "double": (pat.is_floating, _is_int32),
-    # Many writers leave out the annotation of a text; bytes that are no UTF-8 are refused by the conversion.
+    # Many writers omit the annotation of a text; the conversion refuses bytes that are not UTF-8.
     "string": (_is_text, _is_bytes),
     "binary": (_is_text, _is_bytes),
 }

@@ -1,6 +1,6 @@
-"""NOT NULL on read: a promise of the schema that is checked (protocol heading "Column Invariants").
+"""Check of NOT NULL columns on read (protocol heading "Column Invariants").
 
-The schema of the result repeats the promise, and those who take the result rely on it; a file that breaks it is an error.
+The schema of the result declares NOT NULL, and consumers rely on it; a null in a data file is an error.
 """
 
 import pyarrow as pa
@@ -10,15 +10,15 @@ from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType,
 
 
 def promises(item: StructField) -> bool:
-    """Whether the column, or anything inside it, is declared to hold no null."""
+    """Whether the column, or anything inside it, is NOT NULL."""
     return not item.nullable or _promises_inside(item.type)
 
 
 def check_not_null(array: pa.Array, item: StructField) -> None:
-    """``array`` keeps the promises of ``item``, at every level.
+    """Check that ``array`` holds no null where ``item`` is NOT NULL, at every level.
 
     Raises:
-        InvalidDataError: a null where none may be, naming the field.
+        InvalidDataError: a NOT NULL field holds a null; the message names it.
     """
     where = item.name if not item.nullable and array.null_count else _broken_inside(array, item.type, item.name)
     if where is not None:
@@ -45,7 +45,7 @@ def _promises_inside(data_type: DataType) -> bool:
 def _broken_inside(array: pa.Array, data_type: DataType, where: str) -> str | None:
     if not _promises_inside(data_type):
         return None
-    # What lies below a null is nothing.
+    # Values below a null are undefined.
     array = array.filter(array.is_valid()) if array.null_count else array
     match data_type:
         case StructType():

@@ -1,8 +1,8 @@
-"""Predicates over rows held in Arrow. Values and meaning are those of ``predicates``.
+"""Evaluation of predicates over Arrow batches, with the semantics of ``protocol.predicates``.
 
-A predicate is compiled once, for a schema, and then answers for one batch after the other with true, false or null. A comparison
-for which Spark would convert the column or the value in a way that depends on its settings, or that may round, is refused
-when it is compiled: the answer would not be Spark's.
+A predicate is compiled once for a schema and evaluates each batch to true, false or null. Compilation refuses a comparison for
+which Spark would convert the column or the value in a way that depends on its settings, or that may round, because the result
+might differ from Spark's.
 """
 
 import math
@@ -73,7 +73,7 @@ _EPOCH = datetime(1970, 1, 1)
 _EXACT = pa.decimal256(76, 38)
 _COLLATIONS = "__COLLATIONS"
 _LONG_LIST = 8
-"""Lists of so many values are looked up instead of compared one by one."""
+"""Lists with at least this many values are looked up instead of compared one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class RowFilter:
     """A compiled predicate.
 
     Attributes:
-        columns: top-level columns that it looks at.
+        columns: top-level columns that it uses.
         answer: true, false or null for each row; SQL keeps the rows for which it is true.
     """
 
@@ -93,8 +93,7 @@ def row_filter(predicate: Predicate, schema: StructType) -> RowFilter:
     """``predicate`` for rows of ``schema``.
 
     Raises:
-        InvalidArgumentError: it names a column that the schema does not have, or asks for something that cannot be
-            evaluated without Spark.
+        InvalidArgumentError: it names a column that the schema does not have, or only Spark can evaluate it.
     """
     names = dict.fromkeys(_resolved(column, schema)[0][0] for column in sorted(columns_of(predicate)))
     steps = tuple(_steps(with_fewer_comparisons(predicate), schema))
@@ -106,14 +105,14 @@ _Combination = Callable[[pa.BooleanArray, pa.BooleanArray], pa.BooleanArray]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Of a predicate in postfix form: push the answer of a leaf, or combine or negate the last ones."""
+    """A step of a predicate in postfix form: push the result of a leaf, or combine or negate the last results."""
 
     leaf: _Answer | None = None
     combine: _Combination | None = None
 
 
 def _steps(predicate: Predicate, schema: StructType) -> Iterator[_Step]:
-    """The steps that compute the predicate. Without recursion, because predicates may be nested ten thousand deep."""
+    """The steps that evaluate the predicate. Not recursive, because predicates may have ten thousand levels."""
     pending: list[Predicate | _Step] = [predicate]
     while pending:
         node = pending.pop()
@@ -122,7 +121,7 @@ def _steps(predicate: Predicate, schema: StructType) -> Iterator[_Step]:
                 yield node
             case And(parts) | Or(parts) if parts:
                 step = _Step(combine=pc.and_kleene if isinstance(node, And) else pc.or_kleene)
-                # The first part, then each other one followed by its combination: few answers are held at a time.
+                # The first part, then each other part followed by its combination, to keep few results at a time.
                 for part in reversed(parts[1:]):
                     pending += (step, part)
                 pending.append(parts[0])
@@ -168,7 +167,7 @@ def _all(answer: bool | None, rows: int) -> pa.BooleanArray:
 
 
 def _resolved(column: str, schema: StructType) -> tuple[tuple[str, ...], DataType]:
-    """The column's path in the spelling of the schema, and its type."""
+    """The path of the column, spelled as in the schema, and its type."""
     found: DataType = schema
     path: list[str] = []
     for segment in column_path(column):
@@ -219,7 +218,7 @@ def _test(leaf: Predicate, data_type: DataType, width: int) -> _Test:
 
 
 def _membership(values: Sequence[Any], data_type: DataType) -> _Test | None:
-    """A test against all values at once, where comparing them one by one would say the same; None where it may not."""
+    """A lookup in all values, if it gives the same result as comparing them one by one; else None."""
     present = [value for value in values if value is not None]
     if len(present) < _LONG_LIST:
         return None

@@ -1,6 +1,7 @@
-"""Row groups that a predicate leaves out, by the statistics of a Parquet footer (heading "Data skipping").
+"""Skipping row groups by the statistics of a Parquet footer.
 
-Conservative: what is not understood excludes nothing, and the rows of a group that stays are tested one by one.
+Conservative: a condition that cannot be evaluated on statistics excludes no row group. The rows of the remaining groups are
+filtered later.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -46,7 +47,7 @@ def kept_row_groups(
 ) -> list[int]:
     """Positions of the row groups that may hold a row for which ``predicate`` is true.
 
-    What a file itself says of its partition columns does not count (PART-8).
+    Values of partition columns inside a file are ignored: partition values come from the log.
     """
     groups = range(metadata.num_row_groups)
     if predicate is None:
@@ -60,7 +61,7 @@ def kept_row_groups(
 def _leaves(
     layout: FileLayout, predicate: Predicate, schema: StructType, partition_names: Collection[str]
 ) -> dict[str, tuple[int, str]]:
-    """Parquet column and type of each flat column of the predicate that is stored as what it is."""
+    """Parquet column and type of each flat column of the predicate that is stored with its own type."""
     found = {}
     for column in columns_of(predicate):
         path = column_path(column)
@@ -98,7 +99,7 @@ def _combined(node: And | Or | Not, answers: Sequence[bool]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chunk:
-    """What a footer says of a column in one row group."""
+    """Footer entry of a column in one row group."""
 
     statistics: pq.Statistics | None
     num_values: int
@@ -142,7 +143,7 @@ def _may_compare(operator: ComparisonOperator, value: Any, statistics: pq.Statis
         is_lowest, is_highest = value <= least, value >= greatest
     except (TypeError, ValueError, OverflowError, UnicodeDecodeError):
         return True
-    # The greatest value of floats leaves NaN out, which is greater than all.
+    # The maximum of floats excludes NaN, which is greater than all numbers.
     may_be_above_all = kind in ("float", "double")
     match operator:
         case _Op.EQ | _Op.NULL_SAFE_EQ:

@@ -1,8 +1,8 @@
 """Reading a set of data files as Arrow record batches (protocol headings "Data Files", "Deletion Vectors").
 
-The same rows as ``spark.scan`` gives, without a JVM: partition values from the log, deletion vectors applied, columns mapped and
-widened, absent columns null. Files are read ahead by a few threads, one row group at a time, and given out in the order of
-``files``; what is held in memory is bounded by a few row groups. This module knows neither the log nor the catalog.
+Returns the same rows as ``spark.scan``, without a JVM: partition values from the log, deletion vectors applied, columns mapped
+and widened, absent columns null. Several threads read files ahead, one row group at a time. Rows are returned in the order of
+``files``; at most a few row groups are in memory. This module uses neither the log nor the catalog.
 """
 
 import datetime as dt
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.arrow.data_files import DataFile
-from cm_delta_dagster.arrow.file_scan import FileScan, FileToRead, OutputColumn, Reading, Unit
+from cm_delta_dagster.arrow.file_scan import FileRequest, FileScan, FileToRead, OutputColumn, Unit
 from cm_delta_dagster.arrow.nullability import promises
 from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.arrow.schema import arrow_field, char_width
@@ -26,8 +26,9 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
 from cm_delta_dagster.protocol.actions.paths import resolve_path
-from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.features.column_mapping import physical_name
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.type_widening import check_type_changes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction, conjuncts, partition_only
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
@@ -47,56 +48,43 @@ _ROW_TRACKING_FIELDS = (StructField(ROW_ID, LONG), StructField(ROW_COMMIT_VERSIO
 
 
 def scan_batches(
-    *,
-    store: Store,
-    location: str,
-    schema: StructType,
-    partition_columns: Sequence[str],
-    files: pa.Table,
-    mapping: ColumnMappingMode = ColumnMappingMode.NONE,
-    columns: Sequence[str] | None = None,
-    predicate: Predicate | None = None,
-    row_tracking: RowIdColumns | None = None,
-    zone: dt.tzinfo = dt.UTC,
+    *, store: Store, layout: TableLayout, request: ScanRequest, zone: dt.tzinfo = dt.UTC
 ) -> pa.RecordBatchReader:
-    """The logical rows of ``files`` for which ``predicate`` is true, as a stream.
+    """The logical rows of ``request.files`` for which ``request.predicate`` is true, as a stream.
+
+    If the request has ``row_tracking``, its columns may name ``_row_id`` and ``_row_commit_version``; without a list of columns
+    these two are the last.
 
     Args:
-        location: absolute URI of the table root.
-        files: live files, columns of ``file_actions.ADD_SCHEMA``.
-        columns: top-level columns to return, in this order, found ignoring case; all of the schema for None.
-        row_tracking: where row ids are; with it ``_row_id`` and ``_row_commit_version`` may be named in ``columns``, and are
-            the last columns where that is None.
-        zone: where ``timestamp`` partition values without a zone were written (PART-5).
+        zone: time zone of ``timestamp`` partition values that state none.
 
     Raises:
         InvalidArgumentError: an unknown column, the same column twice, or a condition that only Spark can evaluate.
         CorruptLogError: a path, partition value or deletion vector of the log, or a data file, is damaged; also while the
             stream is read.
         ObjectNotFoundError: a file is missing; the message names it; also while the stream is read.
-        UnsupportedFeatureError: a type or a type change that this client does not know.
+        UnsupportedFeatureError: a type or a type change that this client does not support.
     """
-    check_type_changes(schema)
-    outputs = _outputs(schema, columns, row_tracking)
-    partitions = {item.name: item for name in partition_columns if (item := schema.field(name)) is not None}
-    on_partitions, on_rows = _split(predicate, tuple(partitions))
+    check_type_changes(layout.schema)
+    outputs = _outputs(layout.schema, request.columns, request.row_tracking)
+    partitions = layout.partition_fields
+    names = frozenset(item.name for item in partitions)
+    on_partitions, on_rows = _split(request.predicate, tuple(item.name for item in partitions))
     plan = _Plan(
         store=store,
-        location=location,
-        partitions=tuple(partitions.values()),
-        mapping=mapping,
+        layout=layout,
+        partitions=partitions,
         zone=zone,
-        files=files,
-        on_partitions=None if on_partitions is None else row_filter(on_partitions, schema).answer,
-        reading=Reading(
-            schema=schema,
-            mapping=mapping,
-            outputs=tuple(_output(item, partitions, row_tracking) for item in outputs),
+        files=request.files,
+        on_partitions=None if on_partitions is None else row_filter(on_partitions, layout.schema).answer,
+        request=FileRequest(
+            layout=layout,
+            outputs=tuple(_output(item, names, request.row_tracking) for item in outputs),
             predicate=on_rows,
-            row_filter=None if on_rows is None else row_filter(on_rows, schema),
-            partition_names=frozenset(partitions),
-            widths={item.name: width for item in schema.fields if (width := char_width(item))},
-            row_tracking=row_tracking,
+            row_filter=None if on_rows is None else row_filter(on_rows, layout.schema),
+            partition_names=names,
+            widths={item.name: width for item in layout.schema.fields if (width := char_width(item))},
+            row_tracking=request.row_tracking,
         ),
     )
     arrow = pa.schema([arrow_field(item) for item in outputs])
@@ -119,18 +107,18 @@ def _outputs(
         if item is None:
             raise InvalidArgumentError(f"The table has no column {name!r}; its columns are {', '.join(offered.names)}.")
         if item.name in found:
-            raise InvalidArgumentError(f"Column {item.name!r} is asked for twice; name every column once.")
+            raise InvalidArgumentError(f"Column {item.name!r} is requested twice; name every column once.")
         found[item.name] = item
     return tuple(found.values())
 
 
-def _output(item: StructField, partitions: dict[str, StructField], row_tracking: RowIdColumns | None) -> OutputColumn:
+def _output(item: StructField, partitions: frozenset[str], row_tracking: RowIdColumns | None) -> OutputColumn:
     is_hidden = row_tracking is not None and item in _ROW_TRACKING_FIELDS
     return OutputColumn(item, item.name in partitions, is_hidden, promises(item))
 
 
 def _split(predicate: Predicate | None, partition_columns: Sequence[str]) -> tuple[Predicate | None, Predicate | None]:
-    """What partition values decide for whole files, and what is left for rows; None for nothing."""
+    """The conjuncts that partition values decide for whole files, and the rest; None for an empty part."""
     parts = conjuncts(predicate) if predicate is not None else ()
     on_files = [part for part in parts if partition_only(part, partition_columns)]
     on_rows = [part for part in parts if not partition_only(part, partition_columns)]
@@ -139,24 +127,27 @@ def _split(predicate: Predicate | None, partition_columns: Sequence[str]) -> tup
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
-    """One scan: what is read of every file, and the files."""
+    """One scan: the files, and what to read of each.
+
+    Attributes:
+        on_partitions: evaluates the condition on partition columns; a file is read if it is true.
+    """
 
     store: Store
-    location: str
+    layout: TableLayout
     partitions: tuple[StructField, ...]
-    mapping: ColumnMappingMode
     zone: dt.tzinfo
     files: pa.Table
     on_partitions: Callable[[Callable[[str], pa.Array], int], pa.BooleanArray] | None
-    reading: Reading
+    request: FileRequest
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         files, values = self._partitioned_files()
         if not files.num_rows:
             return
-        scan = FileScan(self.reading)
+        scan = FileScan(self.request)
         to_read = self._files_to_read(files, values)
-        is_local = DataFile(self.store, self.location, 0).is_local
+        is_local = DataFile(self.store, self.layout.location, 0).is_local
         threads = min(os.cpu_count() or 1, _LOCAL_THREADS) if is_local else _REMOTE_THREADS
         with _threads(threads) as pool:
             results: Iterator[Iterable[pa.RecordBatch]]
@@ -169,7 +160,7 @@ class _Plan:
             yield from _larger_batches((batch for result in results for batch in result), schema)
 
     def _partitioned_files(self) -> tuple[pa.Table, dict[str, pa.Array]]:
-        """The files that their partition values keep, and those values by logical column."""
+        """The files whose partition values satisfy the condition, and these values by logical column."""
         files = self.files
         values = {item.name: self._values_of(item) for item in self.partitions}
         if self.on_partitions is None:
@@ -178,27 +169,31 @@ class _Plan:
         return files.filter(keep), {name: array.filter(keep) for name, array in values.items()}
 
     def _values_of(self, item: StructField) -> pa.Array:
-        texts = partition_column(self.files, physical_name(item, self.mapping))
+        texts = partition_column(self.files, physical_name(item, self.layout.mapping))
         values = partition_value_array(texts, item.type, zone=self.zone)
-        width = self.reading.widths.get(item.name)
+        width = self.request.widths.get(item.name)
         return pc.utf8_rpad(values, width) if width else values
 
     def _files_to_read(self, files: pa.Table, values: dict[str, pa.Array]) -> Iterator[FileToRead]:
-        marked = pc.is_valid(files["deletionVector"])
-        with_vector = files.filter(marked)
+        has_vector = pc.is_valid(files["deletionVector"])
+        with_vector = files.filter(has_vector)
         vectors = iter(
-            read_deletion_vectors(self.store, location=self.location, files=with_vector) if with_vector.num_rows else ()
+            read_deletion_vectors(self.store, location=self.layout.location, files=with_vector)
+            if with_vector.num_rows
+            else ()
         )
-        rows = files.select(["path", "size", "baseRowId", "defaultRowCommitVersion"]).append_column("marked", marked)
+        rows = files.select(["path", "size", "baseRowId", "defaultRowCommitVersion"]).append_column(
+            "has_vector", has_vector
+        )
         rows = rows.append_column("numRecords", parse_statistics(files["stats"], {}).num_records)
         position = 0
         for batch in rows.to_batches(max_chunksize=1024):
             for row in batch.to_pylist():
                 yield FileToRead(
-                    file=DataFile(self.store, resolve_path(self.location, row["path"]), row["size"] or 0),
+                    file=DataFile(self.store, resolve_path(self.layout.location, row["path"]), row["size"] or 0),
                     path=row["path"],
                     constants={name: array[position] for name, array in values.items()},
-                    deleted=next(vectors) if row["marked"] else None,
+                    deleted=next(vectors) if row["has_vector"] else None,
                     base_row_id=row["baseRowId"],
                     row_commit_version=row["defaultRowCommitVersion"],
                     num_records=row["numRecords"],
@@ -208,7 +203,7 @@ class _Plan:
 
 @contextmanager
 def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that are gone, with all that they were asked for, when the reader of the stream leaves."""
+    """Threads that end when the reader of the stream closes it; work that has not started is cancelled."""
     pool = ThreadPoolExecutor(max_workers=count, thread_name_prefix="cm-delta-scan")
     try:
         yield pool
@@ -229,17 +224,17 @@ def _groups(given: Iterable[_Given], size: int) -> Iterator[list[_Given]]:
 def _ahead(
     pool: ThreadPoolExecutor, work: Callable[[_Given], _Result], given: Iterable[_Given], depth: int
 ) -> Iterator[_Result]:
-    """``map(work, given)`` with up to ``depth`` results begun before they are asked for."""
+    """``map(work, given)`` with up to ``depth`` results started ahead of the consumer."""
     rest = iter(given)
-    begun: list[Future[_Result]] = [pool.submit(work, item) for item in islice(rest, depth)]
-    while begun:
-        result = begun.pop(0).result()
-        begun.extend(pool.submit(work, item) for item in islice(rest, 1))
+    started: list[Future[_Result]] = [pool.submit(work, item) for item in islice(rest, depth)]
+    while started:
+        result = started.pop(0).result()
+        started.extend(pool.submit(work, item) for item in islice(rest, 1))
         yield result
 
 
 def _larger_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same rows; neighbours that are small are put together."""
+    """The same rows; adjacent small batches are combined."""
     small: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

@@ -1,7 +1,7 @@
 """The Arrow schema of a table's rows (protocol headings "Schema Serialization Format", "Variant Data Type").
 
-Types, nullability, comments and all other metadata of the table, at every level. It is made from the log alone; what the
-data files hold is shaped to it in :mod:`~cm_delta_dagster.arrow.columns`.
+It has the types, nullability, comments and all other metadata of the table, at every level. It depends on the log only;
+:mod:`~cm_delta_dagster.arrow.columns` converts the content of data files to it.
 """
 
 import json
@@ -26,7 +26,7 @@ from cm_delta_dagster.protocol.schema.types import (
 VARIANT_TYPE = pa.struct(
     [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
 )
-"""How rows show a variant: the two parts of the Parquet Variant encoding, never shredded (UP-VAR-2)."""
+"""The Arrow type of a variant: the two parts of the Parquet Variant encoding, never shredded."""
 
 _RESERVED = "ARROW:"
 _CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
@@ -34,7 +34,7 @@ _CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Fields of ``schema`` in order, with their metadata: texts as they are, any other value as JSON.
+    """Fields of ``schema`` in order, with their metadata: texts unchanged, any other value as JSON.
 
     Raises:
         UnsupportedFeatureError: a type without an Arrow form, naming the column.
@@ -70,7 +70,7 @@ def arrow_type(data_type: DataType) -> pa.DataType:
 
 
 def _metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
-    # Arrow would act on keys of its own, such as the name of an extension type.
+    # Arrow interprets its own keys, such as the name of an extension type.
     return {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in metadata.items()

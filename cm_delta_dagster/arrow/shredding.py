@@ -1,7 +1,7 @@
-"""Shredded variants put together again (protocol heading "Variant Shredding").
+"""Reassembly of shredded variants (protocol heading "Variant Shredding").
 
-A shredded variant keeps parts of its values in typed Parquet columns (``typed_value``); what did not fit the types is in ``value``.
-The result is the plain encoding, so that nobody above sees the difference. Nothing is shredded here.
+A shredded variant has parts of its values in typed Parquet columns (``typed_value``) and the rest in ``value``. This module
+returns the plain encoding. It does not shred.
 """
 
 import struct
@@ -55,7 +55,7 @@ def unshredded(array: pa.StructArray, column: str) -> pa.Array:
 
     Args:
         array: a struct of ``metadata``, ``value`` and, if the variants are shredded, ``typed_value``.
-        column: what messages call the column.
+        column: name of the column, for messages.
 
     Raises:
         CorruptLogError: a variant has neither a value nor a typed one, or its bytes are damaged.
@@ -81,7 +81,7 @@ def unshredded(array: pa.StructArray, column: str) -> pa.Array:
 
 
 def _child(array: pa.StructArray, name: str) -> pa.Array:
-    """A field, null where the struct is null: what lies below a null means nothing."""
+    """A field of the struct, null where the struct is null."""
     position = array.type.get_field_index(name)
     return array.flatten()[position] if position >= 0 else pa.nulls(len(array), pa.binary())
 
@@ -98,7 +98,7 @@ def _rebuilt(array: pa.StructArray, names: Sequence[_Names | None]) -> _Values:
         typed_values = _arrays(typed, names)
     else:
         typed_values = _primitives(typed)
-    # Objects apart, a value stands in one of the two places.
+    # Except for objects, a value is in one of the two columns.
     return [value if typed is None else typed for value, typed in zip(values, typed_values, strict=True)]
 
 
@@ -120,7 +120,7 @@ def _objects(typed: pa.StructArray, values: _Values, names: Sequence[_Names | No
 
 
 def _other_fields(value: bytes | None, names: _Names) -> dict[str, bytes]:
-    """Fields that were left in ``value`` because no typed column is there for them."""
+    """The fields in ``value``, which have no typed column."""
     if value is None:
         return {}
     if not value or value[0] & 3 != v.OBJECT:

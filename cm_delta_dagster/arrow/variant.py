@@ -1,7 +1,7 @@
 """Variants as JSON text (protocol headings "Variant Data Type", "Variant data in Parquet").
 
 Reads the Parquet Variant encoding, which is two byte strings, ``metadata`` (a dictionary of field names) and ``value``. The text is
-the one of Spark's ``to_json``. Shredded variants are put together in :mod:`~cm_delta_dagster.arrow.shredding` first.
+that of Spark's ``to_json``. :mod:`~cm_delta_dagster.arrow.shredding` reassembles shredded variants first.
 """
 
 import base64
@@ -81,7 +81,7 @@ def variant_to_json(metadata: bytes, value: bytes) -> str:
     """JSON text of one variant.
 
     Raises:
-        CorruptLogError: the bytes are no variant.
+        CorruptLogError: the bytes are not a variant.
     """
     try:
         return _text(value, 0, field_names(metadata), 0)
@@ -90,7 +90,7 @@ def variant_to_json(metadata: bytes, value: bytes) -> str:
 
 
 def damaged_variant(reason: str) -> CorruptLogError:
-    """The error for bytes that are no variant."""
+    """The error for bytes that are not a variant."""
     return CorruptLogError(
         f"A variant cannot be decoded: {reason}. The data file that holds it is damaged; restore it, or leave the column out."
     )
@@ -257,7 +257,7 @@ def decimal_text(unscaled: int, scale: int) -> str:
 
 
 def double_text(value: float) -> str:
-    """Java's text of a double; the names of what is no number in quotes."""
+    """Java's text of a double; NaN and infinities in quotes."""
     return _java_number(value, repr(value))
 
 
@@ -318,7 +318,7 @@ def _struct_texts(array: pa.Array, data_type: StructType) -> list[str | None]:
     ]
 
     def object_text(row: int) -> str:
-        # Spark leaves out fields that are null, but not variants that hold a JSON null.
+        # Spark omits fields that are null, but not variants that hold a JSON null.
         pairs = [f"{name}:{text}" for name, texts in members if (text := texts[row]) is not None]
         return "{" + ",".join(pairs) + "}"
 

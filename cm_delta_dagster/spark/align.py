@@ -1,7 +1,7 @@
-"""Bringing a DataFrame into the shape of the table (protocol heading "Schema enforcement", SCHEVO-2).
+"""Casting the columns of a DataFrame to the schema of the table.
 
-Which shapes may be brought together is decided before, in :mod:`cm_delta_dagster.protocol.schema.evolution`; here the
-columns are found by name, put in order and cast.
+:mod:`cm_delta_dagster.protocol.schema.evolution` decides which schemas are compatible; this module finds the columns by name,
+orders and casts them.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -12,9 +12,9 @@ from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, sql_ty
 
 
 def align(frame: DataFrame, schema: StructType) -> DataFrame:
-    """``frame`` with exactly the columns of ``schema``: found ignoring case, cast, missing ones null, others left out.
+    """``frame`` with exactly the columns of ``schema``: by name ignoring case, cast; missing ones null, others dropped.
 
-    A frame that has that shape already is returned as it is, so that the usual append adds nothing to the plan.
+    A frame that already has this schema is returned unchanged, so that a typical append adds nothing to the plan.
 
     Raises:
         SchemaMismatchError: two columns of the frame differ only in case, or a type that Delta does not have.
@@ -24,7 +24,7 @@ def align(frame: DataFrame, schema: StructType) -> DataFrame:
 
 
 def aligned_columns(frame: DataFrame, schema: StructType) -> list[Column] | None:
-    """The columns :func:`align` selects, or None when the frame fits as it is."""
+    """The columns :func:`align` selects, or None if the frame already has the schema."""
     offered = from_spark(frame.schema)
     check_unique_names(offered)
     if same_shape(offered, schema):
@@ -48,7 +48,7 @@ def _converted(column: Column, have: DataType, want: DataType) -> Column:
         case ArrayType(), ArrayType():
             return F.transform(column, lambda element: _converted(element, have.element_type, want.element_type))
         case MapType(), MapType():
-            # Keys first: transform_keys fails on keys that collide, so that no entry is lost silently.
+            # Keys first: transform_keys fails on duplicate keys, so that no entry is lost silently.
             keyed = column
             if not same_shape(have.key_type, want.key_type):
                 keyed = F.transform_keys(column, lambda key, _: _converted(key, have.key_type, want.key_type))

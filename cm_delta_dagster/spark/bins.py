@@ -1,7 +1,7 @@
-"""Rows of many small files brought together by bin (heading "OPTIMIZE").
+"""Repartitioning the rows of many small files by bin, for OPTIMIZE.
 
-One scan and one shuffle for many bins: the files of a bin meet in one task, so that each bin becomes one file. A scan
-for each bin would cost a plan for each bin, which for small files is more than the rows do.
+One scan and one shuffle serve many bins: all files of a bin go to one task, so that each bin becomes one file. A scan for
+each bin would need a plan for each bin, which for small files costs more than reading the rows.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _SEED = 42
 
 
 def together_by_bin(rows: DataFrame, bins: Sequence[pa.Array], *, tasks: int) -> DataFrame:
-    """``rows`` with ``tasks`` partitions: bin ``i`` lies whole in partition ``i % tasks``.
+    """``rows`` with ``tasks`` partitions: all rows of bin ``i`` are in partition ``i % tasks``.
 
     Args:
         rows: of :func:`~cm_delta_dagster.spark.scan.scan_with_files`; the column of files is dropped.
@@ -34,7 +34,7 @@ def together_by_bin(rows: DataFrame, bins: Sequence[pa.Array], *, tasks: int) ->
 
 
 def task_keys(count: int) -> npt.NDArray[np.int32]:
-    """For each of ``count`` tasks a number that Spark's hash partitioning into ``count`` partitions sends to it.
+    """For each of ``count`` tasks, a number that Spark's hash partitioning into ``count`` partitions assigns to it.
 
     Hash partitioning is Murmur3 of seed 42, modulo the number of partitions.
     """
@@ -43,7 +43,7 @@ def task_keys(count: int) -> npt.NDArray[np.int32]:
     while (found < 0).any():
         numbers = np.arange(start, start + step, dtype=np.int32)
         tasks = _murmur3(numbers).astype(np.int64) % count
-        # The first number for each task: later assignments win, so they are made in reverse.
+        # The first number for each task: later assignments win, so they are applied in reverse.
         fresh = np.full(count, -1, dtype=np.int64)
         fresh[tasks[::-1]] = numbers[::-1]
         found = np.where(found < 0, fresh, found)

@@ -1,7 +1,7 @@
 """Deletion vectors as rows that Spark can join with (protocol heading "Deletion Vectors").
 
-A bitmap becomes an array of 64-bit words, so that a scanned row is tested by ``getbit`` on its position in the file. That
-is one bit for each row up to the last deleted one, however many are deleted.
+A bitmap becomes an array of 64-bit words, and ``getbit`` tests each scanned row by its position in the file. The array has
+one bit for each row up to the last deleted row, regardless of how many rows are deleted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,9 @@ from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors
 from cm_delta_dagster.storage.store import Store
 
 _MAX_WORDS = 1 << 25
-"""Of one file: 256 MB of words, two thousand million rows."""
+"""Maximum for one file: 256 MB of words, for two billion rows."""
 _BATCH_WORDS = 1 << 24
-"""Words that are sent out together: 128 MB."""
+"""Words that are sent to Spark together: 128 MB."""
 
 
 def deletion_words(store: Store, *, location: str, files: pa.Table) -> list[pa.Array]:
@@ -25,7 +25,7 @@ def deletion_words(store: Store, *, location: str, files: pa.Table) -> list[pa.A
 
     Raises:
         CorruptLogError, ObjectNotFoundError: as ``read_deletion_vectors``.
-        UnsupportedFeatureError: a deletion vector names a row beyond the two thousand millionth of its file.
+        UnsupportedFeatureError: a deletion vector deletes a row after the first two billion rows of its file.
     """
     bitmaps = read_deletion_vectors(store, location=location, files=files)
     words = []
@@ -53,7 +53,7 @@ def bitmap_words(bitmap: BitMap64) -> pa.Array:
 
 
 def word_batches(words: Sequence[pa.Array], limit: int = _BATCH_WORDS) -> Iterator[slice]:
-    """Consecutive parts of ``words``, each of at most ``limit`` words unless one file alone has more."""
+    """Consecutive parts of ``words``, each of at most ``limit`` words unless a single file has more."""
     start = held = 0
     for position, value in enumerate(words):
         if position > start and held + len(value) > limit:

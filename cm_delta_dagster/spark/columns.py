@@ -1,8 +1,7 @@
-"""From the columns that data files hold to the columns of the table (protocol heading "Column Mapping").
+"""Conversion of the columns of data files to the columns of the table (protocol heading "Column Mapping").
 
-A file calls its columns by physical names, may hold nulls where the table promises none, and never holds ``void``. This
-module says what is asked of the file and builds the table's column from it: name, nesting, nullability and metadata.
-Which rows there are is not its business.
+A file names its columns by physical names, may hold nulls in NOT NULL columns, and never stores ``void``. This module
+determines the columns to read from a file and builds the table's columns from them: name, nesting, nullability, metadata.
 """
 
 import re
@@ -15,30 +14,30 @@ from pyspark.sql import types as T
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.schema.types import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType
-from cm_delta_dagster.spark.nullability import guarded
+from cm_delta_dagster.spark.nullability import non_null
 from cm_delta_dagster.spark.schema import quoted, spark_type, to_spark
 
 Path: TypeAlias = tuple[str, ...]
-"""Logical names from the top-level column inwards; ``element``, ``key`` and ``value`` stand for parts of lists and maps."""
+"""Logical names from the top-level column inwards; ``element``, ``key`` and ``value`` are the parts of lists and maps."""
 
 Names: TypeAlias = Callable[[Path, StructField], str]
-"""What the files call the field at a path."""
+"""The name in the files of the field at a path."""
 
 CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
-# Keys that would make Spark's Parquet reader fill in, match or pad values by itself.
+# Keys that make Spark's Parquet reader fill in, match or pad values.
 _READER_METADATA = frozenset(("EXISTS_DEFAULT", "parquet.field.id", CHAR_METADATA))
 
 
 def names_of_mode(mode: ColumnMappingMode) -> Names:
-    """Names by display name or by physical name (COLMAP-none-1, COLMAP-name-1)."""
+    """Display names in mode ``none``, else physical names."""
     return lambda path, item: physical_name(item, mode)
 
 
 def stored_schema(schema: StructType, names: Names, trusted: frozenset[Path]) -> StructType:
-    """What is read from files for the columns of ``schema``: their names there, nullable unless ``trusted``.
+    """The columns to read from files for ``schema``: names as in the files, nullable unless ``trusted``.
 
-    Columns of which nothing is stored (void, or nothing but void inside) are left out.
+    Columns that are not stored (void, or only void inside) are omitted.
     """
     return StructType(tuple(item for item in _stored_fields(schema, names, trusted, ()) if item is not None))
 
@@ -56,7 +55,7 @@ def table_column(item: StructField, stored: StructField | None) -> Column:
         return F.col(quoted(stored.name))
     value = _reshaped(F.col(quoted(stored.name)), stored.type, item.type, item.name)
     if not item.nullable and stored.nullable:
-        value = guarded(value, item.type, item.name)
+        value = non_null(value, item.type, item.name)
     return named(padded(value, item), item)
 
 
@@ -66,24 +65,24 @@ def named(value: Column, item: StructField) -> Column:
 
 
 def is_unchanged(item: StructField, stored: StructField | None) -> bool:
-    """Whether the loaded column already is the table's."""
+    """Whether the loaded column equals the column of the table."""
     return item == stored and not char_width(item)
 
 
 def char_width(item: StructField) -> int:
-    """Width of a ``char(n)`` column, 0 of any other."""
+    """Width of a ``char(n)`` column, 0 for any other column."""
     declared = _CHAR.fullmatch(str(item.metadata.get(CHAR_METADATA, "")))
     return int(declared[1]) if declared and item.type == STRING else 0
 
 
 def padded(value: Column, item: StructField) -> Column:
-    """The value with the blanks that belong to a ``char(n)``; files may hold it without."""
+    """The value padded with blanks to the width of ``char(n)``; files may store it without them."""
     width = char_width(item)
     return F.when(F.char_length(value) < width, F.rpad(value, width, " ")).otherwise(value) if width else value
 
 
 def stored_path(path: Path, schema: StructType, stored: StructType) -> Path | None:
-    """Names in the file of a column or a field of structs; None if nothing is stored for it or it lies in a list."""
+    """Names in the file of a column or a field of structs; None if it is not stored or is inside a list."""
     found: list[str] = []
     wanted: DataType = schema
     held: DataType = stored
@@ -99,14 +98,14 @@ def stored_path(path: Path, schema: StructType, stored: StructType) -> Path | No
 
 
 def pairs(wanted: StructType, stored: StructType) -> Iterator[tuple[StructField, StructField | None]]:
-    """Each field of ``wanted`` with what is stored for it, by position."""
+    """Each field of ``wanted`` with its stored field, by position."""
     held = iter(stored.fields)
     for item in wanted.fields:
         yield item, next(held) if is_stored(item.type) else None
 
 
 def is_stored(data_type: DataType) -> bool:
-    """Whether files can hold anything of the type: void is never written (UP-VOID-1)."""
+    """Whether files store values of the type; void is never stored."""
     match data_type:
         case StructType():
             return not data_type.fields or any(is_stored(item.type) for item in data_type.fields)
@@ -168,10 +167,10 @@ def _reshaped(value: Column, stored: DataType, wanted: DataType, where: str) -> 
         return value
     match stored, wanted:
         case StructType(), StructType():
-            # Spark's optimizer sees through this form, so that only the fields that a query needs are read.
+            # Spark's optimizer can prune this form, so that only the fields that a query needs are read.
             return F.when(value.isNotNull(), F.struct(*_reshaped_fields(value, stored, wanted, where)))
         case _ if _only_renamed(stored, wanted):
-            # By position; one compiled expression, where a lambda is interpreted for each element.
+            # A cast by position is one compiled expression; a lambda is interpreted for each element.
             return value.cast(spark_type(wanted))
         case ArrayType(), ArrayType():
             return F.transform(value, lambda element: _reshaped_element(element, stored, wanted, where))
@@ -192,23 +191,23 @@ def _reshaped_fields(value: Column, stored: StructType, wanted: StructType, wher
             part = _nulls(item.type)
         else:
             part = _reshaped(value.getField(held.name), held.type, item.type, name)
-            # A field of a struct that may be null is nullable to Spark, whatever the struct says.
-            part = part if item.nullable else guarded(part, item.type, name)
+            # Spark takes each field of a nullable struct for nullable, even if the field is NOT NULL.
+            part = part if item.nullable else non_null(part, item.type, name)
         yield part.alias(item.name, metadata=dict(item.metadata))
 
 
 def _reshaped_element(element: Column, stored: ArrayType, wanted: ArrayType, where: str) -> Column:
     value = _reshaped(element, stored.element_type, wanted.element_type, f"{where}.element")
-    return value if wanted.contains_null else guarded(value, wanted.element_type, f"{where}.element")
+    return value if wanted.contains_null else non_null(value, wanted.element_type, f"{where}.element")
 
 
 def _reshaped_entry(entry: Column, stored: MapType, wanted: MapType, where: str) -> Column:
     value = _reshaped(entry, stored.value_type, wanted.value_type, f"{where}.value")
-    return value if wanted.value_contains_null else guarded(value, wanted.value_type, f"{where}.value")
+    return value if wanted.value_contains_null else non_null(value, wanted.value_type, f"{where}.value")
 
 
 def _only_renamed(stored: DataType, wanted: DataType) -> bool:
-    """Whether a cast by position does it: the same shape, nothing void, and no promise of NOT NULL to keep."""
+    """Whether a cast by position is sufficient: the same nesting, no void, and no NOT NULL inside."""
     match stored, wanted:
         case StructType(), StructType():
             return len(stored.fields) == len(wanted.fields) and all(

@@ -1,7 +1,7 @@
-"""Columns of pyspark as conditions (heading "Per-file Statistics"). Layer: spark. Spark classic and Spark Connect.
+"""Conversion of pyspark Columns to predicates, on Spark classic and Spark Connect.
 
-A Column is written as SQL text where that says the same, and understood as such text is: then it decides which files are
-read, and which concurrent changes are conflicts. Any other one is evaluated by Spark, and nothing is concluded from it.
+A Column that has an equivalent SQL text is parsed from that text; the predicate is then used to select files and to detect
+conflicts. Any other Column becomes an opaque predicate, which only Spark can evaluate.
 """
 
 import re
@@ -29,15 +29,15 @@ _CALL = re.compile(r"\b(\w+)\(")
 
 
 class _NotTranslatedError(Exception):
-    """The Column has a part that has no text, or none whose meaning is sure."""
+    """A part of the Column has no equivalent SQL text."""
 
 
 def column_predicate(column: Column, schema: StructType) -> Predicate:
-    """The predicate that a Column states over a table of this schema."""
+    """The predicate equivalent to ``column`` over a table with this schema."""
     try:
         return parse_predicate(_text(column), schema)
     except (_NotTranslatedError, CmDeltaError, Py4JError, AttributeError, TypeError, RecursionError):
-        # Whatever the parts of pyspark's Columns are in this release: Spark knows what they mean.
+        # The internals of Columns differ between releases of pyspark; Spark itself can always evaluate the Column.
         return Opaque(_description(column), expression=column)
 
 
@@ -45,7 +45,7 @@ def check_repeatable(predicate: Predicate, schema: StructType, session: SparkSes
     """Refuse a condition whose value may differ between two evaluations, because a write evaluates it more than once.
 
     Raises:
-        InvalidArgumentError: naming the function, as far as it is known.
+        InvalidArgumentError: the condition is not deterministic; the message names the function if it is known.
     """
     names = frozenset(name.lower() for name in schema.names)
     for leaf in leaves(predicate):
@@ -69,7 +69,7 @@ def _called(description: str) -> list[str]:
 
 
 def _check_deterministic(leaf: Opaque, schema: StructType, session: SparkSession) -> None:
-    """Ask Spark itself, which also knows what user-defined functions declare."""
+    """Check by Spark's analysis, which also covers user-defined functions."""
     column = F.expr(leaf.sql) if leaf.expression is None else leaf.expression
     with spark_errors("analysing the condition of a write"):
         frame: Any = session.createDataFrame([], to_spark(schema)).where(column)
@@ -77,7 +77,7 @@ def _check_deterministic(leaf: Opaque, schema: StructType, session: SparkSession
     try:
         deterministic = bool(plan.condition().deterministic())
     except Py4JError:
-        return  # A plan of another form, as for a query within the condition.
+        return  # The plan has another form, e.g. because of a subquery in the condition.
     if not deterministic:
         raise InvalidArgumentError(
             f"The condition {leaf.sql.strip()!r} is not deterministic, and a write evaluates its condition more than once, each "
@@ -86,7 +86,7 @@ def _check_deterministic(leaf: Opaque, schema: StructType, session: SparkSession
 
 
 def _description(column: Column) -> str:
-    """What messages and the history of the table call a Column that Spark evaluates."""
+    """Text of a Column for messages and the history of the table."""
     try:
         return str(_to_expression(_classic_node(column)).sql())
     except (Py4JError, AttributeError, TypeError):
@@ -101,7 +101,7 @@ def _text(column: Column) -> str:
 
 
 def _classic_node(column: Any) -> Any:
-    """The JVM's tree of a Column. Raises AttributeError or TypeError on Spark Connect, where there is none."""
+    """The JVM's tree of a Column. Raises AttributeError or TypeError on Spark Connect, which has none."""
     return column._jc.node()
 
 
@@ -143,7 +143,7 @@ def _connect_text(expression: Any) -> str:
 
 
 def _connect_value(expression: Any) -> Any:
-    """The value of a literal whose Python form is its value; dates and times are held as numbers."""
+    """The value of a literal whose Python form is its value; dates and times are stored as numbers, so they are not translated."""
     kind = type(expression._dataType).__name__
     if kind not in (
         "NullType",

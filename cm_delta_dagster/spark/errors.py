@@ -1,6 +1,6 @@
-"""The border where Spark's exceptions become errors of this package.
+"""Mapping of Spark's exceptions to errors of this package.
 
-Messages carry the root cause in one line; the Java stack trace stays in the exception's ``__cause__``.
+Messages have the root cause in one line; the Java stack trace stays in the ``__cause__`` of the exception.
 """
 
 import re
@@ -31,7 +31,7 @@ from cm_delta_dagster.spark.session import NETWORK_ERRORS, stopped_error, wait_f
 
 
 class Violation(StrEnum):
-    """Rules that are checked inside the Spark job itself, by an expression that raises."""
+    """Rules that an expression inside the Spark job checks."""
 
     NOT_NULL = "not-null"
     OUTSIDE = "outside"
@@ -39,7 +39,7 @@ class Violation(StrEnum):
     ENGINE = "engine"
 
 
-_MARK = re.compile(r"\[cm-delta:(?P<kind>[a-z-]+)\](?P<text>.*?)\[/cm-delta\]", re.DOTALL)
+_VIOLATION = re.compile(r"\[cm-delta:(?P<kind>[a-z-]+)\](?P<text>.*?)\[/cm-delta\]", re.DOTALL)
 _CAUSED_BY = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _LOST_TASK = re.compile(r"most recent failure: Lost task [^\n]*?executor [^)\n]*\): (.+)")
 _MISSING = re.compile(r"FILE_NOT_EXIST|PATH_NOT_FOUND|FileNotFoundException|NoSuchKey")
@@ -54,7 +54,7 @@ _MAX_CAUSE = 600
 
 
 def violation_text(kind: Violation, text: str) -> str:
-    """What an expression must raise so that :func:`spark_errors` recognises it."""
+    """The text for ``raise_error`` that :func:`spark_errors` recognises."""
     return f"{violation_prefix(kind)}{text}{VIOLATION_SUFFIX}"
 
 
@@ -68,19 +68,19 @@ VIOLATION_SUFFIX = "[/cm-delta]"
 
 @contextmanager
 def spark_errors(doing: str) -> Iterator[None]:
-    """Map what Spark raises within the block.
+    """Map exceptions of Spark within the block.
 
     Args:
-        doing: what was going on, for the message, e.g. ``writing data files of s3://b/t``.
+        doing: the activity, for the message, e.g. ``writing data files of s3://b/t``.
 
     Raises:
-        InvalidDataError: rows broke NOT NULL, have a partition value without a form, or hold a value that cannot be
-            computed with, e.g. a text that is no number.
-        PartitionMismatchError: rows lie outside of the declared predicate.
+        InvalidDataError: rows broke NOT NULL, have a partition value that cannot be stored, or a value that cannot be
+            converted, e.g. a text that is not a number.
+        PartitionMismatchError: rows do not satisfy the declared predicate.
         InvalidArgumentError: Spark could not resolve or parse an expression.
-        ObjectNotFoundError: a data file is gone; the message names it.
+        ObjectNotFoundError: a data file is missing; the message names it.
         StorageError: the file system failed, e.g. a full disk.
-        EngineStoppedError: the session is gone.
+        EngineStoppedError: the session has been stopped.
         EngineError: anything else.
     """
     try:
@@ -90,16 +90,16 @@ def spark_errors(doing: str) -> Iterator[None]:
 
 
 def mapped(error: Exception, doing: str) -> CmDeltaError:
-    """The error of this package that stands for Spark's ``error``."""
+    """The error of this package for Spark's ``error``."""
     if isinstance(error, NETWORK_ERRORS):
         wait_for_end()
         return stopped_error(doing)
     text = _whole_text(error)
     if _STOPPED.search(text):
         return stopped_error(doing)
-    mark = _MARK.search(text)
-    if mark is not None:
-        return _violation(mark["kind"], mark["text"])
+    violation = _VIOLATION.search(text)
+    if violation is not None:
+        return _violation(violation["kind"], violation["text"])
     cause = root_cause(text)
     shown = _JAVA_CLASS.sub("", cause)
     if isinstance(error, AnalysisException | ParseException) and not _MISSING.search(text):
@@ -132,7 +132,7 @@ def root_cause(text: str) -> str:
         line = lines[-1] if lines else text
     else:
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
-        # The first line of a Py4JJavaError only tells which gateway object was called.
+        # The first line of a Py4JJavaError only names the gateway object that was called.
         useful = [line for line in lines if not line.startswith("An error occurred while calling")]
         line = (useful or lines or [text])[0].removeprefix(": ")
     line = " ".join(line.split())

@@ -1,7 +1,7 @@
-"""Column mapping in ``id`` mode: what each data file calls a column (COLMAP-id-1 to -4).
+"""Names of columns in data files of a table with column mapping in ``id`` mode (protocol heading "Column Mapping").
 
-Spark can match columns by ``field_id`` only under a setting of the whole session, and pushes filters down by name even
-then. So the footers tell the names, and files with the same names are read together, by name.
+Spark matches columns by ``field_id`` only if a setting of the session enables it, and even then pushes filters down by name.
+This module takes the names from the footers; files with the same names are read together, by name.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ _THREADS = 16
 
 
 def names_by_file(store: Store, schema: StructType, locations: Sequence[str]) -> list[Mapping[Path, str]]:
-    """For each file the name there of every field of ``schema``; a name that no column has where the id is absent.
+    """For each file, the name of every field of ``schema``; an unused name if the file does not have the id.
 
     Args:
-        schema: the columns that files may hold; partition columns are not among them.
+        schema: the columns that files may hold, without partition columns.
 
     Raises:
-        CorruptLogError: a file has no field ids (COLMAP-id-3), or one id twice.
-        StorageError: a file is missing or no Parquet.
+        CorruptLogError: a file has no field ids, or the same id twice.
+        StorageError: a file is missing or not a Parquet file.
     """
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         statuses = list(pool.map(store.stat, locations))
@@ -42,17 +42,17 @@ def names_by_file(store: Store, schema: StructType, locations: Sequence[str]) ->
 
 
 def is_absent(name: str) -> bool:
-    """Whether ``name`` is one for a field whose id is absent from a file."""
+    """Whether ``name`` stands for a field whose id the file does not have."""
     return name.startswith(_ABSENT)
 
 
 def as_names(found: Mapping[Path, str]) -> Names:
-    """Those names as :func:`~cm_delta_dagster.spark.columns.stored_schema` takes them."""
+    """The names as an argument of :func:`~cm_delta_dagster.spark.columns.stored_schema`."""
     return lambda path, _: found[path]
 
 
 def group_by_names(found: Sequence[Mapping[Path, str]]) -> Iterator[tuple[Mapping[Path, str], list[int]]]:
-    """Positions of the files that call all columns alike."""
+    """The distinct sets of names, each with the positions of the files that have them."""
     groups: dict[tuple[tuple[Path, str], ...], list[int]] = {}
     for position, names in enumerate(found):
         groups.setdefault(tuple(names.items()), []).append(position)
@@ -84,7 +84,7 @@ def _match(schema: StructType, held: Sequence[pa.Field], above: Path, names: dic
     for item in schema.fields:
         path = (*above, item.name)
         if not above and is_change_type(item):
-            names[path] = item.name  # COLMAP-15
+            names[path] = item.name  # Change data files have no field id for ``_change_type``.
             continue
         column = by_id.get(field_id(item))
         names[path] = _absent(item, held) if column is None else column.name

@@ -1,10 +1,10 @@
-"""What the log knows of a file, brought to each of its rows (DV-4, ROWTRK-10, LOG-11).
+"""Joining values that the log has for a file (deletion vector, partition values, row ids) with the rows of the file.
 
-A small table of files is joined, by broadcast, with the rows of the files. Every row must find its file there; one that
-does not stops the query, because it would be returned undeleted or without its values. The key of the join is a number,
-which Spark finds much faster than a text: the size of the file, or a hash of its location where sizes do not tell files
-apart. Neither is trusted: each row's location is compared with the one of the file that was found. Only where Spark is known
-to have listed exactly these files with these sizes is that saved.
+A small table of files is joined, by broadcast, with the rows. A row whose file is not in the table fails the query, because
+it would be returned although it is deleted, or without its values. The join key is a number, which Spark looks up much
+faster than a text: the size of the file, or a hash of its location if several files have the same size. The location of each
+row is then compared with the location of the file found; this check is omitted only if Spark has listed exactly these files
+with these sizes.
 """
 
 from collections import Counter
@@ -20,13 +20,13 @@ from cm_delta_dagster.protocol.actions.paths import normalise_location
 from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
 
 OWN_PREFIX = "__cm_delta_"
-"""What the names of all columns begin with that are added to those of files."""
+"""Prefix of the names of all columns that are added to those of files."""
 FILE_COLUMN = "__cm_delta_file"
-"""Name of the extra column of ``scan_with_files``: the location of the row's file as Spark spells it."""
+"""Name of the extra column of ``scan_with_files``: the location of the file as Spark returns it."""
 SIZE_COLUMN = "__cm_delta_size"
-"""Bytes of the row's file, as Spark has listed it."""
+"""Size in bytes of the file, as Spark has listed it."""
 POSITION_COLUMN = "__cm_delta_position"
-"""Zero-based position of the row in its file, before any filter (DV-5)."""
+"""Zero-based position of the row in its file, before any filter."""
 WORDS_COLUMN = "__cm_delta_words"
 BASE_ROW_ID_COLUMN = "__cm_delta_base_row_id"
 COMMIT_VERSION_COLUMN = "__cm_delta_commit_version"
@@ -43,13 +43,13 @@ _UNMATCHED = (
 
 
 def spark_file_key(spelled: str) -> str:
-    """Normalised key, as of ``path_encoding.file_keys``, of a file location as Spark's ``_metadata.file_path`` spells
-    it."""
+    """Normalised key, as of ``path_encoding.file_keys``, of a file location as Spark returns it in
+    ``_metadata.file_path``."""
     return normalise_location(unquote(spelled))
 
 
 def spark_file_path(location: str) -> str:
-    """How Spark's ``_metadata.file_path`` spells a decoded absolute location: Java's ``URI.toString``."""
+    """A decoded absolute location in the form of Spark's ``_metadata.file_path``, that of Java's ``URI.toString``."""
     scheme, separator, rest = location.partition("://")
     if not separator:
         scheme, rest = "file", location
@@ -115,9 +115,9 @@ def join_file_values(
 
 
 def _exact_keys(sizes: Sequence[int], spelled: Sequence[str]) -> tuple[str, pa.Array] | None:
-    """SQL text of a key that no two of these files share, and the keys: the size, or less than 0 for sizes that occur again.
+    """SQL text of a key that no two of these files share, and the keys: the size, or less than 0 if several files have it.
 
-    None if they occur too often, or if a location cannot be written into SQL as it is.
+    None if too many files share a size, or if a location has characters that need escaping in SQL.
     """
     counts = Counter(sizes)
     again = {path: -number for number, path in enumerate(spelled, 1) if counts[sizes[number - 1]] > 1}
@@ -132,14 +132,14 @@ def _exact_keys(sizes: Sequence[int], spelled: Sequence[str]) -> tuple[str, pa.A
 
 
 def _hashed_key(sizes: pa.Array | None) -> str:
-    """SQL text of a number for the file whose location stands at ``{}``, as good as always another for another file."""
+    """SQL text of a number that identifies the file whose location replaces ``{}``, except for hash collisions."""
     return "xxhash64({})" if sizes is None or pc.count_distinct(sizes).as_py() < len(sizes) else SIZE_COLUMN
 
 
 def known(value: str, sql_type: str) -> str:
-    """SQL text of ``value``, computed from joined columns; an error in rows of a file that the joined table does not have.
+    """SQL text of ``value``, computed from joined columns; it raises an error for rows of a file that is not in the joined table.
 
-    Expressions here are text, because Spark takes a text in one call and a tree of columns in dozens.
+    Expressions are text, because Spark parses a text in one call, while a tree of columns takes dozens of calls.
     """
     before, _, after = _UNMATCHED.partition("{}")
     text = f"concat('{violation_prefix(Violation.ENGINE)}{before}', {FILE_COLUMN}, '{after}{VIOLATION_SUFFIX}')"

@@ -1,4 +1,4 @@
-"""Parquet footers of data files just written. Reads the tail of each object only."""
+"""Reading Parquet footers of new data files. Only the end of each object is read."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ _SEQUENTIAL_FILES = 3
 
 
 def read_footers(store: Store, files: Sequence[ObjectStatus]) -> list[pq.FileMetaData]:
-    """Footer of each file, in order. Raises StorageError for a file that is no Parquet."""
+    """Footer of each file, in order. Raises StorageError for a file that is not a Parquet file."""
     if len(files) <= _SEQUENTIAL_FILES:
         return [read_footer(store, file) for file in files]
     with ThreadPoolExecutor(max_workers=min(_THREADS, len(files))) as pool:
@@ -34,7 +34,7 @@ def read_footer(store: Store, file: ObjectStatus) -> pq.FileMetaData:
         )
     if length > len(tail):
         tail = _tail(store, file, length)
-    # The footer names offsets of the whole file, but reading the metadata never follows them.
+    # The footer has offsets in the whole file, but reading the metadata does not use them.
     try:
         return pq.read_metadata(pa.BufferReader(tail))
     except (pa.ArrowException, OSError) as error:

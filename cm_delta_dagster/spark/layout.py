@@ -1,9 +1,9 @@
-"""How the files of a scan are handed to Spark (LOG-11, PART-8).
+"""Grouping the files of a scan by how Spark reads them (protocol heading "Data Files").
 
-The log alone decides partition values. Spark's own discovery of partitions from directory names is fast, so it is used
-for the files whose directories say exactly what the log says; that is proven here, directory by directory and without
-an object per file. All other files are read without discovery and get their values from the log. No Spark in this
-module.
+"Actual partition values for a file must be read from the transaction log." Spark's partition discovery from directory names
+is fast, so it is used for files whose directory names equal the values in the log; this module compares them directory by
+directory, without an object per file. All other files are read without discovery and get their values from the log. This
+module does not use Spark.
 """
 
 import re
@@ -25,33 +25,33 @@ from cm_delta_dagster.spark.partition_text import canonical_pattern
 TRANSACTION_COLUMN = "delta.txn"
 """Hidden partition column that Spark discovers in ``delta.txn=<hex>`` directories."""
 
-# Spark's listing silently leaves these out, even when they are named explicitly
+# Spark's listing silently omits these, even if they are named explicitly
 # (HadoopFSUtils.shouldFilterOutPathName).
 _HIDDEN_NAME = r"(^|/)(\.[^/]*|_[^/=]*|[^/]*\._COPYING_)$"
 _PATH_WITH_COLON = r"^(?:[^:/]*://[^/]*)?/.*:"
 PATTERN_LETTER = re.compile(r"[{}\[\]*?\\]")
-"""Letters that Spark takes for a pattern in the name of a file."""
+"""Characters that Spark interprets as a glob pattern in a file name."""
 
 _SPECIAL_PATH = r"%|^[A-Za-z][A-Za-z0-9+.\-]*:/|^/|(^|/)\.{0,2}(/|$)"
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/|/")
 
 
 class LayoutKind(StrEnum):
-    """Where the directories of a file begin to name partition columns."""
+    """How the directories of a file relate to its partition values."""
 
     TRANSACTION = "transaction"
-    """``delta.txn=<hex>/a=1/b=2/file``: what this package writes."""
+    """``delta.txn=<hex>/a=1/b=2/file``: the layout that this package writes."""
 
     HIVE = "hive"
-    """``a=1/b=2/file``: what most others write."""
+    """``a=1/b=2/file``: the layout of most other writers."""
 
     LOG_ONLY = "log-only"
-    """Directories mean nothing; the values come from the log. Also every file of a table without partitions."""
+    """Directories are ignored; the values come from the log. Also for every file of a table without partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
-    """Files that can be read by one scan.
+    """Files that one scan can read.
 
     Attributes:
         locations: absolute decoded location of each file of ``files``, in order.
@@ -75,7 +75,7 @@ class FileGroup:
 
 
 def absolute_locations(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Decoded absolute location of each path of the log, in the scheme of the table (PATH-1, PATH-3)."""
+    """Decoded absolute location of each path of the log, in the scheme of the table."""
     array = one_chunk(paths)
     special = pc.match_substring_regex(array, _SPECIAL_PATH)
     joined = pc.binary_join_element_wise(pa.scalar(location.rstrip("/")), array, pa.scalar("/"))
@@ -96,7 +96,7 @@ def group_files(
     """Split live files by how they can be read.
 
     Args:
-        discover: whether directories may tell values; else every file is LOG_ONLY.
+        discover: whether to use partition discovery; if False, every file is LOG_ONLY.
 
     Raises:
         CorruptLogError: a path or a partition value of the log is damaged.
@@ -152,9 +152,9 @@ def _check_visible(locations: pa.Array) -> None:
 
 
 def _check_openable(locations: pa.Array) -> None:
-    """Hadoop takes what stands before a colon in a name of one segment for the scheme of a URI.
+    """Raise UnsupportedFeatureError for a name that Hadoop parses as a URI with a scheme: one segment with a colon.
 
-    It parses such names where it expands patterns, and, on local disks, where it looks for the checksum beside a file.
+    Hadoop parses such names when it expands patterns and, on local disks, when it looks for the checksum of a file.
     """
     with_colon = pc.match_substring_regex(locations, _PATH_WITH_COLON)
     if not pc.any(with_colon).as_py():
@@ -171,7 +171,7 @@ def _check_openable(locations: pa.Array) -> None:
 def _agreeing_kinds(
     paths: pa.Array, texts: Sequence[pa.Array], fields: Sequence[StructField], names: Sequence[str]
 ) -> pa.Array:
-    """Layout kind of each file: discovery only where every directory text equals the log's and is canonical."""
+    """Layout kind of each file: discovery only if all directory texts equal the log's and are canonical."""
     directories = pc.dictionary_encode(pc.replace_substring_regex(paths, r"[^/]*$", ""))
     parsed = [_parse_directory(directory, names) for directory in directories.dictionary.to_pylist()]
     kinds = pa.array([kind.value for kind, _ in parsed], pa.string()).take(directories.indices)
@@ -179,14 +179,16 @@ def _agreeing_kinds(
     if TRANSACTION_COLUMN in {name.lower() for name in names}:
         usable = pc.and_(usable, pa.scalar(False))
     for position, (text, field) in enumerate(zip(texts, fields, strict=True)):
-        said = pa.array([values[position] for _, values in parsed], pa.string()).take(directories.indices)
-        same = pc.or_(pc.fill_null(pc.equal(said, text), False), pc.and_(pc.is_null(said), pc.is_null(text)))
+        directory_text = pa.array([values[position] for _, values in parsed], pa.string()).take(directories.indices)
+        same = pc.or_(
+            pc.fill_null(pc.equal(directory_text, text), False), pc.and_(pc.is_null(directory_text), pc.is_null(text))
+        )
         usable = pc.and_(pc.and_(usable, same), _is_canonical(text, field))
     return pc.if_else(usable, kinds, pa.scalar(LayoutKind.LOG_ONLY.value))
 
 
 def _parse_directory(directory: str, names: Sequence[str]) -> tuple[LayoutKind, tuple[str | None, ...]]:
-    """Layout and partition texts that an encoded directory (with its closing slash) states."""
+    """Layout and partition texts in the name of an encoded directory (with its closing slash)."""
     nothing = (LayoutKind.LOG_ONLY, (None,) * len(names))
     if _ABSOLUTE.match(directory):
         return nothing
@@ -199,7 +201,7 @@ def _parse_directory(directory: str, names: Sequence[str]) -> tuple[LayoutKind, 
     values: list[str | None] = []
     for segment, name in zip(segments, names, strict=True):
         key, separator, escaped = segment.partition("=")
-        # An empty text would be NULL to the log and an empty string to Spark.
+        # An empty text is NULL in the log and an empty string in Spark.
         if not separator or not escaped or hive_unescape(key) != name:
             return nothing
         values.append(None if escaped == HIVE_DEFAULT_PARTITION else hive_unescape(escaped))
@@ -216,7 +218,7 @@ def _is_canonical(text: pa.Array, field: StructField) -> pa.Array:
 
 
 def _canonical(text: pa.Array, field: StructField) -> pa.Array:
-    """The same values in the spelling that Spark's cast reads rightly; each distinct text is rewritten once."""
+    """The same values in the text form that Spark's cast reads; each distinct text is rewritten once."""
     encoded = pc.dictionary_encode(text, null_encoding="encode")
     if not isinstance(encoded, pa.DictionaryArray):
         encoded = encoded.combine_chunks()
@@ -235,7 +237,7 @@ def _rewritten(text: str | None, field: StructField) -> str | None:
 
 
 def distinct_values(group: FileGroup) -> Iterator[tuple[tuple[str | None, ...], pa.Array]]:
-    """Each combination of partition texts of a LOG_ONLY group with the positions of the files that have it."""
+    """Each combination of partition texts of a LOG_ONLY group with the positions of its files."""
     keys = [str(position) for position in range(len(group.values))]
     table = pa.table([pa.array(range(len(group.locations)), pa.int64()), *group.values], names=["row", *keys])
     grouped = table.group_by(keys).aggregate([("row", "list")])

@@ -1,7 +1,7 @@
-"""Handing data files to Spark's own Parquet reader, all of them and nothing else (LOG-19, TT-6).
+"""Loading data files with Spark's Parquet reader: exactly the given files.
 
-A directory is handed over whole only if its listing proves that nothing else lies in it. What the columns mean is
-decided elsewhere; this module loads what the files hold.
+A directory is passed instead of its files only if a listing shows that it contains no other files. This module returns the
+columns as the files hold them; ``columns`` converts them.
 """
 
 import re
@@ -34,20 +34,20 @@ from cm_delta_dagster.spark.session import file_relation, is_connect
 from cm_delta_dagster.storage.store import Store
 
 _OPTIONS: Mapping[str, str] = {
-    # For files that do not say in which calendar their dates and times before 1582 are; those that do are obeyed.
+    # For files without the metadata that states the calendar of dates and times before 1582.
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
-    # A missing or damaged file is an error, whatever the session says: rows are never left out silently.
+    # A missing or damaged file is an error regardless of session settings: rows are never omitted silently.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
-    # Spark stores checksums of pages and does not compare them by itself: a changed byte would be a changed value, which
+    # By default Spark writes page checksums and does not verify them. A corrupt byte would then be a changed value, which
     # OPTIMIZE, UPDATE and MERGE would write into a new file.
     "parquet.page.verify-checksum.enabled": "true",
     "recursiveFileLookup": "false",
     "mergeSchema": "false",
 }
 _LISTED_FILE = re.compile(r"^\w+\{path=(.*); isDirectory=false; length=(\d+); replication=", re.MULTILINE)
-"""What Hadoop's ``FileStatus`` prints of itself."""
+"""Text form of Hadoop's ``FileStatus``."""
 _MAX_COMPARED = 2000
 _MIN_FILES_FOR_DIRECTORY = 8
 _THREADS = 16
@@ -55,10 +55,10 @@ _THREADS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A frame of what files hold; ``stored`` tells the names, types and nullability of its columns.
+    """The content of files; ``stored`` has the names, types and nullability of its columns.
 
     Attributes:
-        sizes: of each file, in the order of their locations, if storage agrees with the log about them.
+        sizes: of each file, in the order of their locations, if they are the same in storage and in the log.
     """
 
     frame: DataFrame
@@ -68,11 +68,11 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader:
-    """Where the files of one table are and how Spark gets them.
+    """Loads files of one table.
 
     Attributes:
         location: absolute URI of the table root.
-        partitions: partition columns, of which directories may tell the values.
+        partitions: partition columns, under their names in directories.
     """
 
     session: SparkSession
@@ -81,22 +81,22 @@ class Loader:
     partitions: tuple[StructField, ...]
 
     def load(self, stored: StructType, locations: pa.Array, sizes: pa.Array) -> Loaded:
-        """Named files without discovery: Spark looks for partitions only below the parent of each file."""
+        """Load files without partition discovery: Spark discovers partitions only below the parent of each file."""
         reader = self.session.read.schema(reader_schema(stored)).options(**_OPTIONS)
         return self._loaded(reader.parquet(*_as_patterns(locations.to_pylist())), stored, locations, sizes)
 
     def load_discovered(self, stored: StructType, group: FileGroup, *, whole_directories: bool) -> Loaded:
-        """Files whose directories tell the partition values, which become text columns named like the partitions."""
+        """Load files with partition discovery; the values become text columns named like the partitions."""
         hidden = [StructField(TRANSACTION_COLUMN, STRING)] if group.kind is LayoutKind.TRANSACTION else []
         texts = [StructField(item.name, STRING) for item in self.partitions]
         schema = reader_schema(StructType((*stored.fields, *texts, *hidden)))
         reader = self.session.read.schema(schema).options(**_OPTIONS).option("basePath", self.location)
-        # On Connect the plan is analysed anew with every execution, long after the listing was proven.
+        # Spark Connect analyses the plan again with every execution, after the directories may have changed.
         whole = group.kind is LayoutKind.TRANSACTION and whole_directories and not is_connect(self.session)
         directories, single = _candidate_directories(group.locations, self.location) if whole else ({}, [])
         if directories:
             frame = reader.parquet(*_as_patterns([*single, *directories]))
-            # The proof comes after Spark has listed: what is there now and live was there then, and nothing else was.
+            # This check follows Spark's listing: files are never added to these directories, so the listing had no others.
             unproven = [name for name, live in directories.items() if not _holds_exactly(self.store, name, live)]
             if unproven:
                 paths = [*single, *(path for name in unproven for path in directories[name])]
@@ -116,9 +116,10 @@ class Loader:
         return Loaded(frame=frame, stored=_made_nullable(stored), sizes=agreed)
 
     def _check_lengths(self, frame: DataFrame, locations: pa.Array, sizes: pa.Array) -> bool:
-        """Find files that were cut short: to Spark a file without a byte is a file without rows. And files too many.
+        """Check that files are not truncated (Spark reads an empty file as no rows), and that Spark listed no others.
 
-        Tells whether all files have the size that the log states.
+        Returns:
+            Whether all files have the size that the log states.
         """
         listed = _listed_bytes(frame)
         if listed == (pc.sum(sizes).as_py() or 0):
@@ -148,15 +149,15 @@ class Loader:
 
 
 def _as_patterns(names: Iterable[str]) -> list[str]:
-    """File names as Spark takes them, which are patterns.
+    """File names escaped as glob patterns, which Spark expects.
 
-    Its option ``__globPaths__`` is no way out: with it, each name that looks like a pattern stands for all the names given.
+    The option ``__globPaths__`` does not help: with it, each name that looks like a pattern matches all given names.
     """
     return [PATTERN_LETTER.sub(r"\\\g<0>", name) for name in names]
 
 
 def _listed_bytes(frame: DataFrame) -> int | None:
-    """Bytes of all files that Spark has listed for the frame; None where it does not tell."""
+    """Bytes of all files that Spark has listed for the frame; None if they are not available."""
     try:
         return int(file_relation(frame).location().sizeInBytes())
     except (Py4JError, AttributeError, TypeError):
@@ -164,9 +165,9 @@ def _listed_bytes(frame: DataFrame) -> int | None:
 
 
 def lists_exactly(frame: DataFrame, locations: pa.Array, sizes: pa.Array) -> bool:
-    """Whether Spark is known to have listed these files for the frame, each with its size, and no other file.
+    """Whether Spark has listed exactly these files for the frame, each with its size.
 
-    False where it cannot be told in little time: on Spark Connect, or of very many files.
+    False if that cannot be checked quickly: on Spark Connect, or for very many files.
     """
     if len(locations) > _MAX_COMPARED:
         return False
@@ -198,7 +199,7 @@ def _made_nullable(schema: StructType) -> StructType:
 
 
 def _candidate_directories(locations: pa.Array, location: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Transaction directories with enough live files to be worth one listing, and all other files."""
+    """Transaction directories with enough live files to justify a listing, and all other files."""
     table = pa.table({"directory": top_directory(locations, location), "file": locations})
     grouped = table.group_by("directory").aggregate([("file", "list")])
     directories: dict[str, list[str]] = {}
@@ -213,7 +214,7 @@ def _candidate_directories(locations: pa.Array, location: str) -> tuple[dict[str
 
 
 def _holds_exactly(store: Store, directory: str, live: Sequence[str]) -> bool:
-    """Whether what Spark sees below ``directory`` is the live files and nothing else."""
+    """Whether the files that Spark sees below ``directory`` are exactly the live files."""
     root = normalise_location(directory) + "/"
     listed = {normalise_location(status.location) for status in store.list_recursive(directory)}
     visible = {name for name in listed if is_visible(name.removeprefix(root))}

@@ -1,7 +1,7 @@
-"""Plans of a merge by key (heading "DML": DML-4, DML-5). DataFrames in, DataFrames and facts out.
+"""Queries of a merge by key.
 
-Source and target are joined under positional column names, so that neither names with dots nor a source that was
-computed from the target itself can be mistaken for one another. NULL keys match nothing.
+Source and target are joined under positional column names, so that names with dots, and a source that was computed from the
+target, cause no ambiguity. NULL keys match no row.
 """
 
 import datetime as dt
@@ -46,17 +46,17 @@ from cm_delta_dagster.spark.schema import from_spark, quoted
 
 _AS_THEY_ARE = (BYTE, SHORT, INTEGER, LONG, STRING)
 _MOST_PARTITIONS = 100
-"""Partition values of a source that are named one by one in what a merge reads; of more the range is."""
+"""Up to this many partition values, the condition of a merge lists them; beyond, it has their range."""
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSource:
-    """The rows of the source in the table's types, and which columns it has.
+    """The rows of the source, cast to the types of the table.
 
     Attributes:
-        frame: columns ``offered`` in that order, under the table's names.
+        frame: the columns ``offered``, in that order.
         offered: the columns of the table that the source has.
         keys: names of the key columns as in the table.
         schema: schema of the table after the merge.
@@ -70,11 +70,11 @@ class MergeSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """What one pass over the source told.
+    """Results of one pass over the source.
 
     Attributes:
         duplicate: text of a key that several rows have, or None.
-        outside: text of the keys of a row that lies outside of the declared slice, or None.
+        outside: text of the keys of a row that does not satisfy the declared condition, or None.
         key_range: predicate that every target row with a key of the source satisfies.
         empty_key: text of the keys of a row that holds the empty text in a partition column, or None.
     """
@@ -88,7 +88,7 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """Rows of one or more target files that the merge concerns."""
+    """Numbers of rows of target files with and without a matching source row."""
 
     matched: int = 0
     unmatched: int = 0
@@ -97,9 +97,9 @@ class Hits:
 def merge_source(
     frame: DataFrame, schema: StructType, keys: Sequence[str], *, partition_columns: Sequence[str] = ()
 ) -> MergeSource:
-    """The source brought into the table's types; ``keys`` are names of the table's columns.
+    """The source cast to the types of the table; ``keys`` are names of the table's columns.
 
-    An empty text becomes NULL in partition columns, as it will be stored, except in keys: :func:`source_facts` finds it there.
+    An empty text becomes NULL in partition columns, as it will be stored, except in keys, where :func:`source_facts` reports it.
     """
     given = from_spark(frame.schema)
     offered = StructType(tuple(item for item in schema.fields if given.field(item.name) is not None))
@@ -114,7 +114,7 @@ def source_facts(
 ) -> SourceFacts:
     """Count rows, find duplicate keys, rows outside of ``within`` and the range of each key; one Spark job.
 
-    Of keys that are ``partition_columns`` the values themselves are found, so that partitions in between stay out.
+    For keys that are ``partition_columns`` the values themselves are collected, so that partitions in between are not read.
     """
     keys = [F.col(quoted(name)) for name in source.keys]
     complete = reduce(and_, [key.isNotNull() for key in keys])
@@ -156,7 +156,7 @@ def _empty_text(source: MergeSource, partition_columns: Sequence[str]) -> Column
 
 
 def check_unique(facts: SourceFacts) -> None:
-    """Raises InvalidDataError if several rows of the source have one key (DML-5)."""
+    """Raises InvalidDataError if several rows of the source have the same key."""
     if facts.duplicate is not None:
         raise InvalidDataError(
             f"Several rows of the source have the key {facts.duplicate}; which of them should win is not known. "
@@ -165,7 +165,7 @@ def check_unique(facts: SourceFacts) -> None:
 
 
 def check_keys_are_stored(facts: SourceFacts) -> None:
-    """Raises InvalidDataError if a key is the empty text in a partition column, which would be stored as NULL (PART-2)."""
+    """Raises InvalidDataError if a key is the empty text in a partition column, which would be stored as NULL."""
     if facts.empty_key is not None:
         raise InvalidDataError(
             f"A row of the source has the key {facts.empty_key}, with the empty text in a partition column. A partition column "
@@ -175,7 +175,7 @@ def check_keys_are_stored(facts: SourceFacts) -> None:
 
 
 def find_hits(target: DataFrame, source: MergeSource, within: Predicate | None) -> dict[str, Hits]:
-    """Rows of each target file that have a partner in the source, by file key; one Spark job.
+    """Rows of each target file that match a source row, by file key; one Spark job.
 
     Args:
         target: of :func:`~cm_delta_dagster.spark.scan.scan_with_files`.
@@ -184,8 +184,8 @@ def find_hits(target: DataFrame, source: MergeSource, within: Predicate | None) 
 
 
 def find_scope(target: DataFrame, source: MergeSource, within: Predicate | None) -> dict[str, Hits]:
-    """As :func:`find_hits`, for every file that has a row inside of ``within``; rows without a partner are counted
-    too."""
+    """As :func:`find_hits`, for every file that has a row for which ``within`` is true; rows without a match are
+    counted too."""
     return _hits(_in_scope(target, source, within).where("scope"), source, how="left")
 
 
@@ -224,7 +224,7 @@ def updated(target: DataFrame, source: MergeSource, within: Predicate | None) ->
 
 
 def replaced(target: DataFrame, source: MergeSource, within: Predicate | None) -> DataFrame:
-    """As :func:`upserted`, less the target rows inside of ``within`` that have no partner."""
+    """As :func:`upserted`, without the target rows for which ``within`` is true and that have no match."""
     return _joined(target, source, within, how="full_outer", drop_unmatched=True)
 
 
@@ -252,12 +252,12 @@ def _joined(
     partner = reduce(and_, [F.col(f"t{positions[name]}") == F.col(f"s{places[name]}") for name in source.keys])
     joined = left.join(right, partner & F.col("scope"), how)
     if drop_unmatched:
-        # Scope is NULL only for rows of the source alone.
+        # Scope is NULL only for source rows without a match.
         joined = joined.where(F.col("found").isNotNull() | ~F.coalesce(F.col("scope"), F.lit(True)))
     found = F.col("found").isNotNull()
     columns: list[Column] = []
     for i, item in enumerate(fields):
-        # A column that the source does not have keeps its value in rows that are updated.
+        # A column that the source does not have keeps its value in updated rows.
         value = F.col(f"t{i}")
         if item.name in places:
             value = F.when(found, F.col(f"s{places[item.name]}")).otherwise(value)
@@ -276,8 +276,8 @@ def _type_of(source: MergeSource, name: str) -> DataType:
 
 
 def _bounds(name: str, data_type: DataType, *, values: bool) -> tuple[Column, ...]:
-    """Least and greatest value of a key among complete keys, in a form that travels without a time zone; and the first
-    of its values, if wanted.
+    """Least and greatest value of a key among complete keys, in a form without a time zone; and the first of its values
+    if ``values``.
     """
     value = F.col(name)
     if isinstance(data_type, DecimalType) or data_type in _AS_THEY_ARE:
@@ -307,7 +307,7 @@ def _key_range(source: MergeSource, row: Row) -> Predicate:
         try:
             low, high, *named = (_value(bound, _type_of(source, name)) for bound in (least, greatest, *known))
         except (ValueError, OverflowError):
-            continue  # Beyond what Python's dates can hold: this key limits nothing.
+            continue  # Python's dates cannot hold the bound: no condition on this key.
         column = quote_column((name,))
         if 0 < len(named) <= _MOST_PARTITIONS:
             parts.append(In(column, tuple(named)))

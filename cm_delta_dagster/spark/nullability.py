@@ -1,8 +1,8 @@
-"""NOT NULL on read: a promise that is believed only as far as it is proven (protocol heading "Column Invariants").
+"""NOT NULL columns on read (protocol heading "Column Invariants").
 
-Spark trusts NOT NULL blindly: it drops IS NULL tests, and where a file does hold a null it computes with
-whatever lies in memory. So a column is handed to Spark as NOT NULL only if the statistics of every file prove that it
-holds no null; elsewhere each value is checked, and a null is an error instead of a wrong answer.
+Spark relies on NOT NULL: it drops IS NULL tests, and if a file holds a null it computes with undefined values. A column is
+therefore passed to Spark as NOT NULL only if the statistics of every file prove that it holds no null; otherwise each value
+is checked, and a null is an error instead of a wrong result.
 """
 
 import json
@@ -24,7 +24,7 @@ from cm_delta_dagster.spark.errors import Violation, violation_text
 from cm_delta_dagster.spark.schema import spark_type, to_spark
 from cm_delta_dagster.spark.session import file_relation, is_connect
 
-# Two different values of each type: were they equal, Spark would see that the check decides nothing and drop it.
+# Two different values of each type: if they were equal, Spark would remove the check as redundant.
 _VALUES: dict[str, tuple[str, str]] = {
     "string": ("''", "'x'"),
     "long": ("0L", "1L"),
@@ -50,7 +50,7 @@ def proven(
     partition_columns: tuple[str, ...],
     mapping: ColumnMappingMode,
 ) -> frozenset[tuple[str, ...]]:
-    """Those of ``paths`` that hold no null in any of ``files``, by their statistics."""
+    """The ``paths`` that hold no null in any of ``files``, by their statistics."""
     tests = {path: IsNull(quote_column(path)) for path in paths}
     index = FileIndex()
 
@@ -60,14 +60,14 @@ def proven(
         )
         return not pc.any(possible, min_count=0).as_py()
 
-    # Most tables keep all their promises, so that one look at the statistics is enough.
+    # Most tables have no null in any of these columns, so that one pass over the statistics is enough.
     if not tests or never(Or(tuple(tests.values()))):
         return frozenset(tests)
     return frozenset(path for path, predicate in tests.items() if never(predicate))
 
 
-def guarded(value: Column, data_type: DataType, where: str) -> Column:
-    """``value``, not nullable to Spark; a null raises and names the column."""
+def non_null(value: Column, data_type: DataType, where: str) -> Column:
+    """``value`` as a non-nullable column; a null raises an error that names the column ``where``."""
     text = violation_text(
         Violation.NOT_NULL,
         f"Column {where!r} is NOT NULL by the schema of the table, and a data file holds a null in it. The file or the "
@@ -77,15 +77,15 @@ def guarded(value: Column, data_type: DataType, where: str) -> Column:
     failing = f"if(raise_error({literal}) IS NULL, {_constant(data_type, 0)}, {_constant(data_type, 1)})"
     fallback = F.expr(failing)
     nested = isinstance(data_type, StructType | ArrayType | MapType)
-    # The cast brings the metadata of inner fields, without which the two would be of different types.
+    # The cast adds the metadata of inner fields, without which the two types would differ.
     return F.coalesce(value, fallback.cast(spark_type(data_type)) if nested else fallback)
 
 
 def with_nullability(session: SparkSession, frame: DataFrame, stored: StructType) -> DataFrame | None:
-    """A frame just loaded from Parquet with the nullability of ``stored``; None where Spark offers no way.
+    """A frame just loaded from Parquet with the nullability of ``stored``; None if that is not possible.
 
-    Spark's reader makes every column nullable. On classic Spark the relation is made anew with the right schema; Spark
-    Connect has no such relation.
+    Spark's reader makes every column nullable. On classic Spark the relation is created again with the right schema; on
+    Spark Connect it is not accessible.
     """
     if is_connect(session):
         return None
@@ -106,7 +106,7 @@ def with_nullability(session: SparkSession, frame: DataFrame, stored: StructType
         )
         return DataFrame(java_session.baseRelationToDataFrame(exact), session)
     except (Py4JError, AttributeError, TypeError):
-        # The user's session reads Parquet through another source; then every value is checked.
+        # The session reads Parquet through another source; every value is checked instead.
         return None
 
 

@@ -1,8 +1,8 @@
 """Directory names of partition values that are too long for a file system.
 
-The log alone says what the partition values of a file are; its directory may have any name. Spark names a directory after the
-value (``p=value``), which file systems refuse beyond 255 bytes. Such a value is written under its SHA-256 instead, in the
-same job; only when a directory like that is found afterwards are the long values themselves asked for, by a second job.
+The partition values of a file are in the log; its directory may have any name. Spark names a directory after the value
+(``p=value``), and file systems limit names to 255 bytes. A longer value is written under its SHA-256 instead, in the same job;
+a second job looks up the long values only if such a directory is found afterwards.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _ESCAPED = r"[\\x00-\\x1f\\x7f\"#%\'*/:=?\\\\{\\[\\]^]"
 
 
 def check_column_name(name: str) -> None:
-    """Raises InvalidArgumentError if the name leaves no space for a value in the name of a directory."""
+    """Raises InvalidArgumentError if the name is too long for the name of a directory with a value."""
     if MAX_NAME_BYTES - _name_bytes(name) < _DIGEST_BYTES:
         raise InvalidArgumentError(
             f"The partition column {name!r} cannot be written: with {_name_bytes(name) - 1} bytes its name is too long for the "
@@ -36,7 +36,7 @@ def check_column_name(name: str) -> None:
 
 
 def directory_column(field: StructField) -> Column:
-    """Delta's text of a partition column, or its digest where the name of its directory would be too long.
+    """Delta's text of a partition column, or its digest if the name of its directory would be too long.
 
     Raises:
         UnsupportedFeatureError: the column is binary or nested.
@@ -49,7 +49,9 @@ def directory_column(field: StructField) -> Column:
     is_short = (F.octet_length(text) <= limit // _ESCAPED_LENGTH) | (
         F.octet_length(text) + escapes * (_ESCAPED_LENGTH - 1) <= limit
     )
-    keeps = is_short & ~F.startswith(text, F.lit(_DIGEST_PREFIX))  # A value that looks like a digest is no exception.
+    keeps = is_short & ~F.startswith(
+        text, F.lit(_DIGEST_PREFIX)
+    )  # A value that looks like a digest is replaced by its digest too.
     return (
         F.when(text.isNull() | keeps, text)
         .otherwise(F.concat(F.lit(_DIGEST_PREFIX), F.sha2(text, 256)))
@@ -58,18 +60,18 @@ def directory_column(field: StructField) -> Column:
 
 
 def is_digest(text: str) -> bool:
-    """Whether a directory stands for a value by its digest."""
+    """Whether the text of a directory is the digest of a value."""
     return text.startswith(_DIGEST_PREFIX)
 
 
 def values_of_digests(frame: DataFrame, field: StructField, digests: Collection[str]) -> Mapping[str, str]:
-    """The value that each digest stands for.
+    """The value of each digest.
 
     Args:
         frame: the rows that were written, with the partition column itself.
 
     Raises:
-        EngineError: the rows came out differently, so that a value is not among them any more.
+        EngineError: the second evaluation returned other rows, without one of the values.
     """
     long_ones = frame.where(F.startswith(directory_column(field), F.lit(_DIGEST_PREFIX)))
     rows = long_ones.select(text_column(field).alias("text")).distinct().toLocalIterator()

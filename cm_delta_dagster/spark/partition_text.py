@@ -1,6 +1,6 @@
 """Partition values between Delta's text form and Spark columns (protocol heading "Partition Value Serialization").
 
-Nothing here depends on the session's time zone or on its ANSI setting. Texts are cast back only in the
+The results do not depend on the session's time zone or ANSI setting. Texts are cast back only in the
 canonical form that :data:`CANONICAL` describes; other legal spellings are first rewritten by
 ``protocol.partition_values``.
 """
@@ -44,7 +44,7 @@ CANONICAL: Mapping[str, str] = {
     "timestamp": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,6}Z$",
     "timestamp_ntz": r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?$",
 }
-"""Regular expression of the texts that Spark's own cast reads as Delta means them; types without an entry have none."""
+"""Regular expression of the texts for which Spark's cast gives Delta's value, by type."""
 
 _DECIMAL = r"^-?\d+(\.\d+)?$"
 
@@ -57,7 +57,7 @@ def canonical_pattern(data_type: DataType) -> str | None:
 
 
 def text_column(field: StructField) -> Column:
-    """Delta's text of a partition column, null for NULL and for the empty string (PART-2 to PART-6).
+    """Delta's text of a partition column, null for NULL and for the empty string.
 
     Raises:
         UnsupportedFeatureError: the column is binary or nested.
@@ -66,7 +66,7 @@ def text_column(field: StructField) -> Column:
 
 
 def with_empty_text_as_null(frame: DataFrame, schema: StructType, partition_columns: Sequence[str]) -> DataFrame:
-    """An aligned frame whose partition columns hold NULL where files will (PART-2); the same frame if none can differ."""
+    """An aligned frame with NULL for the empty text in partition columns, as files store it; the same frame if unaffected."""
     names = stored_as_null(schema, partition_columns)
     columns = {name: F.expr(f"nullif({quoted(name)}, '')") for name in names if _is_string(schema, name)}
     return frame.withColumns(columns) if columns else frame
@@ -82,7 +82,7 @@ def typed_column(text: Column, data_type: DataType) -> Column:
     if data_type == PrimitiveType("string"):
         return text
     if isinstance(data_type, PrimitiveType) and data_type.name in DAY_TIME_NAMES | YEAR_MONTH_NAMES:
-        # The text is of the widest type of its family; a narrowed one takes another text.
+        # The text is that of the widest type of the family; a narrower type has another text.
         text = text.cast(f"interval {'year to month' if data_type.name in YEAR_MONTH_NAMES else 'day to second'}")
     return text.cast(sql_type(data_type))
 
@@ -112,7 +112,7 @@ def _text_sql(field: StructField) -> str:
 
 
 def _timestamp_sql(column: str) -> str:
-    """ISO-8601 in UTC with microseconds, by arithmetic on the instant: Spark's formatter would use the session's
+    """ISO-8601 in UTC with microseconds, by arithmetic on the instant, because Spark's formatter uses the session's
     zone."""
     micros = f"unix_micros({column})"
     rest = f"pmod({micros}, {_DAY_MICROS}L)"
@@ -128,7 +128,7 @@ def _timestamp_sql(column: str) -> str:
 
 
 def _decimal_sql(column: str, scale: int) -> str:
-    """Plain digits. Without ANSI mode Spark writes numbers below 1E-6 with an exponent, which is taken apart again."""
+    """Plain digits. Without ANSI mode Spark writes numbers below 1E-6 with an exponent, which is expanded here."""
     text = f"CAST({column} AS STRING)"
     if scale <= 6:
         return text

@@ -1,5 +1,4 @@
-"""Predicates as Spark columns. The SQL text itself is made by
-:mod:`cm_delta_dagster.protocol.predicates.predicates`."""
+"""Predicates as Spark columns. :mod:`cm_delta_dagster.protocol.predicates.predicates` builds the SQL text."""
 
 from dataclasses import replace
 from functools import reduce
@@ -41,7 +40,7 @@ _Op = ComparisonOperator
 
 
 def to_column(predicate: Predicate, schema: StructType) -> Column:
-    """The predicate as a boolean column, NULL where SQL says NULL.
+    """The predicate as a boolean column, NULL where SQL gives NULL.
 
     Raises:
         InvalidArgumentError: a column that ``schema`` does not have.
@@ -70,7 +69,7 @@ def holds(predicate: Predicate, schema: StructType) -> Column:
 def on_stored_columns(
     predicate: Predicate, schema: StructType, stored: StructType, *, only: frozenset[str]
 ) -> Column | None:
-    """The parts of the predicate that can be asked of the columns as files hold them; None if there is none.
+    """The parts of the predicate that can be evaluated on the columns of files; None if there is none.
 
     Args:
         schema: the table's data columns.
@@ -87,12 +86,12 @@ def on_stored_columns(
 
 
 def _kept_from_files(predicate: Predicate, schema: StructType) -> Predicate:
-    """The same predicate, in a form whose dangerous parts Spark does not hand to its Parquet reader.
+    """The same predicate, in a form whose unsafe parts Spark does not push down to its Parquet reader.
 
     That reader takes the bounds and dictionaries of files at their word, in which NaN, the greatest number, may be missing,
     and -0.0 and 0.0, which are equal, are two.
     """
-    # Inside of a NOT every comparison of floating point numbers is dangerous.
+    # Inside a NOT every comparison of floating point numbers is unsafe.
     pending: list[tuple[Predicate, bool, bool]] = [(predicate, False, False)]
     values: list[Predicate] = []
     while pending:
@@ -113,7 +112,7 @@ def _leaf_kept_from_files(leaf: Predicate, schema: StructType, *, negated: bool)
     match leaf:
         case Comparison(column=column) | In(column=column):
             floating = _floating_type(column, schema)
-            if floating is None or not (negated or _is_dangerous(leaf)):
+            if floating is None or not (negated or _is_unsafe(leaf)):
                 return leaf
             name = quote_column(column_path(column))
             unchanged = f"nanvl({name}, CAST('NaN' AS {sql_type(floating)}))"
@@ -141,7 +140,7 @@ def _mentions_floats(columns: frozenset[str] | None, schema: StructType) -> bool
     return any(found in (FLOAT, DOUBLE) for kind in kinds for found in walk_types(kind))
 
 
-def _is_dangerous(leaf: Comparison | In) -> bool:
+def _is_unsafe(leaf: Comparison | In) -> bool:
     if isinstance(leaf, Comparison) and leaf.operator in (_Op.GT, _Op.GE, _Op.NE):
         return True
     values = leaf.values if isinstance(leaf, In) else (leaf.value,)
@@ -164,7 +163,7 @@ def _translated_leaf(leaf: Predicate, schema: StructType, stored: StructType) ->
     path = column_path(leaf.column)
     item = schema.field(path[0])
     inside = stored_path(path, schema, stored)
-    # Files may hold a char(n) without its blanks, which the condition speaks of.
+    # Files may store a char(n) without its blanks, but the condition is on the padded value.
     if item is None or inside is None or char_width(item):
         return None
     return replace(leaf, column=quote_column(inside))

@@ -1,4 +1,4 @@
-"""Copy-on-write: which files hold rows that go, and the rows that stay (protocol heading "DML", DML-2)."""
+"""Copy-on-write: the files that hold removed rows, and their remaining rows."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from cm_delta_dagster.spark.scan import FILE_COLUMN, spark_file_key
 
 
 def matches_by_file(frame: DataFrame, predicate: Predicate, schema: StructType) -> dict[str, int]:
-    """Rows that satisfy ``predicate`` by file key, for files that have any; one Spark job.
+    """Rows that satisfy ``predicate`` by file key, for files with at least one such row; one Spark job.
 
     Args:
         frame: of :func:`~cm_delta_dagster.spark.scan.scan_with_files`.
@@ -39,6 +39,6 @@ def files_named(files: pa.Table, location: str, keys: Mapping[str, int]) -> pa.T
 
 
 def count_rows(frame: DataFrame) -> int:
-    """Rows of ``frame``, by a Spark job; for files whose log entry does not tell."""
+    """Rows of ``frame``, by a Spark job; for files without a row count in the log."""
     with spark_errors("counting rows"):
         return int(frame.count())

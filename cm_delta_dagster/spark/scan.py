@@ -1,8 +1,8 @@
 """Reading a set of data files as a DataFrame (protocol headings "Data Files", "Deletion Vectors", "Column Mapping",
 "Row Tracking").
 
-Rows come from Spark's own Parquet reader, without a Spark job or a changed setting before the query itself. This module
-knows neither the log nor the catalog.
+Spark's Parquet reader reads the rows; no Spark job runs and no setting stays changed before the query itself. This module
+uses neither the log nor the catalog.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import BINARY, LONG, StructField, StructType
 from cm_delta_dagster.spark.bitmaps import deletion_words, word_batches
@@ -62,7 +63,7 @@ from cm_delta_dagster.spark.layout import (
     group_files,
 )
 from cm_delta_dagster.spark.load import Loaded, Loader, lists_exactly
-from cm_delta_dagster.spark.nullability import guarded, proven
+from cm_delta_dagster.spark.nullability import non_null, proven
 from cm_delta_dagster.spark.partition_text import typed_column
 from cm_delta_dagster.spark.predicates import on_stored_columns
 from cm_delta_dagster.spark.schema import quoted, to_spark
@@ -76,14 +77,19 @@ _SMALL_LISTING = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
-    """What every part of one scan has in common."""
+class _Scan:
+    """What all parts of one scan share.
+
+    Attributes:
+        partitions: the partition columns, as fields of the schema.
+        never_null: paths of NOT NULL columns that hold no null in any of the files.
+        with_files: also return :data:`FILE_COLUMN`.
+    """
 
     loader: Loader
-    schema: StructType
+    layout: TableLayout
     partitions: tuple[StructField, ...]
-    mapping: ColumnMappingMode
-    trusted: frozenset[Path]
+    never_null: frozenset[Path]
     predicate: Predicate | None
     row_tracking: RowIdColumns | None
     with_files: bool
@@ -91,6 +97,10 @@ class _Source:
     @property
     def session(self) -> SparkSession:
         return self.loader.session
+
+    @property
+    def schema(self) -> StructType:
+        return self.layout.schema
 
     @property
     def data_columns(self) -> StructType:
@@ -104,40 +114,20 @@ class _Source:
         return [*self.schema.names, *([ROW_ID, ROW_COMMIT_VERSION] if self.row_tracking else []), *extra]
 
     def stored(self, names: Names) -> StructType:
-        """What is read from files that call their columns so."""
-        found = stored_schema(self.data_columns, names, self.trusted)
+        """The columns to read from files that name their columns by ``names``."""
+        found = stored_schema(self.data_columns, names, self.never_null)
         if self.row_tracking is None:
             return found
         hidden = (self.row_tracking.row_id, self.row_tracking.row_commit_version)
         return StructType((*found.fields, *(StructField(name, LONG) for name in hidden)))
 
 
-def scan(
-    session: SparkSession,
-    *,
-    store: Store,
-    location: str,
-    schema: StructType,
-    partition_columns: Sequence[str],
-    files: pa.Table,
-    mapping: ColumnMappingMode = ColumnMappingMode.NONE,
-    columns: Sequence[str] | None = None,
-    predicate: Predicate | None = None,
-    row_tracking: RowIdColumns | None = None,
-) -> DataFrame:
-    """The logical rows of ``files``: partition values from the log, deletion vectors applied, absent columns null.
+def scan(session: SparkSession, *, store: Store, layout: TableLayout, request: ScanRequest) -> DataFrame:
+    """The logical rows of ``request.files``: partition values from the log, deletion vectors applied, absent columns null.
 
-    Types, nullability and metadata of the columns are those of ``schema``.
-
-    Args:
-        location: absolute URI of the table root.
-        schema: logical schema, as the log has it.
-        files: live files, columns of ``file_actions.ADD_SCHEMA``.
-        mapping: how files call their columns.
-        columns: top-level columns to return, in this order, found ignoring case; all of the schema for None.
-        predicate: condition that the caller applies to the result; lets Spark skip parts of files where it could not
-            see through the columns by itself. It never leaves out a row for which it is true.
-        row_tracking: also return ``_row_id`` and ``_row_commit_version``, last.
+    Types, nullability and metadata of the columns are those of the schema. The caller applies ``request.predicate`` to the
+    result: here it only lets Spark skip parts of files, and every row for which it is true is returned. Row ids and commit
+    versions, if they are requested, are the last columns.
 
     Raises:
         InvalidArgumentError: an unknown column.
@@ -145,31 +135,17 @@ def scan(
         ObjectNotFoundError: a file is missing; the message names it.
         StorageError: a file was cut short; the message names it.
     """
-    source = _source(
-        session, store, location, schema, partition_columns, files, mapping, predicate, row_tracking, with_files=False
-    )
-    frame = _scan(source, files)
-    if columns is None:
+    frame = _frame(_new_scan(session, store, layout, request, with_files=False), request.files)
+    if request.columns is None:
         return frame
-    extra = [ROW_ID, ROW_COMMIT_VERSION] if row_tracking else []
-    return frame.select(*[F.col(quoted(name)) for name in (*_known(columns, schema), *extra)])
+    extra = [ROW_ID, ROW_COMMIT_VERSION] if request.row_tracking else []
+    return frame.select(*[F.col(quoted(name)) for name in (*_known(request.columns, layout.schema), *extra)])
 
 
-def scan_with_files(
-    session: SparkSession,
-    *,
-    store: Store,
-    location: str,
-    schema: StructType,
-    partition_columns: Sequence[str],
-    files: pa.Table,
-    mapping: ColumnMappingMode = ColumnMappingMode.NONE,
-) -> DataFrame:
-    """As :func:`scan`, and :data:`FILE_COLUMN` last; :func:`spark_file_key` makes its values comparable with file
-    keys."""
-    return _scan(
-        _source(session, store, location, schema, partition_columns, files, mapping, None, None, with_files=True), files
-    )
+def scan_with_files(session: SparkSession, *, store: Store, layout: TableLayout, files: pa.Table) -> DataFrame:
+    """All columns as :func:`scan`, and :data:`FILE_COLUMN` last; :func:`spark_file_key` makes its values comparable with
+    file keys."""
+    return _frame(_new_scan(session, store, layout, ScanRequest(files=files), with_files=True), files)
 
 
 def _known(columns: Sequence[str], schema: StructType) -> list[str]:
@@ -182,37 +158,26 @@ def _known(columns: Sequence[str], schema: StructType) -> list[str]:
     return names
 
 
-def _source(
-    session: SparkSession,
-    store: Store,
-    location: str,
-    schema: StructType,
-    partition_columns: Sequence[str],
-    files: pa.Table,
-    mapping: ColumnMappingMode,
-    predicate: Predicate | None,
-    row_tracking: RowIdColumns | None,
-    *,
-    with_files: bool,
-) -> _Source:
-    partitions = tuple(item for name in partition_columns if (item := schema.field(name)) is not None)
+def _new_scan(
+    session: SparkSession, store: Store, layout: TableLayout, request: ScanRequest, *, with_files: bool
+) -> _Scan:
+    schema, mapping, partitions = layout.schema, layout.mapping, layout.partition_fields
     names = tuple(item.name for item in partitions)
-    promised = () if is_connect(session) else (path for path in non_null_paths(schema) if path[0] not in names)
-    if row_tracking is not None:
-        _check_row_tracking(schema, files)
-    return _Source(
+    declared = () if is_connect(session) else (path for path in non_null_paths(schema) if path[0] not in names)
+    if request.row_tracking is not None:
+        _check_row_tracking(schema, request.files)
+    return _Scan(
         loader=Loader(
             session=session,
             store=store,
-            location=location,
+            location=layout.location,
             partitions=tuple(replace(item, name=physical_name(item, mapping)) for item in partitions),
         ),
-        schema=schema,
+        layout=layout,
         partitions=partitions,
-        mapping=mapping,
-        trusted=proven(files, iter(promised), schema=schema, partition_columns=names, mapping=mapping),
-        predicate=predicate,
-        row_tracking=row_tracking,
+        never_null=proven(request.files, iter(declared), schema=schema, partition_columns=names, mapping=mapping),
+        predicate=request.predicate,
+        row_tracking=request.row_tracking,
         with_files=with_files,
     )
 
@@ -233,64 +198,64 @@ def _check_row_tracking(schema: StructType, files: pa.Table) -> None:
             )
 
 
-def _scan(source: _Source, files: pa.Table) -> DataFrame:
-    with spark_errors(f"reading data files of {source.loader.location}"):
+def _frame(scan: _Scan, files: pa.Table) -> DataFrame:
+    with spark_errors(f"reading data files of {scan.loader.location}"):
         settings = LISTING_SETTINGS if files.num_rows > _SMALL_LISTING else {}
-        with temporary_settings(source.session, settings):
-            parts = list(_parts(source, files))
+        with temporary_settings(scan.session, settings):
+            parts = list(_parts(scan, files))
         if not parts:
-            return _empty(source)
+            return _empty(scan)
         return reduce(DataFrame.union, parts)
 
 
-def _empty(source: _Source) -> DataFrame:
-    schema = to_spark(source.schema)
-    extra = [name for name in source.result_columns if name not in source.schema.names]
+def _empty(scan: _Scan) -> DataFrame:
+    schema = to_spark(scan.schema)
+    extra = [name for name in scan.result_columns if name not in scan.schema.names]
     for name in extra:
         schema = schema.add(name, T.StringType() if name == FILE_COLUMN else T.LongType())
-    return source.session.createDataFrame([], schema)
+    return scan.session.createDataFrame([], schema)
 
 
-def _parts(source: _Source, files: pa.Table) -> Iterator[DataFrame]:
-    """One DataFrame for each group of files; files with a deletion vector stand apart so that the others pay
-    nothing."""
-    for names, named_alike in _by_names(source, files):
-        stored = source.stored(names)
+def _parts(scan: _Scan, files: pa.Table) -> Iterator[DataFrame]:
+    """One DataFrame for each group of files; files with a deletion vector are separate so that the others need no
+    join."""
+    for names, named_alike in _by_names(scan, files):
+        stored = scan.stored(names)
         has_vector = pc.is_valid(named_alike["deletionVector"])
-        for group in _groups(source, stored, named_alike.filter(pc.invert(has_vector))):
-            yield from _read_group(source, stored, group, {})
-        for group in _groups(source, stored, named_alike.filter(has_vector)):
-            words = deletion_words(source.loader.store, location=source.loader.location, files=group.files)
+        for group in _groups(scan, stored, named_alike.filter(pc.invert(has_vector))):
+            yield from _read_group(scan, stored, group, {})
+        for group in _groups(scan, stored, named_alike.filter(has_vector)):
+            words = deletion_words(scan.loader.store, location=scan.loader.location, files=group.files)
             for rows in word_batches(words):
-                yield from _read_group(source, stored, group.part(rows), {WORDS_COLUMN: word_lists(words[rows])})
+                yield from _read_group(scan, stored, group.part(rows), {WORDS_COLUMN: word_lists(words[rows])})
 
 
-def _groups(source: _Source, stored: StructType, files: pa.Table) -> list[FileGroup]:
-    # In id mode a file may call any column like a partition column.
-    shared = {item.name.lower() for item in source.loader.partitions} & {name.lower() for name in stored.names}
+def _groups(scan: _Scan, stored: StructType, files: pa.Table) -> list[FileGroup]:
+    # In id mode a file may have any column under the name of a partition column.
+    shared = {item.name.lower() for item in scan.loader.partitions} & {name.lower() for name in stored.names}
     return group_files(
         files,
-        location=source.loader.location,
-        partition_fields=source.partitions,
-        mapping=source.mapping,
+        location=scan.loader.location,
+        partition_fields=scan.partitions,
+        mapping=scan.layout.mapping,
         discover=not shared,
     )
 
 
-def _by_names(source: _Source, files: pa.Table) -> Iterator[tuple[Names, pa.Table]]:
-    if source.mapping is not ColumnMappingMode.ID:
-        yield names_of_mode(source.mapping), files
+def _by_names(scan: _Scan, files: pa.Table) -> Iterator[tuple[Names, pa.Table]]:
+    if scan.layout.mapping is not ColumnMappingMode.ID:
+        yield names_of_mode(scan.layout.mapping), files
         return
-    locations = absolute_locations(source.loader.location, files["path"]).to_pylist()
-    found = names_by_file(source.loader.store, source.data_columns, locations)
+    locations = absolute_locations(scan.loader.location, files["path"]).to_pylist()
+    found = names_by_file(scan.loader.store, scan.data_columns, locations)
     for names, positions in group_by_names(found):
         yield as_names(names), files.take(pa.array(positions, pa.int64()))
 
 
 def _read_group(
-    source: _Source, stored: StructType, group: FileGroup, values: Mapping[str, pa.Array]
+    scan: _Scan, stored: StructType, group: FileGroup, values: Mapping[str, pa.Array]
 ) -> Iterator[DataFrame]:
-    if source.row_tracking is not None:
+    if scan.row_tracking is not None:
         values = {
             **values,
             BASE_ROW_ID_COLUMN: group.files["baseRowId"].combine_chunks(),
@@ -298,51 +263,51 @@ def _read_group(
         }
     sizes = group.files["size"]
     if group.kind is not LayoutKind.LOG_ONLY:
-        loaded = source.loader.load_discovered(stored, group, whole_directories=not values)
-        texts = {item.name: F.col(quoted(physical_name(item, source.mapping))) for item in source.partitions}
-        yield _finished(source, loaded, texts, group.locations, values)
-    elif not source.partitions:
-        yield _finished(source, source.loader.load(stored, group.locations, sizes), {}, group.locations, values)
+        loaded = scan.loader.load_discovered(stored, group, whole_directories=not values)
+        texts = {item.name: F.col(quoted(physical_name(item, scan.layout.mapping))) for item in scan.partitions}
+        yield _finished(scan, loaded, texts, group.locations, values)
+    elif not scan.partitions:
+        yield _finished(scan, scan.loader.load(stored, group.locations, sizes), {}, group.locations, values)
     elif not values and count_distinct_values(group) <= _MAX_LITERAL_SCANS:
         for literals, positions in distinct_values(group):
             locations, some = group.locations.take(positions), sizes.take(positions)
             texts = {
-                item.name: F.lit(value).cast("string") for item, value in zip(source.partitions, literals, strict=True)
+                item.name: F.lit(value).cast("string") for item, value in zip(scan.partitions, literals, strict=True)
             }
-            yield _finished(source, source.loader.load(stored, locations, some), texts, locations, {})
+            yield _finished(scan, scan.loader.load(stored, locations, some), texts, locations, {})
     else:
-        # Many partition values in directories that do not tell them: join with a small table of the log's values, which
-        # there is anyhow where files have deletion vectors.
-        names = {item.name: f"__cm_delta_value{index}" for index, item in enumerate(source.partitions)}
+        # Many partition values that are not in directory names: join with a small table of the values in the log. Files
+        # with deletion vectors need such a join in any case.
+        names = {item.name: f"__cm_delta_value{index}" for index, item in enumerate(scan.partitions)}
         values = {**values, **dict(zip(names.values(), group.values, strict=True))}
         texts = {name: F.expr(known(column, "STRING")) for name, column in names.items()}
-        yield _finished(source, source.loader.load(stored, group.locations, sizes), texts, group.locations, values)
+        yield _finished(scan, scan.loader.load(stored, group.locations, sizes), texts, group.locations, values)
 
 
 def _finished(
-    source: _Source,
+    scan: _Scan,
     loaded: Loaded,
     texts: Mapping[str, Column],
     locations: pa.Array,
     values: Mapping[str, pa.Array],
 ) -> DataFrame:
-    """Columns of the table in its order, deleted rows left out."""
-    held = dict(_held_columns(source, loaded.stored))
+    """The columns of the table in its order, without deleted rows."""
+    held = dict(_held_columns(scan, loaded.stored))
     frame = loaded.frame
-    if source.predicate is not None:
-        frame = frame.where(condition) if (condition := _early_condition(source, loaded, held)) is not None else frame
+    if scan.predicate is not None:
+        frame = frame.where(condition) if (condition := _early_condition(scan, loaded, held)) is not None else frame
     if not values:
         if (
             not texts
-            and not source.with_files
-            and all(is_unchanged(item, held[item.name]) for item in source.schema.fields)
+            and not scan.with_files
+            and all(is_unchanged(item, held[item.name]) for item in scan.schema.fields)
         ):
-            # Such a read is the scan itself; a projection would only cost round trips.
+            # The frame has the right columns already; a projection would only cost round trips.
             return frame
-        outputs = [_output(item, texts, held.get(item.name)) for item in source.schema.fields]
-        return frame.select(*outputs, *([file_path(frame).alias(FILE_COLUMN)] if source.with_files else []))
-    _check_names(source, loaded)
-    # Values of files are joined before the columns are made: a join in between would keep Spark from pruning them.
+        outputs = [_output(item, texts, held.get(item.name)) for item in scan.schema.fields]
+        return frame.select(*outputs, *([file_path(frame).alias(FILE_COLUMN)] if scan.with_files else []))
+    _check_names(scan, loaded)
+    # Values of files are joined before the columns are built: a later join would prevent Spark from pruning columns.
     placed = frame.select(
         "*",
         file_path(frame).alias(FILE_COLUMN),
@@ -350,16 +315,16 @@ def _finished(
         row_index(frame).alias(POSITION_COLUMN),
     )
     are_listed = loaded.sizes is not None and lists_exactly(loaded.frame, locations, loaded.sizes)
-    joined = join_file_values(source.session, placed, locations, values, sizes=loaded.sizes, are_listed=are_listed)
+    joined = join_file_values(scan.session, placed, locations, values, sizes=loaded.sizes, are_listed=are_listed)
     kept = joined.where(f"{is_deleted()} = 0") if WORDS_COLUMN in values else joined
-    outputs = [_output(item, texts, held.get(item.name)) for item in source.schema.fields]
-    tracked = [] if source.row_tracking is None else _row_ids(source.row_tracking)
-    return kept.select(*outputs, *tracked, *([F.col(FILE_COLUMN)] if source.with_files else []))
+    outputs = [_output(item, texts, held.get(item.name)) for item in scan.schema.fields]
+    tracked = [] if scan.row_tracking is None else _row_ids(scan.row_tracking)
+    return kept.select(*outputs, *tracked, *([F.col(FILE_COLUMN)] if scan.with_files else []))
 
 
-def _check_names(source: _Source, loaded: Loaded) -> None:
-    """Refuse files whose columns could be taken for those that are joined with them."""
-    names = (*loaded.stored.names, *(item.name for item in source.loader.partitions))
+def _check_names(scan: _Scan, loaded: Loaded) -> None:
+    """Raise UnsupportedFeatureError if a column of the files has a name that is reserved for joined columns."""
+    names = (*loaded.stored.names, *(item.name for item in scan.loader.partitions))
     taken = next((name for name in names if name.lower().startswith(OWN_PREFIX) and not is_absent(name)), None)
     if taken is not None:
         raise UnsupportedFeatureError(
@@ -368,21 +333,21 @@ def _check_names(source: _Source, loaded: Loaded) -> None:
         )
 
 
-def _held_columns(source: _Source, stored: StructType) -> Iterator[tuple[str, StructField | None]]:
-    """Each data column of the table with what is stored for it."""
-    for item, found in pairs(source.data_columns, stored):
+def _held_columns(scan: _Scan, stored: StructType) -> Iterator[tuple[str, StructField | None]]:
+    """Each data column of the table with its stored column."""
+    for item, found in pairs(scan.data_columns, stored):
         yield item.name, found
 
 
-def _early_condition(source: _Source, loaded: Loaded, held: Mapping[str, StructField | None]) -> Column | None:
-    """The part of the condition that Spark could not push into the files through the columns made of them."""
+def _early_condition(scan: _Scan, loaded: Loaded, held: Mapping[str, StructField | None]) -> Column | None:
+    """The part of the condition that Spark cannot push down to the files through the converted columns."""
     hidden = frozenset(
         item.name.lower()
-        for item in source.data_columns.fields
+        for item in scan.data_columns.fields
         if (found := held[item.name]) is not None and (found.type != item.type or found.nullable != item.nullable)
     )
-    assert source.predicate is not None
-    return on_stored_columns(source.predicate, source.data_columns, loaded.stored, only=hidden)
+    assert scan.predicate is not None
+    return on_stored_columns(scan.predicate, scan.data_columns, loaded.stored, only=hidden)
 
 
 def _row_ids(columns: RowIdColumns) -> list[Column]:
@@ -399,4 +364,4 @@ def _output(item: StructField, texts: Mapping[str, Column], stored: StructField 
         return table_column(item, stored)
     text = texts[item.name]
     value = F.encode(text, "ISO-8859-1") if item.type == BINARY else typed_column(text, item.type)
-    return named(padded(value if item.nullable else guarded(value, item.type, item.name), item), item)
+    return named(padded(value if item.nullable else non_null(value, item.type, item.name), item), item)

@@ -29,7 +29,7 @@ def to_spark(schema: StructType) -> T.StructType:
 
 
 def spark_type(data_type: DataType) -> T.DataType:
-    """The type as Spark's value, in which no setting of the session has a say."""
+    """The type as a value of pyspark, independent of session settings."""
     return to_spark(StructType((StructField("value", data_type),)))["value"].dataType
 
 
@@ -45,11 +45,11 @@ def from_spark(schema: T.StructType) -> StructType:
 
 
 def schema_of(frame: DataFrame) -> StructType:
-    """The Delta form of the columns of ``frame``, which Spark Connect analyses only now.
+    """The Delta form of the columns of ``frame``, which Spark Connect analyses at this call.
 
     Raises:
         SchemaMismatchError: as :func:`from_spark`.
-        InvalidArgumentError: the frame names something that does not exist.
+        InvalidArgumentError: the frame refers to a table or column that does not exist.
     """
     with spark_errors("looking at the columns of the rows"):
         return from_spark(frame.schema)
@@ -60,7 +60,7 @@ def _from_json(text: str) -> StructType:
     try:
         return parse_schema(json.dumps(_plain_strings(json.loads(text))))
     except CorruptLogError as error:
-        # What the parser advises is meant for the reader of a log.
+        # The advice of the parser is for a table that is read from its log.
         fault = str(error).partition(" Read the table")[0]
         raise SchemaMismatchError(
             f"The DataFrame has a column that a Delta table cannot hold: {fault} Nothing was written. "
@@ -96,7 +96,7 @@ def same_shape(one: DataType, other: DataType) -> bool:
 
 
 def sql_type(data_type: DataType) -> str:
-    """The type as Spark's casts take it; names of nested fields are quoted."""
+    """The type in the text form of Spark's casts; names of nested fields are quoted."""
     match data_type:
         case StructType():
             return f"struct<{','.join(f'{quoted(item.name)}:{sql_type(item.type)}' for item in data_type.fields)}>"
@@ -105,18 +105,18 @@ def sql_type(data_type: DataType) -> str:
         case MapType():
             return f"map<{sql_type(data_type.key_type)},{sql_type(data_type.value_type)}>"
         case PrimitiveType("timestamp"):
-            return "timestamp_ltz"  # What `timestamp` means is a setting of the session.
+            return "timestamp_ltz"  # The meaning of `timestamp` depends on a session setting.
         case _:
             return data_type_text(data_type)
 
 
 def quoted(name: str) -> str:
-    """A column name as SQL and ``functions.col`` take it, dots and back-quotes included."""
+    """A column name quoted for SQL and ``functions.col``, including names with dots and back-quotes."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def without(schema: StructType, names: frozenset[str]) -> StructType:
-    """``schema`` less the top-level fields of these lower-cased names."""
+    """``schema`` without the top-level fields of these lower-case names."""
     return StructType(tuple(item for item in schema.fields if item.name.lower() not in names))
 
 

@@ -1,4 +1,4 @@
-"""Leaving the user's Spark session as it was found. Works on Spark classic and Spark Connect."""
+"""The user's Spark session: temporary settings, and detection of stopped sessions. For Spark classic and Connect."""
 
 import subprocess
 import threading
@@ -16,12 +16,12 @@ from cm_delta_dagster.errors import EngineStoppedError, InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.timestamps import zone_of
 
 LISTING_SETTINGS: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1)}
-"""Makes Spark list its input on the driver instead of in a job of its own."""
+"""Make Spark list input files on the driver instead of in a job."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """One setting in use: by how many blocks, and what it was before the first of them (None: not set)."""
+    """A setting in use: the number of blocks that use it, and its value before the first block (None: not set)."""
 
     holders: int
     original: str | None
@@ -33,13 +33,13 @@ _held: dict[tuple[str, str], _Held] = {}
 
 
 NETWORK_ERRORS = (Py4JNetworkError, ConnectionError)
-"""What calls of a classic session raise whose Java process has ended."""
+"""Errors of calls to a classic session whose Java process has ended."""
 
 _ENDING_SECONDS = 5.0
 
 
 def is_gone(session: SparkSession) -> bool:
-    """Whether the session was stopped or its Java process has ended, as far as that shows without a request."""
+    """Whether the session was stopped or its Java process has ended, as far as known without a request."""
     if is_connect(session):
         return bool(session.is_stopped)  # type: ignore[attr-defined]  # Only Connect's sessions have it.
     context = session._sc
@@ -50,7 +50,7 @@ def is_gone(session: SparkSession) -> bool:
 
 
 def stopped_error(doing: str) -> EngineStoppedError:
-    """The error about a session that is gone; it makes way for a new one."""
+    """The error for a session that has ended; also clears it, so that a new session can be started."""
     forget_gone_session()
     return EngineStoppedError(
         f"The Spark session is gone while {doing}: it was stopped, or its Java process was killed, ran out of memory or "
@@ -61,21 +61,21 @@ def stopped_error(doing: str) -> EngineStoppedError:
 
 
 def wait_for_end() -> None:
-    """Wait until the Java process whose connections were just lost has ended, if it was started here."""
+    """Wait until the Java process of this process has ended, after its connections were lost."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
-        with suppress(subprocess.TimeoutExpired):  # Connections end a moment before their process.
+        with suppress(subprocess.TimeoutExpired):  # Connections end shortly before the process.
             process.wait(_ENDING_SECONDS)
 
 
 def running_session() -> SparkSession | None:
-    """The active session of this process; None if there is none, or it is gone."""
+    """The active session of this process; None if there is none, or it has ended."""
     forget_gone_session()
     return SparkSession.getActiveSession()
 
 
 def forget_gone_session() -> None:
-    """Have pyspark forget the session whose Java process has ended: until then it cannot start another one."""
+    """Clear pyspark's references to a session whose Java process has ended; otherwise it cannot start another one."""
     context = SparkContext._active_spark_context
     process = getattr(SparkContext._gateway, "proc", None)
     if context is None or process is None or process.poll() is None:
@@ -97,7 +97,7 @@ def file_relation(frame: DataFrame) -> Any:
     """The JVM's relation of a frame just loaded from files.
 
     Raises:
-        Py4JError, AttributeError, TypeError: there is none, as on Spark Connect and for other sources.
+        Py4JError, AttributeError, TypeError: the frame has none, as on Spark Connect and for other sources.
     """
     return frame._jdf.queryExecution().analyzed().relation()  # type: ignore[operator]  # py4j has no types.
 
@@ -107,7 +107,7 @@ def check_frame(frame: Any) -> DataFrame:
 
     Raises:
         InvalidArgumentError: it is something else; the message says what.
-        EngineStoppedError: its session is gone.
+        EngineStoppedError: its session has ended.
     """
     if isinstance(frame, DataFrame):
         if is_gone(frame.sparkSession):
@@ -126,7 +126,7 @@ def is_connect(session: SparkSession) -> bool:
 
 
 def session_time_zone(session: SparkSession) -> tzinfo:
-    """The zone in which the session reads times that name none. Raises InvalidArgumentError for one that Python does not know."""
+    """The time zone for times that state none. Raises InvalidArgumentError for a zone that Python does not know."""
     name = session.conf.get("spark.sql.session.timeZone") or "UTC"
     zone = zone_of(name)
     if zone is None:
@@ -139,9 +139,9 @@ def session_time_zone(session: SparkSession) -> tzinfo:
 
 @contextmanager
 def temporary_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Have ``settings`` in force within the block and what was there before afterwards, also on failure.
+    """Apply ``settings`` within the block and restore the previous values afterwards, also on failure.
 
-    A setting that already has its value is not touched. Concurrent blocks on one session share what they set.
+    A setting that already has the value is not changed. Concurrent blocks on one session share their settings.
     """
     taken: list[str] = []
     identity = _identity(session) if settings else ""
@@ -152,12 +152,12 @@ def temporary_settings(session: SparkSession, settings: Mapping[str, str]) -> It
         yield
     finally:
         for key in reversed(taken):
-            with suppress(*NETWORK_ERRORS):  # The settings of a session that is gone are gone too.
+            with suppress(*NETWORK_ERRORS):  # A session that has ended has no settings to restore.
                 _give_back(session, identity, key)
 
 
 def _identity(session: SparkSession) -> str:
-    """The same text for every Python object that stands for one session."""
+    """A text that is equal for all Python objects of the same session."""
     if is_connect(session):
         return str(session.session_id)  # type: ignore[attr-defined]  # Only Connect's sessions have it.
     return str(session._jsparkSession.hashCode())

@@ -1,8 +1,7 @@
-"""Writing a DataFrame as data files of a table (protocol headings "Data Files", "Add File").
+"""Writing a DataFrame as data files of a table (protocol heading "Data Files").
 
-Spark's own Parquet writer writes into a fresh directory of the table; the files found there become add actions. Nothing
-refers to them until a commit does. This module knows neither the log nor the catalog, and runs no Spark job besides the
-write.
+Spark's Parquet writer writes into a new directory of the table; the files found there become add actions, which the caller
+commits. This module uses neither the log nor the catalog, and runs no Spark job besides the write.
 """
 
 import logging
@@ -18,6 +17,7 @@ from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, EngineError, 
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
 from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION, encode_path, hive_unescape
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import (
     TIMESTAMP,
@@ -30,11 +30,11 @@ from cm_delta_dagster.protocol.schema.types import (
     walk_types,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
-from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, footer_statistics
+from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, footer_statistics, statistics_columns
 from cm_delta_dagster.spark.align import aligned_columns
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.footers import read_footers
-from cm_delta_dagster.spark.guards import guarded
+from cm_delta_dagster.spark.guards import checked_columns
 from cm_delta_dagster.spark.partition_directories import (
     check_column_name,
     directory_column,
@@ -50,18 +50,18 @@ from cm_delta_dagster.storage.store import ObjectStatus, Store
 _log = logging.getLogger(__name__)
 
 TRANSACTION_DIRECTORY = "delta.txn"
-"""Data files of one write live in ``delta.txn=<hex>`` of the table root: fresh, and a partition directory to Spark's
-reader."""
+"""Data files of one write are in a new directory ``delta.txn=<hex>`` of the table root. Spark's reader takes it for a
+partition directory."""
 
 _COMMITTER_OPTIONS: Mapping[str, str] = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFiles:
-    """Data files that no commit names yet.
+    """Data files that are not committed yet.
 
     Attributes:
-        directory: the fresh directory that holds all of them.
+        directory: the new directory that holds all of them.
         rows_by_partition: rows for each combination of partition texts, in the order of the partition columns.
     """
 
@@ -72,72 +72,78 @@ class WrittenFiles:
     rows_by_partition: Mapping[tuple[str | None, ...], int] = field(default_factory=dict)
 
 
-def write_files(
-    frame: DataFrame,
-    *,
-    store: Store,
-    location: str,
-    schema: StructType,
-    partition_columns: Sequence[str] = (),
-    statistics_columns: Sequence[StatisticsColumn] = (),
-    compression: str | None = None,
-    guard: Predicate | None = None,
-    now_ms: int = 0,
-) -> WrittenFiles:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSpec:
+    """How data files are written.
+
+    Attributes:
+        statistics_columns: leaf columns to collect statistics for.
+        compression: Parquet codec; Spark's default for None.
+        guard: every row must satisfy it.
+        now_ms: epoch milliseconds, for a store that does not report when a file was modified.
+    """
+
+    statistics_columns: Sequence[StatisticsColumn] = ()
+    compression: str | None = None
+    guard: Predicate | None = None
+    now_ms: int = 0
+
+
+def write_spec(layout: TableLayout, *, guard: Predicate | None = None, now_ms: int = 0) -> WriteSpec:
+    """The specification that follows from the properties of the table.
+
+    Raises:
+        InvalidArgumentError: a property of the table has an invalid value.
+    """
+    return WriteSpec(
+        statistics_columns=statistics_columns(layout.schema, layout.partition_columns, layout.properties),
+        compression=layout.properties.parquet_compression,
+        guard=guard,
+        now_ms=now_ms,
+    )
+
+
+def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: WriteSpec) -> WrittenFiles:
     """Write the rows of ``frame`` in one Spark job. Files without rows are dropped, so an empty frame gives no file.
 
     Args:
-        frame: rows; columns are matched by name ignoring case and cast to ``schema``.
-        location: absolute URI of the table root.
-        schema: schema of the table, after evolution.
-        partition_columns: names as in the table's metadata.
-        statistics_columns: leaf columns to take statistics of.
-        compression: Parquet codec; Spark's own default for None.
-        guard: every row must satisfy it.
-        now_ms: epoch milliseconds, for a store that does not tell when a file was modified.
+        frame: rows; columns are matched by name ignoring case and cast to the schema.
+        layout: of the table after schema evolution.
 
     Raises:
         SchemaMismatchError: the schema has the type void where files cannot hold its values.
-        InvalidDataError: NULL in a NOT NULL column, or a partition value that cannot be stored; nothing is left behind.
-        PartitionMismatchError: a row does not satisfy ``guard``.
+        InvalidDataError: NULL in a NOT NULL column, or a partition value that cannot be stored; all files are deleted.
+        PartitionMismatchError: a row does not satisfy the guard.
         StorageError: the storage failed, e.g. is full.
         EngineError: Spark failed for another reason.
     """
     check_frame(frame)
-    _check_storable(schema, partition_columns)
+    _check_storable(layout)
     name = f"{TRANSACTION_DIRECTORY}={uuid.uuid4().hex}"
-    directory = f"{location.rstrip('/')}/{name}"
+    directory = f"{layout.location.rstrip('/')}/{name}"
     try:
         with spark_errors(f"writing data files into {directory}"):
-            checked = _checked(frame, schema, partition_columns, guard)
-            writer = _prepared(checked, schema, partition_columns).write.options(**_COMMITTER_OPTIONS)
-            if compression is not None:
-                writer = writer.option("compression", compression)
-            if partition_columns:
-                writer = writer.partitionBy(*partition_columns)
-            with temporary_settings(frame.sparkSession, _settings(schema)):
+            checked = _checked(frame, layout, spec.guard)
+            writer = _prepared(checked, layout).write.options(**_COMMITTER_OPTIONS)
+            if spec.compression is not None:
+                writer = writer.option("compression", spec.compression)
+            if layout.partition_columns:
+                writer = writer.partitionBy(*layout.partition_columns)
+            with temporary_settings(frame.sparkSession, _settings(layout.schema)):
                 writer.parquet(directory)
-        return _collect(
-            store,
-            directory=directory,
-            name=name,
-            schema=schema,
-            partition_columns=partition_columns,
-            statistics_columns=statistics_columns,
-            written=checked,
-            now_ms=now_ms,
-        )
+        return _collect(store, directory=directory, layout=layout, spec=spec, written=checked)
     except BaseException:
         discard_below(store, directory)
         raise
 
 
-def _check_storable(schema: StructType, partition_columns: Sequence[str]) -> None:
+def _check_storable(layout: TableLayout) -> None:
+    schema, partition_columns = layout.schema, layout.partition_columns
     for name in partition_columns:
         check_column_name(name)
         if name.startswith("."):
             raise InvalidArgumentError(
-                f"The partition column {name!r} would give directories that readers take for hidden. Rename the column."
+                f"Readers take directories of the partition column {name!r} for hidden. Rename the column."
             )
     check_void_places(schema)
     partitions = {name.lower() for name in partition_columns}
@@ -149,7 +155,7 @@ def _check_storable(schema: StructType, partition_columns: Sequence[str]) -> Non
 
 
 def _settings(schema: StructType) -> Mapping[str, str]:
-    """Session settings the write needs; only those that matter for the types at hand, each one costs a round trip."""
+    """Session settings that the write needs; only those that affect the types of ``schema``, as each costs a round trip."""
     settings = {"spark.sql.parquet.writeLegacyFormat": "false"}
     leaves = {item.name for item in walk_types(schema) if isinstance(item, PrimitiveType)}
     if leaves & {"timestamp", "timestamp_ntz", "date"}:
@@ -159,55 +165,42 @@ def _settings(schema: StructType) -> Mapping[str, str]:
     return settings
 
 
-def _checked(
-    frame: DataFrame, schema: StructType, partition_columns: Sequence[str], guard: Predicate | None
-) -> DataFrame:
-    """Aligned and guarded; ``frame`` itself where nothing of that is needed."""
-    columns = aligned_columns(frame, schema)
+def _checked(frame: DataFrame, layout: TableLayout, guard: Predicate | None) -> DataFrame:
+    """``frame`` aligned with the schema, with row checks; ``frame`` itself if it needs neither."""
+    columns = aligned_columns(frame, layout.schema)
     aligned = frame if columns is None else frame.select(*columns)
-    # Conditions are about the rows as they will be read.
-    as_stored = with_empty_text_as_null(aligned, schema, partition_columns)
-    checked = guarded(as_stored, schema, guard=guard)
-    # A select of its own: the conditions must see the original values of every column.
+    # Conditions are evaluated on the rows as they will be read.
+    as_stored = with_empty_text_as_null(aligned, layout.schema, layout.partition_columns)
+    checked = checked_columns(as_stored, layout.schema, guard=guard)
+    # A separate projection: the conditions must see the original values of every column.
     return as_stored.withColumns(checked) if checked else aligned
 
 
-def _prepared(checked: DataFrame, schema: StructType, partition_columns: Sequence[str]) -> DataFrame:
-    """Partition columns as text, without void columns; ``checked`` itself where nothing of that is needed."""
-    partitions = {name.lower() for name in partition_columns}
-    if not partitions and not any(item.type == VOID for item in schema.fields):
+def _prepared(checked: DataFrame, layout: TableLayout) -> DataFrame:
+    """``checked`` with partition columns as text and without void columns; ``checked`` itself if it has neither."""
+    fields = layout.schema.fields
+    partitions = {name.lower() for name in layout.partition_columns}
+    if not partitions and not any(item.type == VOID for item in fields):
         return checked
-    return checked.select(*[_stored(item, partitions) for item in schema.fields if item.type != VOID])
+    return checked.select(*[_stored(item, partitions) for item in fields if item.type != VOID])
 
 
 def _stored(item: StructField, partitions: set[str]) -> Column:
     return directory_column(item) if item.name.lower() in partitions else F.col(quoted(item.name))
 
 
-def _collect(
-    store: Store,
-    *,
-    directory: str,
-    name: str,
-    schema: StructType,
-    partition_columns: Sequence[str],
-    statistics_columns: Sequence[StatisticsColumn],
-    written: DataFrame,
-    now_ms: int,
-) -> WrittenFiles:
-    """What was written, by its directories and footers.
+def _collect(store: Store, *, directory: str, layout: TableLayout, spec: WriteSpec, written: DataFrame) -> WrittenFiles:
+    """The files in ``directory``, described by their directories and footers.
 
     Args:
-        written: the rows, for partition values that their directories do not tell.
+        written: the rows, to look up partition values whose directories are named by a digest.
     """
-    marker = f"/{name}/"
-    listed = [(status, status.location.partition(marker)[2]) for status in store.list_recursive(directory)]
-    found = [(status, relative) for status, relative in listed if _is_data_file(relative)]
-    _check_nothing_is_hidden(relative for _, relative in listed)
+    name = directory.rpartition("/")[2]
+    found = _data_files(store, directory)
     footers = read_footers(store, [status for status, _ in found])
     readable: set[tuple[str, str]] = set()
-    texts = [_partition_texts(relative, partition_columns) for _, relative in found]
-    long_values = _long_values(written, texts, schema, partition_columns)
+    texts = [_partition_texts(relative, layout.partition_columns) for _, relative in found]
+    long_values = _long_values(written, texts, layout)
     adds: list[AddFile] = []
     rows: Counter[tuple[str | None, ...]] = Counter()
     for (status, relative), by_name, footer in zip(found, texts, footers, strict=True):
@@ -215,15 +208,15 @@ def _collect(
             _drop_empty(store, status)
             continue
         values = {name: text if text is None else long_values.get((name, text), text) for name, text in by_name.items()}
-        _check_readable(values, schema, readable)
+        _check_readable(values, layout.schema, readable)
         adds.append(
             AddFile(
                 path=encode_path(f"{name}/{relative}"),
                 partition_values=values,
                 size=status.size,
-                modification_time=status.modification_time or now_ms,
+                modification_time=status.modification_time or spec.now_ms,
                 data_change=True,
-                stats=footer_statistics(footer, schema, statistics_columns),
+                stats=footer_statistics(footer, layout.schema, spec.statistics_columns),
             )
         )
         rows[tuple(values.values())] += footer.num_rows
@@ -238,6 +231,14 @@ def _collect(
     )
 
 
+def _data_files(store: Store, directory: str) -> list[tuple[ObjectStatus, str]]:
+    """The data files in ``directory``, each with its path below it."""
+    marker = f"/{directory.rpartition('/')[2]}/"
+    listed = [(status, status.location.partition(marker)[2]) for status in store.list_recursive(directory)]
+    _check_nothing_is_hidden(relative for _, relative in listed)
+    return [(status, relative) for status, relative in listed if _is_data_file(relative)]
+
+
 def _is_data_file(relative: str) -> bool:
     segments = relative.split("/")
     hidden = any(segment.startswith(".") or (segment.startswith("_") and "=" not in segment) for segment in segments)
@@ -245,7 +246,7 @@ def _is_data_file(relative: str) -> bool:
 
 
 def _check_nothing_is_hidden(relatives: Iterable[str]) -> None:
-    """Rows that Spark wrote to a place that readers pass over would be lost without a word."""
+    """Raise EngineError if Spark wrote rows to a path that readers ignore; committing would lose them."""
     for relative in relatives:
         unfinished = "_temporary" in relative.split("/")
         if relative.endswith(".parquet") and not unfinished and not _is_data_file(relative):
@@ -263,7 +264,7 @@ def _drop_empty(store: Store, status: ObjectStatus) -> None:
 
 
 def _partition_texts(relative: str, partition_columns: Sequence[str]) -> dict[str, str | None]:
-    """Values of one file as the names of its directories state them."""
+    """Partition values of one file, from the names of its directories."""
     segments = relative.split("/")[:-1]
     if len(segments) != len(partition_columns):
         raise EngineError(f"Spark wrote {relative!r}, which does not lie in one directory for each partition column.")
@@ -277,16 +278,13 @@ def _partition_texts(relative: str, partition_columns: Sequence[str]) -> dict[st
 
 
 def _long_values(
-    written: DataFrame,
-    texts: Sequence[Mapping[str, str | None]],
-    schema: StructType,
-    partition_columns: Sequence[str],
+    written: DataFrame, texts: Sequence[Mapping[str, str | None]], layout: TableLayout
 ) -> dict[tuple[str, str], str]:
-    """Values by column and digest, where directories are named by digests."""
+    """Partition values by column and digest, for directories that are named by a digest."""
     values: dict[tuple[str, str], str] = {}
-    for name in partition_columns:
+    for name in layout.partition_columns:
         digests = {text for each in texts if (text := each[name]) is not None and is_digest(text)}
-        column = schema.field(name)
+        column = layout.schema.field(name)
         if digests and column is not None:
             with spark_errors(f"looking up long values of the partition column {name!r}"):
                 found = values_of_digests(written, column, digests)
@@ -295,7 +293,7 @@ def _long_values(
 
 
 def _check_readable(values: Mapping[str, str | None], schema: StructType, readable: set[tuple[str, str]]) -> None:
-    """Each text is proven to be readable again before it is committed; those of ``readable`` are already."""
+    """Check that each text can be parsed as a value of its column, except those in ``readable``; add them to it."""
     for name, text in values.items():
         if text is not None and (name, text) not in readable:
             _check_text(name, text, schema)
@@ -305,7 +303,7 @@ def _check_readable(values: Mapping[str, str | None], schema: StructType, readab
 def _check_text(name: str, text: str, schema: StructType) -> None:
     column = schema.field(name)
     if column is None:
-        raise InvalidArgumentError(f"The partition column {name!r} is no column of the table.")
+        raise InvalidArgumentError(f"The partition column {name!r} is not a column of the table.")
     try:
         parse_partition_value(text, column.type)
     except (CorruptLogError, InvalidDataError, InvalidArgumentError, ValueError, OverflowError) as error:

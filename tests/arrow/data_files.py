@@ -1,5 +1,6 @@
 """Data files written by hand, and the scan over them."""
 
+import datetime as dt
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,9 @@ import pyarrow.parquet as pq
 from cm_delta_dagster.arrow.scan import scan_batches
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.schema.types import DataType, StructField, StructType
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.store import Store
@@ -73,14 +76,15 @@ class DataFiles:
         return path
 
     def stream(self, schema: StructType, partition_columns: Sequence[str] = (), **more: Any) -> pa.RecordBatchReader:
-        return scan_batches(
-            store=self.store,
+        layout = TableLayout(
             location=self.location,
             schema=schema,
             partition_columns=partition_columns,
-            files=adds_to_table(self.adds),
-            **more,
+            mapping=more.pop("mapping", ColumnMappingMode.NONE),
         )
+        zone = more.pop("zone", dt.UTC)
+        request = ScanRequest(files=adds_to_table(self.adds), **more)
+        return scan_batches(store=self.store, layout=layout, request=request, zone=zone)
 
     def read(self, schema: StructType, partition_columns: Sequence[str] = (), **more: Any) -> pa.Table:
         table = self.stream(schema, partition_columns, **more).read_all()

@@ -294,7 +294,7 @@ def test_a_page_that_contradicts_its_checksum_is_an_error(data_files: DataFiles,
 def test_a_null_where_none_may_be_is_an_error(
     data_files: DataFiles, schema: StructType, rows: dict[str, list[object]], field: str
 ) -> None:
-    """INV-1: whoever takes the result relies on NOT NULL."""
+    """INV-1: consumers of the result rely on NOT NULL."""
     path = data_files.add(pa.table(rows))
     with pytest.raises(InvalidDataError, match=f"'{field}'") as caught:
         data_files.read(schema)

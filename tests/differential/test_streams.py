@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
+from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream
 from tests.differential.peers import DeltaSpark
 from tests.support.changes_of import path_table
+from tests.support.streams import stream_of
 
 
 def write(path: Path, *ids: int) -> None:
@@ -70,11 +71,11 @@ def test_batches_hold_the_rows_that_delta_spark_puts_into_them(
 ) -> None:
     """STREAM-1, STREAM-2, STREAM-3: and a stream begun by delta-spark goes on here from any of its offsets."""
     theirs = delta_spark.stream(changed, options, tmp_path / "c")
-    batches, _, failed = ours(stream_arrow(path_table(changed), **mine))
+    batches, _, failed = ours(stream_of(path_table(changed), **mine))
     assert (theirs["stopped_by"], failed) == (None, False)
     assert [batch for batch in batches if batch] == [batch for batch in theirs["batches"] if batch]
     for number, offset in enumerate(theirs["offsets"]):
-        rest, _, failed = ours(stream_arrow(path_table(changed), offset=offset, **mine))
+        rest, _, failed = ours(stream_of(path_table(changed), offset=offset, **mine))
         expected = [row for batch in theirs["batches"][number + 1 :] for row in batch]
         assert sorted(row for batch in rest for row in batch) == sorted(expected)
         assert not failed
@@ -84,5 +85,5 @@ def test_both_stop_at_the_same_commit(delta_spark: DeltaSpark, changed: Path, tm
     """STREAM-3: version 5 updates; here the rows before it are emitted first."""
     theirs = delta_spark.stream(changed, {"startingVersion": "4", "ignoreDeletes": "true"}, tmp_path / "c")
     assert "version 5" in theirs["stopped_by"]
-    batches, ends, failed = ours(stream_arrow(path_table(changed), starting_version=4, changes="ignoreDeletes"))
+    batches, ends, failed = ours(stream_of(path_table(changed), starting_version=4, changes="ignoreDeletes"))
     assert (batches, ends, failed) == ([[30, 31]], [(5, -1, False)], True)

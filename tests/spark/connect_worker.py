@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, table_to_adds
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.spark.scan import scan
 from cm_delta_dagster.spark.session import is_connect
 from cm_delta_dagster.storage.stores import Stores
@@ -43,10 +44,8 @@ def main(root: str) -> None:
     survivors = scan(
         spark,
         store=builder.table.store,
-        location=snapshot.location,
-        schema=snapshot.schema,
-        partition_columns=snapshot.partition_columns,
-        files=adds_to_table(adds),
+        layout=snapshot.layout,
+        request=ScanRequest(files=adds_to_table(adds)),
     ).count()
     setting = spark.conf.get("spark.sql.parquet.outputTimestampType", None)
     client.close()

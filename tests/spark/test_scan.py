@@ -18,12 +18,13 @@ from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDes
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
 from cm_delta_dagster.protocol.actions.paths import decode_path, encode_path, file_key
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_inline
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.statistics import leaf_columns
 from cm_delta_dagster.spark.load import Loader, lists_exactly
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark
-from cm_delta_dagster.spark.write import write_files
+from cm_delta_dagster.spark.write import WriteSpec, write_files
 from cm_delta_dagster.storage.local_store import LocalStore
 from tests.support.builders import rows_of
 
@@ -48,10 +49,8 @@ class Files:
         written = write_files(
             frame,
             store=LocalStore(),
-            location=self.location,
-            schema=self.schema,
-            partition_columns=self.partitions,
-            statistics_columns=leaf_columns(self.schema),
+            layout=self.layout(),
+            spec=WriteSpec(statistics_columns=leaf_columns(self.schema)),
         )
         self.adds += written.adds
         return list(written.adds)
@@ -65,15 +64,20 @@ class Files:
         self.adds.append(add)
         return add
 
-    def scan(self, adds: Iterable[AddFile] | None = None, **arguments: Any) -> DataFrame:
+    def layout(self, schema: StructType | None = None, **more: Any) -> TableLayout:
+        return TableLayout(
+            location=self.location, schema=schema or self.schema, partition_columns=self.partitions, **more
+        )
+
+    def scan(
+        self, adds: Iterable[AddFile] | None = None, schema: StructType | None = None, **request: Any
+    ) -> DataFrame:
+        files = adds_to_table(self.adds if adds is None else adds)
         return scan(
             self.spark,
             store=LocalStore(),
-            location=self.location,
-            schema=arguments.pop("schema", self.schema),
-            partition_columns=self.partitions,
-            files=adds_to_table(self.adds if adds is None else adds),
-            **arguments,
+            layout=self.layout(schema),
+            request=ScanRequest(files=files, **request),
         )
 
     def rows(self, adds: Iterable[AddFile] | None = None, **arguments: Any) -> list[tuple[Any, ...]]:
@@ -436,14 +440,7 @@ def test_each_row_can_name_its_file(spark: SparkSession, tmp_path: Path) -> None
     """The key is comparable with the log's path, whatever characters the path has."""
     files = Files(spark, tmp_path / "a b%20ü", "id long, _metadata string, p string", "p")
     adds = files.write(*[(i, "m", value) for i, value in enumerate(VALUES["string"])])
-    frame = scan_with_files(
-        spark,
-        store=LocalStore(),
-        location=files.location,
-        schema=files.schema,
-        partition_columns=["p"],
-        files=adds_to_table(adds),
-    )
+    frame = scan_with_files(spark, store=LocalStore(), layout=files.layout(), files=adds_to_table(adds))
     found = {row["p"]: spark_file_key(row[FILE_COLUMN]) for row in frame.collect()}
     assert found == {add.partition_values["p"]: file_key(files.location, add.path) for add in adds}
 

@@ -22,12 +22,13 @@ from cm_delta_dagster.errors import (
     UnsupportedFeatureError,
 )
 from cm_delta_dagster.protocol.actions.paths import decode_path
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.protocol.statistics.statistics import leaf_columns
 from cm_delta_dagster.spark.schema import from_spark
 from cm_delta_dagster.spark.session import check_frame
-from cm_delta_dagster.spark.write import WrittenFiles, write_files
+from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files
 from cm_delta_dagster.storage.local_store import LocalStore
 
 SETTINGS = (
@@ -42,10 +43,10 @@ def write(frame: DataFrame, root: Path, **arguments: Any) -> WrittenFiles:
     return write_files(
         frame,
         store=LocalStore(),
-        location=f"file://{root}",
-        schema=schema,
-        statistics_columns=leaf_columns(schema),
-        **arguments,
+        layout=TableLayout(
+            location=f"file://{root}", schema=schema, partition_columns=arguments.pop("partition_columns", ())
+        ),
+        spec=WriteSpec(statistics_columns=leaf_columns(schema), **arguments),
     )
 
 

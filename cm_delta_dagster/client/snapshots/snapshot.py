@@ -11,6 +11,7 @@ from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate
@@ -78,6 +79,17 @@ class Snapshot:
     @cached_property
     def properties(self) -> TableProperties:
         return TableProperties(self.state.metadata.configuration)
+
+    @cached_property
+    def layout(self) -> TableLayout:
+        """What a scan or a write needs to know of the table."""
+        return TableLayout(
+            location=self.location,
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            mapping=self.column_mapping,
+            properties=self.properties,
+        )
 
     @property
     def files(self) -> pa.Table:

@@ -36,11 +36,11 @@ from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, partit
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_of, partition_only, short_sql, to_sql
-from cm_delta_dagster.protocol.statistics.statistics import num_records, statistics_columns
+from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.spark.bins import together_by_bin
 from cm_delta_dagster.spark.layout import absolute_locations
 from cm_delta_dagster.spark.session import temporary_settings
-from cm_delta_dagster.spark.write import WrittenFiles, write_files
+from cm_delta_dagster.spark.write import WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.discard import discard_below
 
 _log = logging.getLogger(__name__)
@@ -282,21 +282,11 @@ def _parameters(plan: OptimizePlan) -> dict[str, str]:
 def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: list[WrittenFiles]) -> None:
     """Write one file for each bin, many bins in one Spark job. Appends the files of each job to ``written``."""
     snapshot = plan.snapshot
-    columns = statistics_columns(snapshot.schema, snapshot.partition_columns, snapshot.properties)
+    spec = write_spec(snapshot.layout)
     started, done = time.monotonic(), 0
     with temporary_settings(spark, _ONE_TASK_PER_BIN):
         for bins, rows in _jobs(table, plan, spark):
-            written.append(
-                write_files(
-                    rows,
-                    store=table.store,
-                    location=table.location,
-                    schema=snapshot.schema,
-                    partition_columns=snapshot.partition_columns,
-                    statistics_columns=columns,
-                    compression=snapshot.properties.parquet_compression,
-                )
-            )
+            written.append(write_files(rows, store=table.store, layout=snapshot.layout, spec=spec))
             done += len(bins)
             _log.info(
                 "OPTIMIZE of %s: %d of %d files written after %.1f seconds",

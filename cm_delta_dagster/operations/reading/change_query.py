@@ -1,7 +1,7 @@
-"""What both readers of a change feed share: which versions, which files (heading "Change Data Feed").
+"""The versions and files of a change feed, for the Spark and the Arrow reader (protocol heading "Change Data Files").
 
-No rows are read here, except that the row count of a data file comes from its footer where its statistics have none.
-Importing this module needs no Spark.
+This module reads no rows; it reads the footer of a data file whose statistics have no row count. Importing it needs no
+Spark.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
 from cm_delta_dagster.operations.arguments import as_predicate
+from cm_delta_dagster.operations.reading.table_definitions import definition_of
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.changes.change_data_feed import (
     CHANGE_COLUMNS,
@@ -46,12 +47,12 @@ from cm_delta_dagster.storage.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRange:
-    """Versions whose changes are wanted, both ends included; each end by its version or by a time, or by neither.
+    """A range of versions, both ends included.
 
     Attributes:
-        start_version, start_timestamp_ms: the first version, or the first one made at or after that time.
-        end_version, end_timestamp_ms: the last version, or the last one made at or before that time; the latest for None.
-        Times are epoch milliseconds.
+        start_version, start_timestamp_ms: the first version, or the first commit at or after that time.
+        end_version, end_timestamp_ms: the last version, or the last commit at or before that time; the latest for None.
+            Times are epoch milliseconds.
     """
 
     start_version: int | None = None
@@ -65,7 +66,7 @@ class ChangeRange:
                 raise InvalidArgumentError(f"{name} is {value!r}; give a whole number.")
         if (self.start_version is None) == (self.start_timestamp_ms is None):
             raise InvalidArgumentError(
-                "Say where the changes begin: give start_version or start_timestamp_ms, not both."
+                "The changes have no single start: give start_version or start_timestamp_ms, not both."
             )
         if self.end_version is not None and self.end_timestamp_ms is not None:
             raise InvalidArgumentError("Give end_version or end_timestamp_ms, not both.")
@@ -73,31 +74,31 @@ class ChangeRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChanges:
-    """Files that hold the changes, and the definition of the table by which they are read; oldest version first."""
+    """The files that hold the changes, oldest version first, and the table definition to read them by."""
 
     definition: VersionDefinition
     parts: tuple[ChangePart, ...]
 
 
 def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
-    """The files that hold the changes of the wanted versions (CDF-5 to CDF-8).
+    """The files that hold the changes of the requested versions.
 
     Raises:
-        VersionNotFoundError: the first version or time is beyond the latest version, or its commit is gone.
-        InvalidArgumentError: the range ends before it begins, or change data feed was not active in all of it.
-        SchemaMismatchError: the schema changed within the range in a way that no one schema can read.
+        VersionNotFoundError: the first version or time is after the latest version, or its commit has been removed.
+        InvalidArgumentError: the range ends before it begins, or change data feed was not enabled for all of it.
+        SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
         CorruptLogError, ObjectNotFoundError: a commit or a deletion vector is damaged or missing.
     """
     latest = table.snapshot()
     resolved = _resolve(table, wanted, latest)
     if resolved is None:
-        return TableChanges(definition=_definition(latest), parts=())
+        return TableChanges(definition=definition_of(latest), parts=())
     start, end = resolved
     first = latest if start == latest.version else table.snapshot(version=start)
     plan = plan_changes(
         table.commits(start, end),
-        start=_definition(first),
-        latest=_definition(latest),
+        start=definition_of(first),
+        latest=definition_of(latest),
         location=table.location,
         table=str(table.identifier),
     )
@@ -109,14 +110,14 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeQuery:
-    """What is wanted of the rows.
+    """The rows and columns to return of a change feed.
 
     Attributes:
         schema: all columns of the change feed.
-        output: those to return, in order.
-        stored: columns of the table that have to be read; at least one.
-        on_rows: the part of the condition that looks at columns of the table only.
-        on_changes: the rest of it.
+        output: the columns to return, in order.
+        stored: columns of the table to read; at least one.
+        on_rows: the conjuncts of the condition that use columns of the table only.
+        on_changes: the other conjuncts.
     """
 
     schema: StructType
@@ -127,7 +128,7 @@ class ChangeQuery:
     definition: VersionDefinition
 
     def files(self, part: ChangePart) -> pa.Table:
-        """The files of ``part`` that may hold a wanted row (SKIP-1)."""
+        """The files of ``part`` that may hold a row for which the condition is true."""
         if self.on_rows is None:
             return part.files
         mask = keep_mask(
@@ -141,14 +142,14 @@ class ChangeQuery:
 
 
 def change_query(changes: TableChanges, columns: Sequence[str] | None, where: Predicate | str | None) -> ChangeQuery:
-    """``columns`` and ``where`` of a change feed. Raises InvalidArgumentError for unknown columns and no condition."""
+    """Resolve ``columns`` and ``where``. Raises InvalidArgumentError for an unknown column or an invalid condition."""
     definition = changes.definition
     schema = change_schema(definition.schema)
     output = _output(schema, columns)
     predicate = as_predicate(where, schema)
     parts = conjuncts(predicate) if predicate is not None else ()
-    on_rows = [part for part in parts if not _looks_at_changes(part)]
-    on_changes = [part for part in parts if _looks_at_changes(part)]
+    on_rows = [part for part in parts if not _uses_change_columns(part)]
+    on_changes = [part for part in parts if _uses_change_columns(part)]
     needed = [item.name for item in output.fields]
     for column in sorted(columns_of(conjunction(on_changes))):
         item = schema.field(column_path(column)[0])
@@ -157,7 +158,7 @@ def change_query(changes: TableChanges, columns: Sequence[str] | None, where: Pr
     return ChangeQuery(
         schema=schema,
         output=output,
-        # Rows are counted by some column even if none of the table's is wanted.
+        # Without a column of the table, rows could not be counted.
         stored=tuple(stored or definition.schema.names[:1]),
         on_rows=conjunction(on_rows) if on_rows else None,
         on_changes=conjunction(on_changes) if on_changes else None,
@@ -176,17 +177,17 @@ def _output(schema: StructType, columns: Sequence[str] | None) -> StructType:
     for name in columns:
         item = schema.field(name)
         if item is None:
-            hint = "; row ids cannot be read of changes" if name in (ROW_ID, ROW_COMMIT_VERSION) else ""
+            hint = "; changes have no row ids" if name in (ROW_ID, ROW_COMMIT_VERSION) else ""
             raise InvalidArgumentError(
                 f"The change feed has no column {name!r}{hint}. Its columns are {', '.join(schema.names)}."
             )
         if item.name in found:
-            raise InvalidArgumentError(f"Column {item.name!r} is asked for twice; name every column once.")
+            raise InvalidArgumentError(f"Column {item.name!r} is requested twice; name every column once.")
         found[item.name] = item
     return StructType(tuple(found.values()))
 
 
-def _looks_at_changes(predicate: Predicate) -> bool:
+def _uses_change_columns(predicate: Predicate) -> bool:
     named = any(column_path(column)[0].lower() in CHANGE_COLUMNS for column in columns_of(predicate))
     return named or _has_unknown(predicate)
 
@@ -195,12 +196,8 @@ def _has_unknown(predicate: Predicate) -> bool:
     return any(isinstance(leaf, Opaque) and leaf.columns is None for leaf in leaves(predicate))
 
 
-def _definition(snapshot: Snapshot) -> VersionDefinition:
-    return VersionDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)
-
-
 def _resolve(table: ReadableTable, wanted: ChangeRange, latest: Snapshot) -> tuple[int, int] | None:
-    """First and last version; None if no version lies between the two times."""
+    """First and last version; None if there is no version between the two times."""
     start = wanted.start_version
     if start is None:
         assert wanted.start_timestamp_ms is not None
@@ -220,8 +217,8 @@ def _resolve(table: ReadableTable, wanted: ChangeRange, latest: Snapshot) -> tup
             return None
     if end < start:
         raise InvalidArgumentError(
-            f"The changes wanted of {table.identifier} end at version {end}, before they begin at version {start}. "
-            "Swap the two, or leave the end out for the latest version."
+            f"The requested changes of {table.identifier} end at version {end}, before they begin at version {start}. "
+            "Swap the two, or omit the end for the latest version."
         )
     return start, min(end, latest.version)
 
@@ -238,7 +235,7 @@ def _resolved(table: ReadableTable, change: VectorChange) -> tuple[ChangePart, .
 def _bitmaps(store: Store, location: str, files: pa.Table) -> list[BitMap64]:
     has_vector = pc.is_valid(files["deletionVector"])
     read = iter(read_deletion_vectors(store, location=location, files=files.filter(has_vector)))
-    return [next(read) if marked else BitMap64() for marked in has_vector.to_pylist()]
+    return [next(read) if present else BitMap64() for present in has_vector.to_pylist()]
 
 
 def _row_counts(store: Store, location: str, files: pa.Table) -> Sequence[int]:

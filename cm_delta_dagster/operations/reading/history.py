@@ -1,4 +1,4 @@
-"""DESCRIBE HISTORY: the commits of a table, newest first (heading "History and audit")."""
+"""DESCRIBE HISTORY: the commits of a table, newest first."""
 
 from itertools import islice
 
@@ -10,9 +10,9 @@ __all__ = ["HistoryEntry", "find_transaction", "history"]
 
 
 def history(table: ReadableTable, *, limit: int | None = None) -> tuple[HistoryEntry, ...]:
-    """Commits from the latest version down, at most ``limit`` of them (HIST-1).
+    """Commits from the latest version down, at most ``limit`` of them.
 
-    Ratified but unpublished commits are included (HIST-3); commits removed by log cleanup are not.
+    Ratified but unpublished commits are included; commits removed by metadata cleanup are not.
 
     Raises:
         InvalidArgumentError: ``limit`` is negative.

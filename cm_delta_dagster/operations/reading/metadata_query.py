@@ -1,6 +1,7 @@
-"""Counting rows, least and greatest values without reading rows (heading "Per-file Statistics").
+"""Row counts and least and greatest values from the log, without reading rows.
 
-Only what the log tells exactly is answered; the rest is for the caller to read. Importing this module needs no Spark.
+Values that the log does not have exactly are unknown; the caller reads them from the rows. Importing this module needs no
+Spark.
 """
 
 from collections.abc import Sequence
@@ -20,16 +21,16 @@ def aggregate(
     version: int | None = None,
     timestamp_ms: int | None = None,
 ) -> MetadataAggregates:
-    """The row count of the table, and the least and greatest value of ``columns``, as far as the log tells them (SKIP-6).
+    """The row count of the table, and the least and greatest value of ``columns``, as far as the log has them.
 
     Args:
         columns: top-level columns.
-        where: condition on partition columns, SQL text or a predicate value; with any other, nothing is known.
+        where: condition on partition columns, SQL text or a predicate value; with any other condition all results are unknown.
         version, timestamp_ms: the table at that version, or as of that time in epoch milliseconds.
 
     Raises:
         VersionNotFoundError: no such version or time.
-        InvalidArgumentError: an unknown column, or ``where`` is no condition.
+        InvalidArgumentError: an unknown column, or ``where`` is not a condition.
     """
     snapshot = table.snapshot(version=version, timestamp_ms=timestamp_ms)
     return metadata_aggregates(

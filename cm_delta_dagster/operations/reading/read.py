@@ -1,7 +1,7 @@
-"""Reading a table as a DataFrame (headings "Snapshot", "Data skipping", "Row Tracking").
+"""Reading a table as a DataFrame.
 
-One snapshot serves the whole query (LOG-19); files that cannot hold a wanted row are not opened. Works on every readable
-table, managed by a catalog or not. Reading without Spark is ``operations.read_arrow``.
+A query reads one snapshot; files that cannot hold a requested row are not opened. The table may be managed by a catalog or
+not. ``read_arrow`` reads without Spark.
 """
 
 import logging
@@ -19,6 +19,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table, names_version
 from cm_delta_dagster.operations.writing.conditions import Condition, read_condition
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns, row_id_columns
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.predicates import to_column
@@ -31,13 +32,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What a read will open; nothing of it has been opened yet.
+    """The files, columns and rows that a read returns. No file has been opened.
 
     Attributes:
-        files: the files that may hold a wanted row, columns of ``file_actions.ADD_SCHEMA``.
+        files: the files that may hold a requested row, columns of ``file_actions.ADD_SCHEMA``.
         columns: columns to return, in this order, spelled as in the schema; None for all.
         predicate: condition on the rows.
-        row_ids: where row ids are found, if they are wanted.
+        row_ids: names of the row tracking columns, if row ids are requested.
     """
 
     snapshot: Snapshot
@@ -58,7 +59,7 @@ class ReadPlan:
 
     @property
     def files_skipped(self) -> int:
-        """Files that partition values or statistics rule out."""
+        """Files that are not read because of partition values or statistics."""
         return self.files_total - self.files_read
 
     @property
@@ -78,7 +79,7 @@ class ReadPlan:
         )
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows. No Spark job runs until something is done with them.
+        """The rows. No Spark job runs before an action on the DataFrame.
 
         Raises:
             CorruptLogError: a path, partition value or deletion vector is damaged.
@@ -94,13 +95,8 @@ class ReadPlan:
             frame = scan(
                 spark,
                 store=self.store,
-                location=snapshot.location,
-                schema=snapshot.schema,
-                partition_columns=snapshot.partition_columns,
-                files=self.files,
-                mapping=snapshot.column_mapping,
-                predicate=self.predicate,
-                row_tracking=self.row_ids,
+                layout=snapshot.layout,
+                request=ScanRequest(files=self.files, predicate=self.predicate, row_tracking=self.row_ids),
             )
             if self.predicate is not None:
                 frame = frame.where(to_column(self.predicate, snapshot.schema))
@@ -118,18 +114,18 @@ def read(
     version: int | None = None,
     timestamp_ms: int | None = None,
 ) -> DataFrame:
-    """The rows of the table: at its latest version, at ``version``, or as of ``timestamp_ms`` (TT-1, TT-2).
+    """The rows of the table: at its latest version, at ``version``, or as of ``timestamp_ms``.
 
     Args:
         columns: columns to return, in this order; all of them for None. ``_row_id`` and ``_row_commit_version`` may be
-            among them if the table has row tracking enabled (ROWTRK-10).
+            among them if the table has row tracking enabled.
         where: condition on the rows, SQL text, a predicate value or a Column; also decides which files are opened.
         timestamp_ms: epoch milliseconds.
 
     Raises:
         VersionNotFoundError: no such version or time.
-        InvalidArgumentError: an unknown column, row ids of a table without them, or ``where`` is no condition.
-        ObjectNotFoundError: a data file is missing; found here or when the rows are computed.
+        InvalidArgumentError: an unknown column, row ids of a table without them, or ``where`` is not a condition.
+        ObjectNotFoundError: a data file is missing; raised here or when the rows are computed.
     """
     return plan_read(table, columns=columns, where=where, version=version, timestamp_ms=timestamp_ms).frame(spark)
 
@@ -143,7 +139,7 @@ def plan_read(
     version: int | None = None,
     timestamp_ms: int | None = None,
 ) -> ReadPlan:
-    """What :func:`read` would open, and how much it would skip. Arguments and errors as there."""
+    """The plan of :func:`read`, with the files read and skipped. Arguments and errors as there."""
     if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
         raise InvalidArgumentError(f"{table.identifier}: version is {version!r}; give a whole number.")
     snapshot = table.snapshot(version=version, timestamp_ms=timestamp_ms)
@@ -158,7 +154,7 @@ def read_snapshot(
     columns: Sequence[str] | None = None,
     where: Condition | None = None,
 ) -> DataFrame:
-    """:func:`read` for a snapshot in hand, whatever the table has become since."""
+    """:func:`read` for a given snapshot."""
     return plan_snapshot_read(snapshot, store=store, columns=columns, where=where).frame(spark)
 
 
@@ -169,7 +165,7 @@ def plan_snapshot_read(
     columns: Sequence[str] | None = None,
     where: Condition | None = None,
 ) -> ReadPlan:
-    """:func:`plan_read` for a snapshot in hand."""
+    """:func:`plan_read` for a given snapshot."""
     with names_version(snapshot):
         names = None if columns is None else _column_names(snapshot, columns)
         predicate = read_condition(where, snapshot.schema)

@@ -1,7 +1,7 @@
-"""Reading a table as Arrow, without a JVM (headings "Snapshot", "Data skipping").
+"""Reading a table as Arrow, without a JVM.
 
-For sensors, checks, previews and notebooks: the answers of ``read``. One snapshot serves the
-whole query (LOG-19); files, and row groups in them, that cannot hold a wanted row are not read. Nothing here needs Spark.
+Returns the same rows as ``read``, for sensors, checks, previews and notebooks. A query reads one snapshot; files and row groups
+that cannot hold a requested row are not read. This module does not use Spark.
 """
 
 import datetime as dt
@@ -15,6 +15,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import as_predicate, names_table, names_version
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, row_id_columns
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.storage.store import Store
 
@@ -29,24 +30,24 @@ def read_arrow(
     timestamp_ms: int | None = None,
     zone: dt.tzinfo = dt.UTC,
 ) -> pa.Table:
-    """The rows of the table in memory: at its latest version, at ``version``, or as of ``timestamp_ms`` (TT-1, TT-2).
+    """The rows of the table in memory: at its latest version, at ``version``, or as of ``timestamp_ms``.
 
-    Types, nullability, comments and metadata are the table's. Moments are in UTC. A variant is a struct of its two parts;
-    ``arrow.variant`` turns it into JSON.
+    Types, nullability, comments and metadata are the table's. Timestamps are in UTC. A variant is a struct of its two parts;
+    ``arrow.variant`` converts it to JSON.
 
     Args:
         columns: columns to return, in this order, found ignoring case; all of the table for None. A table with row tracking
             also has ``_row_id`` and ``_row_commit_version``, which must be named to be returned.
-        where: condition on the rows, SQL text or a predicate value; also decides what is read at all.
+        where: condition on the rows, SQL text or a predicate value; also selects files and row groups.
         timestamp_ms: epoch milliseconds.
-        zone: where partition values that are moments without a zone were written (PART-5); all others tell theirs.
+        zone: time zone of ``timestamp`` partition values that state none.
 
     Raises:
         VersionNotFoundError: no such version or time.
         InvalidArgumentError: an unknown column, the same column twice, or a condition that only Spark can evaluate.
         ObjectNotFoundError: a data file is missing. TableStorageMissingError: the whole table directory is.
         CorruptLogError: the log, a data file or a deletion vector is damaged.
-        UnsupportedFeatureError: the table needs something that this client does not have.
+        UnsupportedFeatureError: the table needs a feature that this client does not support.
     """
     snapshot = table.snapshot(version=_checked(version), timestamp_ms=timestamp_ms)
     return read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where, zone=zone).read_all()
@@ -64,7 +65,7 @@ def read_batches(
 ) -> pa.RecordBatchReader:
     """:func:`read_arrow` as a stream of record batches, of which only a few are in memory at a time.
 
-    Files are read while the stream is; errors in them come from the stream. Close it, or drop it, to stop early.
+    Files are read while the stream is read, which raises their errors. Close or delete the stream to stop early.
     """
     snapshot = table.snapshot(version=_checked(version), timestamp_ms=timestamp_ms)
     return read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where, zone=zone)
@@ -78,7 +79,7 @@ def read_snapshot_batches(
     where: Predicate | str | None = None,
     zone: dt.tzinfo = dt.UTC,
 ) -> pa.RecordBatchReader:
-    """:func:`read_batches` for a snapshot in hand, whatever the table has become since."""
+    """:func:`read_batches` for a given snapshot."""
     with names_version(snapshot, store=store):
         batches = _scan(snapshot, store, columns, where, zone)
     return pa.RecordBatchReader.from_batches(batches.schema, _named(batches, snapshot, store))
@@ -93,20 +94,15 @@ def _scan(
     asked = {name.lower() for name in columns or () if schema.field(name) is None}
     wants_row_ids = bool(asked & {ROW_ID, ROW_COMMIT_VERSION})
     predicate = as_predicate(where, schema)
-    return scan_batches(
-        store=store,
-        location=snapshot.location,
-        schema=schema,
-        partition_columns=snapshot.partition_columns,
+    request = ScanRequest(
         files=snapshot.matching_files(predicate),
-        mapping=snapshot.column_mapping,
         columns=columns,
         predicate=predicate,
         row_tracking=row_id_columns(snapshot.protocol, snapshot.metadata, snapshot.identifier)
         if wants_row_ids
         else None,
-        zone=zone,
     )
+    return scan_batches(store=store, layout=snapshot.layout, request=request, zone=zone)
 
 
 def _named(batches: pa.RecordBatchReader, snapshot: Snapshot, store: Store) -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,10 @@
-"""Reading the row changes of some versions as a DataFrame (heading "Change Data Feed").
+"""Reading the row changes of a range of versions as a DataFrame (protocol heading "Change Data Files").
 
-Which files hold the changes is found out at once; Spark reads them when the rows are computed.
+The files that hold the changes are listed immediately; Spark reads them when the rows are computed.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -20,6 +21,7 @@ from cm_delta_dagster.operations.reading.change_query import (
     change_query,
     find_changes,
 )
+from cm_delta_dagster.operations.reading.table_definitions import layout_of
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.changes.change_data_feed import (
     CHANGE_TYPE,
@@ -29,6 +31,7 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
     ChangeType,
     change_file_schema,
 )
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
 from cm_delta_dagster.spark.errors import Violation, spark_errors, violation_text
 from cm_delta_dagster.spark.predicates import to_column
@@ -36,7 +39,7 @@ from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spar
 from cm_delta_dagster.spark.schema import quoted, to_spark
 
 _MAX_SCANS = 16
-"""More parts than this are read in few scans, whose files tell by a join which part they are of."""
+"""More parts than this are read in few scans; a join by file gives each row the change columns of its part."""
 
 _KEY = "__cm_delta_change_file"
 
@@ -56,21 +59,21 @@ def read_changes(
     """The row changes of the versions from the start to the end, both included.
 
     Rows have the columns of the table, and ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
-    ``update_postimage``), ``_commit_version`` and ``_commit_timestamp`` (CDF-7).
+    ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``.
 
     Args:
-        start_version, start_timestamp_ms: the first version, or the first one made at or after that time.
-        end_version, end_timestamp_ms: the last version, or the last one made at or before that time; the latest for None.
+        start_version, start_timestamp_ms: the first version, or the first commit at or after that time.
+        end_version, end_timestamp_ms: the last version, or the last commit at or before that time; the latest for None.
             Times are epoch milliseconds.
         columns: columns to return, in this order, found ignoring case; all for None.
         where: condition on the rows, SQL text or a predicate value.
 
     Raises:
-        VersionNotFoundError: the first version or time is beyond the latest version, or its commit is gone.
-        InvalidArgumentError: the range is empty or not said, change data feed was not active in all of it, an unknown column,
-            or ``where`` is no condition.
-        SchemaMismatchError: the schema changed within the range in a way that no one schema can read.
-        CorruptLogError, ObjectNotFoundError: something is damaged or missing; also when the rows are computed.
+        VersionNotFoundError: the first version or time is after the latest version, or its commit has been removed.
+        InvalidArgumentError: the range is empty or not given, change data feed was not enabled for all of it, an unknown
+            column, or ``where`` is not a condition.
+        SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
+        CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also when the rows are computed.
     """
     wanted = ChangeRange(
         start_version=start_version,
@@ -81,62 +84,80 @@ def read_changes(
     changes = find_changes(table, wanted)
     query = change_query(changes, columns, where)
     with spark_errors(f"reading changes of {table.identifier}"):
-        # What is first in a union gives it names and metadata; no column of it promises more than this.
+        scans = _ChangeScan(spark=spark, table=table, changes=changes, query=query)
+        # The first frame of a union gives it names and metadata, so an empty one with the schema of the feed comes first.
         empty = spark.createDataFrame([], to_spark(query.schema))
-        frame = reduce(DataFrame.union, _frames(spark, table, changes, query), empty)
+        frame = reduce(DataFrame.union, scans.frames(), empty)
         predicate = conjunction(part for part in (query.on_rows, query.on_changes) if part is not None)
         if where is not None:
             frame = frame.where(to_column(predicate, query.schema))
         return frame.select(*[F.col(quoted(item.name)) for item in query.output.fields])
 
 
-def _frames(
-    spark: SparkSession, table: ReadableTable, changes: TableChanges, query: ChangeQuery
-) -> Iterator[DataFrame]:
-    parts = [(part, query.files(part)) for part in changes.parts]
-    parts = [(part, files) for part, files in parts if files.num_rows]
-    if len(parts) <= _MAX_SCANS:
-        for part, files in parts:
-            frame = _scan(spark, table, changes, query, files, has_own_type=part.change_type is None)
-            own = None if part.change_type is None else F.lit(part.change_type.value)
-            yield _finished(frame, query, own, F.lit(part.version).cast("long"), F.lit(part.timestamp_ms).cast("long"))
-        return
-    for has_own_type in (False, True):
-        alike = [(part, files) for part, files in parts if (part.change_type is None) == has_own_type]
-        for files, told in _rounds(alike, table.location):
-            yield _joined(spark, table, changes, query, files, told, has_own_type=has_own_type)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ChangeScan:
+    """Reads the files of a change feed with Spark."""
 
+    spark: SparkSession
+    table: ReadableTable
+    changes: TableChanges
+    query: ChangeQuery
 
-def _scan(
-    spark: SparkSession,
-    table: ReadableTable,
-    changes: TableChanges,
-    query: ChangeQuery,
-    files: pa.Table,
-    *,
-    has_own_type: bool,
-) -> DataFrame:
-    definition = changes.definition
-    return scan(
-        spark,
-        store=table.store,
-        location=table.location,
-        schema=change_file_schema(definition.schema) if has_own_type else definition.schema,
-        partition_columns=definition.metadata.partition_columns,
-        files=files,
-        mapping=definition.mapping,
-        predicate=query.on_rows,
-    )
+    def frames(self) -> Iterator[DataFrame]:
+        """The changed rows; a DataFrame for each part, or for several parts together if there are many."""
+        parts = [(part, self.query.files(part)) for part in self.changes.parts]
+        parts = [(part, files) for part, files in parts if files.num_rows]
+        if len(parts) <= _MAX_SCANS:
+            for part, files in parts:
+                yield self._part(part, files)
+            return
+        for has_own_type in (False, True):
+            alike = [(part, files) for part, files in parts if (part.change_type is None) == has_own_type]
+            for files, change_columns in _rounds(alike, self.table.location):
+                yield self._joined(files, change_columns, has_own_type=has_own_type)
+
+    def _layout(self, *, has_own_type: bool) -> TableLayout:
+        definition = self.changes.definition
+        schema = definition.schema
+        return layout_of(definition, self.table.location, schema=change_file_schema(schema) if has_own_type else schema)
+
+    def _part(self, part: ChangePart, files: pa.Table) -> DataFrame:
+        frame = scan(
+            self.spark,
+            store=self.table.store,
+            layout=self._layout(has_own_type=part.change_type is None),
+            request=ScanRequest(files=files, predicate=self.query.on_rows),
+        )
+        own = None if part.change_type is None else F.lit(part.change_type.value)
+        version, timestamp_ms = F.lit(part.version).cast("long"), F.lit(part.timestamp_ms).cast("long")
+        return _finished(frame, self.query, own, version, timestamp_ms)
+
+    def _joined(self, files: pa.Table, change_columns: pa.Table, *, has_own_type: bool) -> DataFrame:
+        layout = self._layout(has_own_type=has_own_type)
+        frame = scan_with_files(self.spark, store=self.table.store, layout=layout, files=files)
+        names = {
+            CHANGE_TYPE: "__cm_delta_kind",
+            COMMIT_VERSION: "__cm_delta_version",
+            COMMIT_TIMESTAMP: "__cm_delta_time",
+        }
+        small = self.spark.createDataFrame(
+            change_columns.rename_columns([names.get(name, name) for name in change_columns.column_names])
+        )
+        joined = frame.join(F.broadcast(small), F.col(FILE_COLUMN) == F.col(_KEY), "left")
+        missed = F.raise_error(F.lit(violation_text(Violation.ENGINE, _UNMATCHED)))
+        version = F.coalesce(F.col(names[COMMIT_VERSION]), missed.cast("long"))
+        kind = None if has_own_type else F.col(names[CHANGE_TYPE])
+        return _finished(joined, self.query, kind, version, F.col(names[COMMIT_TIMESTAMP]))
 
 
 def _rounds(parts: Sequence[tuple[ChangePart, pa.Table]], location: str) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """The files of the parts in groups in which each file is once, and beside them what is to be told of their rows."""
+    """Groups of files in which each file occurs once, each with a table of the change columns of its files."""
     if not parts:
         return
     files = pa.concat_tables([files for _, files in parts])
     lengths = [files.num_rows for _, files in parts]
     locations = [resolve_path(location, path) for path in files["path"].to_pylist()]
-    told = pa.table(
+    change_columns = pa.table(
         {
             _KEY: pa.array([spark_file_path(name) for name in locations], pa.string()),
             CHANGE_TYPE: pa.array(
@@ -153,40 +174,11 @@ def _rounds(parts: Sequence[tuple[ChangePart, pa.Table]], location: str) -> Iter
         seen[name] = seen.get(name, 0) + 1
     for number in range(int(rounds.max()) + 1):
         mask = pa.array(rounds == number)
-        yield files.filter(mask), told.filter(mask)
-
-
-def _joined(
-    spark: SparkSession,
-    table: ReadableTable,
-    changes: TableChanges,
-    query: ChangeQuery,
-    files: pa.Table,
-    told: pa.Table,
-    *,
-    has_own_type: bool,
-) -> DataFrame:
-    definition = changes.definition
-    frame = scan_with_files(
-        spark,
-        store=table.store,
-        location=table.location,
-        schema=change_file_schema(definition.schema) if has_own_type else definition.schema,
-        partition_columns=definition.metadata.partition_columns,
-        files=files,
-        mapping=definition.mapping,
-    )
-    names = {CHANGE_TYPE: "__cm_delta_kind", COMMIT_VERSION: "__cm_delta_version", COMMIT_TIMESTAMP: "__cm_delta_time"}
-    small = spark.createDataFrame(told.rename_columns([names.get(name, name) for name in told.column_names]))
-    joined = frame.join(F.broadcast(small), F.col(FILE_COLUMN) == F.col(_KEY), "left")
-    missed = F.raise_error(F.lit(violation_text(Violation.ENGINE, _UNMATCHED)))
-    version = F.coalesce(F.col(names[COMMIT_VERSION]), missed.cast("long"))
-    kind = None if has_own_type else F.col(names[CHANGE_TYPE])
-    return _finished(joined, query, kind, version, F.col(names[COMMIT_TIMESTAMP]))
+        yield files.filter(mask), change_columns.filter(mask)
 
 
 _UNMATCHED = (
-    "Spark spells the location of a data file in an unexpected way, so the version of its changes was not found. Nothing was "
+    "Spark returns the location of a data file in an unexpected form, so the version of its changes was not found. Nothing was "
     "read. Rename the table's directory to plain letters, or report this."
 )
 
@@ -194,7 +186,7 @@ _UNMATCHED = (
 def _finished(
     frame: DataFrame, query: ChangeQuery, change_type: Column | None, version: Column, timestamp_ms: Column
 ) -> DataFrame:
-    """All columns of the change feed; ``change_type`` None for files that hold it."""
+    """All columns of the change feed; ``change_type`` is None for files that store it."""
     if change_type is None:
         held = F.col(CHANGE_TYPE)
         text = F.concat(F.lit(_WRONG_TYPE[0]), F.coalesce(held, F.lit("NULL")), F.lit(_WRONG_TYPE[1]))

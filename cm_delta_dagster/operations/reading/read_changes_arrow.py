@@ -1,7 +1,7 @@
-"""Reading the row changes of some versions as Arrow, without a JVM (heading "Change Data Feed").
+"""Reading the row changes of a range of versions as Arrow, without a JVM (protocol heading "Change Data Files").
 
-The answers of :mod:`~cm_delta_dagster.operations.reading.read_changes`. Which files hold the changes is found out at once; they are
-read while the stream is.
+Returns the same rows as :mod:`~cm_delta_dagster.operations.reading.read_changes`. The files that hold the changes are listed
+immediately, and read while the stream is read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,6 +23,7 @@ from cm_delta_dagster.operations.reading.change_query import (
     change_query,
     find_changes,
 )
+from cm_delta_dagster.operations.reading.table_definitions import layout_of
 from cm_delta_dagster.protocol.changes.change_data_feed import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -31,6 +32,7 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
     ChangeType,
     change_file_schema,
 )
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 
 
@@ -71,21 +73,21 @@ def read_change_batches(
     """The row changes of the versions from the start to the end, both included, as a stream, oldest version first.
 
     Rows have the columns of the table, and ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
-    ``update_postimage``), ``_commit_version`` and ``_commit_timestamp`` (CDF-7).
+    ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``.
 
     Args:
-        start_version, start_timestamp_ms: the first version, or the first one made at or after that time.
-        end_version, end_timestamp_ms: the last version, or the last one made at or before that time; the latest for None.
+        start_version, start_timestamp_ms: the first version, or the first commit at or after that time.
+        end_version, end_timestamp_ms: the last version, or the last commit at or before that time; the latest for None.
             Times are epoch milliseconds.
         columns: columns to return, in this order, found ignoring case; all for None.
         where: condition on the rows, SQL text or a predicate value.
 
     Raises:
-        VersionNotFoundError: the first version or time is beyond the latest version, or its commit is gone.
-        InvalidArgumentError: the range is empty or not said, change data feed was not active in all of it, an unknown column,
-            or a condition that only Spark can evaluate.
-        SchemaMismatchError: the schema changed within the range in a way that no one schema can read.
-        CorruptLogError, ObjectNotFoundError: something is damaged or missing; also while the stream is read.
+        VersionNotFoundError: the first version or time is after the latest version, or its commit has been removed.
+        InvalidArgumentError: the range is empty or not given, change data feed was not enabled for all of it, an unknown
+            column, or a condition that only Spark can evaluate.
+        SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
+        CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also while the stream is read.
     """
     wanted = ChangeRange(
         start_version=start_version,
@@ -95,17 +97,19 @@ def read_change_batches(
     )
     changes = find_changes(table, wanted)
     query = change_query(changes, columns, where)
-    left = row_filter(query.on_changes, query.schema) if query.on_changes is not None else None
+    on_changes = row_filter(query.on_changes, query.schema) if query.on_changes is not None else None
     result = arrow_schema(query.output)
-    return pa.RecordBatchReader.from_batches(result, _Reading(table, changes, query, left, result).batches())
+    return pa.RecordBatchReader.from_batches(result, _ChangeReader(table, changes, query, on_changes, result).batches())
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _ChangeReader:
+    """Reads the files of a change feed; ``on_changes`` filters by change columns."""
+
     table: ReadableTable
     changes: TableChanges
     query: ChangeQuery
-    left: RowFilter | None
+    on_changes: RowFilter | None
     result: pa.Schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -116,17 +120,13 @@ class _Reading:
         definition = self.changes.definition
         own_type = part.change_type is None
         schema = definition.schema
-        scanned = scan_batches(
-            store=self.table.store,
-            location=self.table.location,
-            schema=change_file_schema(schema) if own_type else schema,
-            partition_columns=definition.metadata.partition_columns,
+        request = ScanRequest(
             files=self.query.files(part),
-            mapping=definition.mapping,
             columns=[*self.query.stored, *([CHANGE_TYPE] if own_type else [])],
             predicate=self.query.on_rows,
         )
-        for batch in scanned:
+        layout = layout_of(definition, self.table.location, schema=change_file_schema(schema) if own_type else schema)
+        for batch in scan_batches(store=self.table.store, layout=layout, request=request):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             if own_type:
                 _check_change_types(columns[CHANGE_TYPE], part, str(self.table.identifier))
@@ -139,8 +139,8 @@ class _Reading:
         time = pa.scalar(part.timestamp_ms * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
         columns[COMMIT_TIMESTAMP] = pa.repeat(time, rows)
         batch = pa.record_batch([columns[name] for name in self.result.names], schema=self.result)
-        if self.left is not None:
-            batch = batch.filter(self.left.answer(columns.__getitem__, rows))
+        if self.on_changes is not None:
+            batch = batch.filter(self.on_changes.answer(columns.__getitem__, rows))
         if batch.num_rows:
             yield batch
 

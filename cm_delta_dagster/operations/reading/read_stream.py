@@ -1,7 +1,7 @@
-"""Reading a table as a stream of Spark Structured Streaming (section STREAM).
+"""Reading a table as a stream of Spark Structured Streaming.
 
-The source is that of ``spark_stream_source``. One is registered for each call, since it carries the
-table's definition at that moment, by which Spark has analysed the DataFrame.
+Each call registers a source of its own (``spark_stream_source``), because the source carries the definition of the table by
+which Spark analyses the DataFrame.
 """
 
 import datetime as dt
@@ -25,9 +25,9 @@ from cm_delta_dagster.operations.reading.spark_stream_source import (
     TableSource,
     source_form,
 )
-from cm_delta_dagster.operations.reading.stream_planning import StreamOptions, change_handling, stream_columns
+from cm_delta_dagster.operations.reading.stream_planning import StreamOptions, stream_columns
+from cm_delta_dagster.operations.reading.table_definitions import definition_of
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
-from cm_delta_dagster.protocol.changes.stream_planning import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, data_type_text
 from cm_delta_dagster.spark.schema import to_spark
@@ -39,35 +39,22 @@ def stream(
     table: ReadableTable,
     *,
     spark: SparkSession,
-    starting_version: int | str | None = None,
-    starting_timestamp_ms: int | None = None,
-    max_files: int | None = DEFAULT_MAX_FILES,
-    max_bytes: int | None = None,
-    changes: ChangeHandling | str = ChangeHandling.FAIL,
-    fail_on_data_loss: bool = True,
+    options: StreamOptions | None = None,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
 ) -> DataFrame:
-    """A streaming DataFrame of the rows in the table and of those that are added to it (STREAM-1).
+    """A streaming DataFrame of the rows of the table and the rows that are added to it.
 
-    The arguments are those of ``stream_arrow``; where the query has a checkpoint,
-    it goes on from there. New columns of the table stop the query; started again, it has them.
+    The arguments are those of ``stream_arrow``. A query with a checkpoint continues from it. When the table gets new columns,
+    the query stops; after a restart with a new DataFrame it returns them.
 
     Raises:
-        InvalidArgumentError: arguments that mean nothing, or a table that other processes cannot open.
-        VersionNotFoundError: the place to start at does not exist.
-        EngineError: the Python that Spark starts beside the driver cannot open the table, e.g. because it has no such package.
+        InvalidArgumentError: an invalid option, or a table that other processes cannot open.
+        VersionNotFoundError: the starting version or time does not exist.
+        EngineError: the Python process that Spark starts cannot open the table, e.g. because this package is not installed.
     """
-    options = StreamOptions(
-        starting_version=starting_version,
-        starting_timestamp_ms=starting_timestamp_ms,
-        max_files=max_files,
-        max_bytes=max_bytes,
-        changes=change_handling(changes),
-        fail_on_data_loss=fail_on_data_loss,
-    )
-    spec = stream_spec(table, options, spark=spark, columns=columns, where=where)
-    # Each needs a name of its own; what comes before is shown in the progress of a query.
+    spec = stream_spec(table, options or StreamOptions(), spark=spark, columns=columns, where=where)
+    # Each source needs a name of its own; the progress of a query shows its first part.
     name = f"cm_delta_{re.sub(r'[^A-Za-z0-9]+', '_', str(table.identifier))}_{uuid.uuid4().hex[:12]}"
     spark.dataSource.register(type("CmDelta", (TableSource,), {"spec": spec, "format_name": name}))
     try:
@@ -75,12 +62,13 @@ def stream(
     except PySparkException as error:
         raise EngineError(
             f"Spark cannot open {table.identifier} as a stream in a Python process of its own: {_last_error(str(error))} That "
-            "Python needs this package, as the driver has it, and access to catalog and storage. Or read it with stream_arrow."
+            "process needs the same version of this package as the driver, and access to catalog and storage. Or read the table "
+            "with stream_arrow."
         ) from error
 
 
 def _last_error(trace: str) -> str:
-    """The line of a Python stack trace that says what happened."""
+    """The last line of a Python stack trace that names an exception."""
     lines = [line for line in trace.partition("JVM stacktrace")[0].splitlines() if re.match(r"[A-Za-z_][\w.]*: ", line)]
     return (lines or trace.splitlines() or [""])[-1].rstrip(".") + "."
 
@@ -93,9 +81,9 @@ def stream_spec(
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
 ) -> StreamSpec:
-    """What the source of a stream has to be told. Raises InvalidArgumentError as :func:`stream`."""
-    snapshot = table.snapshot()
-    reading = VersionDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)
+    """The specification of the source of a stream. Raises InvalidArgumentError as :func:`stream`."""
+    options.check()
+    reading = definition_of(table.snapshot())
     spec = StreamSpec(
         handle=_handle(table),
         options=options,
@@ -125,7 +113,7 @@ def _handle(table: ReadableTable) -> CatalogHandle | PathHandle:
 
 
 def _zone(spark: SparkSession, reading: VersionDefinition) -> dt.tzinfo:
-    """The session's time zone, in which Spark would read partition values that are moments without one."""
+    """The session time zone, in which Spark reads timestamp partition values that state no zone."""
     partitions = (reading.schema.field(name) for name in reading.metadata.partition_columns)
     if all(item is None or item.type != TIMESTAMP for item in partitions):
         return dt.UTC
@@ -138,16 +126,16 @@ def _check_types(spec: StreamSpec) -> None:
             source_form(to_spark(StructType((item,))))
         except PySparkTypeError as error:
             raise InvalidArgumentError(
-                f"Column {item.name!r} is of the type {data_type_text(item.type)}, which Spark does not take from a source in "
-                "Python. Leave it out (columns=...), or read the table with stream_arrow."
+                f"Column {item.name!r} has the type {data_type_text(item.type)}, which Spark does not accept from a source in "
+                "Python. Omit it (columns=...), or read the table with stream_arrow."
             ) from error
 
 
 def _check_portable(spec: StreamSpec) -> None:
     try:
         cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]  # pyspark's copy has no types.
-    except Exception as error:  # Whatever an object of somebody else raises that cannot be sent.
+    except Exception as error:  # Objects that cannot be pickled may raise any error.
         raise InvalidArgumentError(
-            f"The table cannot be streamed by Spark, whose processes have to open it for themselves ({error}): that takes a "
-            "catalog in a database and tables on storage outside of this process. Read it with stream_arrow instead."
+            f"Spark cannot stream the table, because its other processes have to open it ({error}): this needs a catalog in a "
+            "database and tables on storage outside of this process. Read it with stream_arrow instead."
         ) from error

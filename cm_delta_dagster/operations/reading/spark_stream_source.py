@@ -1,10 +1,10 @@
-"""A table as a source of Spark Structured Streaming, by the Python Data Source API (section STREAM).
+"""A table as a source of Spark Structured Streaming, by the Python Data Source API.
 
-Spark keeps the offset in the query's checkpoint. A Python process beside the driver plans each batch by
-``stream_planning``, and tasks read its files by the Arrow reader, so that deletion vectors, column mapping
-and all else is as in ``read_arrow``. That process and the tasks open catalog and storage for themselves.
+Spark keeps the offset in the checkpoint of the query. A Python process beside the driver plans each batch with
+``stream_planning``. Tasks read its files with the Arrow reader, so deletion vectors and column mapping are handled as in
+``read_arrow``. That process and the tasks open their own connections to catalog and storage.
 
-Spark 4.2 asks for batches of a bounded size. Spark 4.0 and 4.1 cannot: there a batch takes everything that is there.
+Spark 4.2 requests batches of a limited size. Spark 4.0 and 4.1 do not: there a batch has all available rows.
 """
 
 import datetime as dt
@@ -36,9 +36,11 @@ from cm_delta_dagster.operations.reading.stream_planning import (
     next_batch,
     open_stream,
 )
+from cm_delta_dagster.operations.reading.table_definitions import layout_of
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset, parse_offset
 from cm_delta_dagster.protocol.changes.stream_planning import UNBOUNDED, AdmissionLimits, StreamPlan
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.schema import to_spark
@@ -53,7 +55,7 @@ except ImportError:
 _AvailableNow: Any = object if _admission is None else _admission.SupportsTriggerAvailableNow
 
 _BEGINNING: Mapping[str, Any] = {"beginning": True}
-"""Spark's start offset of a query that has none yet. Where that is gets decided with the first batch, whose end tells it."""
+"""Start offset of a query without a checkpoint. The first batch determines the actual start; its end offset records it."""
 
 _FIRST = "first"
 _ROWS_AT_ONCE = 64 * 1024
@@ -94,11 +96,11 @@ class PathHandle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """What a source is told once and for all: it travels to other processes.
+    """The specification of a source, which Spark sends to other processes.
 
     Attributes:
-        reading: the definition by which all rows are read, as the columns of the DataFrame are those of it.
-        zone: where partition values that are moments without a zone were written (PART-5).
+        reading: the definition that all rows are read by; the columns of the DataFrame are those of its schema.
+        zone: time zone of ``timestamp`` partition values that state none.
     """
 
     handle: CatalogHandle | PathHandle
@@ -118,7 +120,7 @@ class StreamSpec:
 
 
 class TableSource(DataSource):
-    """The source of one stream; a subclass is made for each, which is sent by value."""
+    """The source of one stream. Each stream has its own subclass, which Spark sends by value."""
 
     spec: ClassVar[StreamSpec]
     format_name: ClassVar[str]
@@ -150,10 +152,10 @@ class FileGroup(InputPartition):
 
 
 class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]  # Which base it is depends on the Spark.
-    """Plans batches beside the driver, and reads files in tasks, where nothing but ``spec`` is there.
+    """Plans batches in a process beside the driver, and reads files in tasks, which have nothing but ``spec``.
 
-    Offsets are the fields of ``StreamOffset`` as JSON. The end of the first batch has the place where the query began beside
-    them: Spark runs that batch again, should it fail, with nothing but :data:`_BEGINNING` for its start.
+    Offsets are the fields of ``StreamOffset`` as JSON. The end offset of the first batch also records the start of the query:
+    if that batch fails, Spark runs it again with :data:`_BEGINNING` as its start.
     """
 
     def __init__(self, spec: StreamSpec, schema: T.StructType) -> None:
@@ -181,14 +183,14 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
         if start is None:
             latest = StreamOffset(table_id=self._spec.reading.metadata.id, version=self._opened().latest_version() + 1)
             return _fields(latest)
-        begins = start == _BEGINNING
-        state = self._state_at(None if begins else _offset(start))
+        is_first = start == _BEGINNING
+        state = self._state_at(None if is_first else _offset(start))
         bound = self._bound
-        if bound is not None and begins:
-            # The table may have grown between the two answers.
+        if bound is not None and is_first:
+            # The table may have got commits since the bound was read.
             bound = max(bound, state.offset.version - (0 if state.offset.is_initial else 1))
-        plan = self._next(state, room=self._room(limit), bound=bound)
-        if begins:
+        plan = self._next(state, limits=self._limits(limit), bound=bound)
+        if is_first:
             return _fields(plan.end) | {_FIRST: _fields(state.offset)}
         return start if plan.end == state.offset else _fields(plan.end)
 
@@ -205,17 +207,9 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
         spec = self._spec
         opened = spec.handle.open() if isinstance(spec.handle, PathHandle) else spec.handle
         shape = source_form(self._schema)
-        batches = scan_batches(
-            store=opened.store,
-            location=opened.location,
-            schema=spec.reading.schema,
-            partition_columns=spec.reading.metadata.partition_columns,
-            files=partition.files,
-            mapping=spec.reading.mapping,
-            columns=spec.columns,
-            predicate=spec.where,
-            zone=spec.zone,
-        )
+        request = ScanRequest(files=partition.files, columns=spec.columns, predicate=spec.where)
+        layout = layout_of(spec.reading, opened.location)
+        batches = scan_batches(store=opened.store, layout=layout, request=request, zone=spec.zone)
         for batch in batches:
             columns = [column.cast(item.type) for column, item in zip(batch.columns, shape, strict=True)]
             rows = pa.RecordBatch.from_arrays(columns, schema=shape)
@@ -241,23 +235,23 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
         self,
         state: StreamState,
         *,
-        room: AdmissionLimits = UNBOUNDED,
+        limits: AdmissionLimits = UNBOUNDED,
         bound: int | None = None,
         until: StreamOffset | None = None,
     ) -> StreamPlan:
         spec = self._spec
-        plan, after = next_batch(self._opened(), state, spec.options, room=room, bound=bound, until=until)
+        plan, after = next_batch(self._opened(), state, spec.options, limits=limits, bound=bound, until=until)
         if plan.reading is not spec.reading:
             raise SchemaMismatchError(
-                f"Version {plan.reading.version} of {self._opened().identifier} gives the table columns, or nullability, that the "
-                f"DataFrame of the query does not have; it was made of version {spec.reading.version}. All rows before it were "
-                "read. Make the DataFrame anew and start the query again with its checkpoint."
+                f"Version {plan.reading.version} of {self._opened().identifier} changes columns or nullability, and the DataFrame "
+                f"of the query has the schema of version {spec.reading.version}. All rows before that version were read. Create "
+                "a new DataFrame and start the query again with its checkpoint."
             )
-        # The batch is read next, from where it starts; the one after that goes on from its end.
+        # A planned batch is read from its start next; after a batch with a fixed end, the stream continues from that end.
         self._state = state if until is None else after
         return plan
 
-    def _room(self, limit: Any) -> AdmissionLimits:
+    def _limits(self, limit: Any) -> AdmissionLimits:
         match type(limit).__name__:
             case "ReadMaxFiles":
                 return AdmissionLimits(max_files=limit.max_files, max_bytes=self._spec.options.max_bytes)
@@ -265,12 +259,12 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
                 return AdmissionLimits(max_files=None, max_bytes=limit.max_bytes)
             case "ReadAllAvailable":
                 return UNBOUNDED
-        raise InvalidArgumentError(f"Spark asks for a batch by {limit!r}, which a stream of a table cannot tell.")
+        raise InvalidArgumentError(f"Spark limits a batch by {limit!r}, which the stream of a table does not support.")
 
     def _first(self, end: Mapping[str, Any]) -> StreamOffset:
         if _FIRST in end:
             return _offset(end[_FIRST])
-        # Spark before 4.2 tells no start when it asks for the end: all rows of the version before it are the same rows.
+        # Spark before 4.2 passes no start when it requests the end: the rows of the snapshot before the end are the same rows.
         last, options = _offset(end), self._spec.options
         if options.starting_version == LATEST:
             return last
@@ -280,7 +274,7 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
 
 
 def file_groups(files: pa.Table) -> Iterator[pa.Table]:
-    """``files`` in portions for one task each: like Spark's, of up to 128 MiB, and smaller where that makes more of them."""
+    """``files`` in groups for one task each: up to 128 MiB, as in Spark, and smaller to give more tasks."""
     if not files.num_rows:
         return
     sizes = np.asarray(pc.fill_null(files["size"], 0)) + _OPEN_COST_BYTES
@@ -301,6 +295,6 @@ def _offset(fields: Mapping[str, Any]) -> StreamOffset:
 
 
 def source_form(schema: T.StructType) -> pa.Schema:
-    """The form in which Spark takes rows."""
+    """The Arrow schema of the rows that Spark accepts."""
     make = typing.cast(Any, to_arrow_schema)
     return make(schema) if _admission is None else make(schema, timezone="UTC")

@@ -1,6 +1,6 @@
-"""What all readers of a stream share: where it begins, and what its next batch is (section STREAM).
+"""Planning of streams over a table: where a stream begins, and what its next batch is.
 
-No rows are read here. Importing this module needs no Spark.
+Shared by the Spark source and the Arrow reader. This module reads no rows, and importing it needs no Spark.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,12 @@ import pyarrow as pa
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
+from cm_delta_dagster.operations.reading.table_definitions import definition_of
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
 from cm_delta_dagster.protocol.changes.stream_planning import (
+    DEFAULT_MAX_FILES,
     UNBOUNDED,
     AdmissionLimits,
     ChangeHandling,
@@ -31,49 +33,52 @@ LATEST = "latest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """What was asked of a stream; the names are those of delta-spark's options.
+    """Options of a stream, named as those of delta-spark.
 
     Attributes:
-        starting_version: the first version whose new rows are emitted, or ``LATEST``; without it and a timestamp the stream begins
-            with all rows of the latest version.
-        starting_timestamp_ms: begin with the first version made at or after that time, epoch milliseconds.
-        max_files, max_bytes: bounds of one batch, the latter soft; None for none.
-        fail_on_data_loss: False goes on with the oldest commit there is where those that come next were cleaned up.
+        starting_version: the first version whose new rows are emitted, or ``LATEST`` to emit rows added from now on. Without a
+            starting version or timestamp, the stream begins with all rows of the latest version.
+        starting_timestamp_ms: begin with the first commit at or after that time, epoch milliseconds.
+        max_files: maximum number of files of a batch; None for no limit.
+        max_bytes: no file is added to a batch that has this size or more; a batch has at least one file. None for no limit.
+        changes: what to do at a commit that deletes or rewrites rows, a :class:`ChangeHandling` or its value.
+        fail_on_data_loss: False continues with the oldest remaining commit if the next commits were cleaned up.
     """
 
     starting_version: int | str | None = None
     starting_timestamp_ms: int | None = None
-    max_files: int | None = None
+    max_files: int | None = DEFAULT_MAX_FILES
     max_bytes: int | None = None
-    changes: ChangeHandling = ChangeHandling.FAIL
+    changes: ChangeHandling | str = ChangeHandling.FAIL
     fail_on_data_loss: bool = True
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise InvalidArgumentError if an option has an invalid value."""
         if self.starting_version is not None and self.starting_timestamp_ms is not None:
             raise InvalidArgumentError("Give a starting version or a starting timestamp, not both.")
         version = self.starting_version
         if version not in (None, LATEST) and (not isinstance(version, int) or isinstance(version, bool) or version < 0):
-            raise InvalidArgumentError(f"starting_version is {version!r}; give a version from 0 on, or {LATEST!r}.")
-        for name, bound in (("max_files", self.max_files), ("max_bytes", self.max_bytes)):
-            if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 1):
-                raise InvalidArgumentError(f"{name} is {bound!r}; give a number from 1 on, or None.")
-        if not isinstance(self.changes, ChangeHandling):
+            raise InvalidArgumentError(f"starting_version is {version!r}; give a version of at least 0, or {LATEST!r}.")
+        for name, limit in (("max_files", self.max_files), ("max_bytes", self.max_bytes)):
+            if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+                raise InvalidArgumentError(f"{name} is {limit!r}; give a number of at least 1, or None.")
+        if self.changes not in list(ChangeHandling):
             known = ", ".join(repr(kind.value) for kind in ChangeHandling)
-            raise InvalidArgumentError(f"changes is {self.changes!r}; there are {known}.")
+            raise InvalidArgumentError(f"changes is {self.changes!r}; give one of {known}.")
 
     @property
-    def room(self) -> AdmissionLimits:
+    def limits(self) -> AdmissionLimits:
         return AdmissionLimits(max_files=self.max_files, max_bytes=self.max_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
-    """Where a stream is, and what it knows there.
+    """The position of a stream.
 
     Attributes:
-        reading: the definition by which rows are read.
-        current: the definition that holds at ``offset``.
-        initial: files of the initial snapshot in their order, once they were needed.
+        reading: the definition that rows are read by.
+        current: the definition of the table at ``offset``.
+        initial: files of the initial snapshot in their order, if ``offset`` is in it.
     """
 
     offset: StreamOffset
@@ -82,17 +87,8 @@ class StreamState:
     initial: pa.Table | None = None
 
 
-def change_handling(changes: ChangeHandling | str) -> ChangeHandling:
-    """The handling of that name. Raises InvalidArgumentError."""
-    try:
-        return ChangeHandling(changes)
-    except ValueError as error:
-        known = ", ".join(repr(kind.value) for kind in ChangeHandling)
-        raise InvalidArgumentError(f"changes is {changes!r}; there are {known}.") from error
-
-
 def stream_columns(schema: StructType, columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    """``columns`` as the table spells them; None for all. Raises InvalidArgumentError."""
+    """``columns`` as they are spelled in the schema; None for all. Raises InvalidArgumentError for an unknown column."""
     if columns is None:
         return None
     if isinstance(columns, str) or not columns:
@@ -101,7 +97,7 @@ def stream_columns(schema: StructType, columns: Sequence[str] | None) -> tuple[s
     for name in columns:
         item = schema.field(name)
         if item is None or item.name in names:
-            what = f"there is no column {name!r}" if item is None else f"column {name!r} is asked for twice"
+            what = f"there is no column {name!r}" if item is None else f"column {name!r} is requested twice"
             raise InvalidArgumentError(f"The stream cannot be read: {what}. The columns are {', '.join(schema.names)}.")
         names.append(item.name)
     return tuple(names)
@@ -114,25 +110,26 @@ def open_stream(
     *,
     reading: VersionDefinition | None = None,
 ) -> StreamState:
-    """A stream at ``offset`` or, without one, where ``options`` say that it begins.
+    """A stream at ``offset`` or, without one, at the start that ``options`` give.
 
     Args:
         reading: the definition to read rows by; that of the latest version for None.
 
     Raises:
         VersionNotFoundError: the starting version or time does not exist, or the log does not reach back to the offset.
-        InvalidArgumentError: the offset is one of another table.
+        InvalidArgumentError: an option is invalid, or the offset belongs to another table.
     """
+    options.check()
     latest = table.snapshot()
     if offset is None:
         offset = _first_offset(table, options, latest)
     elif not isinstance(offset, StreamOffset):
         raise InvalidArgumentError(
-            f"The offset is {offset!r}; give the offset of a batch, or its JSON text. A version to begin at is starting_version."
+            f"The offset is {offset!r}; give the offset of a batch, or its JSON text. To begin at a version, give starting_version."
         )
     elif offset.table_id != latest.metadata.id:
         raise InvalidArgumentError(
-            f"The offset is one of the table with id {offset.table_id}, and {table.identifier} has the id "
+            f"The offset belongs to the table with id {offset.table_id}, but {table.identifier} has the id "
             f"{latest.metadata.id}: it is another table, or was replaced. Start a new stream."
         )
     _check_not_ahead(table, offset, latest.version)
@@ -140,13 +137,15 @@ def open_stream(
     try:
         if offset.is_initial:
             at = latest if offset.version >= latest.version else table.snapshot(version=offset.version)
-            current, initial = _definition(at), initial_files(at.files)
+            current, initial = definition_of(at), initial_files(at.files)
         else:
-            current = _definition(latest) if offset.version >= latest.version else _definition_at(table, offset.version)
+            current = (
+                definition_of(latest) if offset.version >= latest.version else _definition_at(table, offset.version)
+            )
     except VersionNotFoundError as error:
         current = _after_loss(table, options, offset, error)
         offset = replace(offset, version=current.version, index=BEFORE_FIRST)
-    return StreamState(offset=offset, reading=reading or _definition(latest), current=current, initial=initial)
+    return StreamState(offset=offset, reading=reading or definition_of(latest), current=current, initial=initial)
 
 
 def next_batch(
@@ -154,29 +153,29 @@ def next_batch(
     state: StreamState,
     options: StreamOptions,
     *,
-    room: AdmissionLimits = UNBOUNDED,
+    limits: AdmissionLimits = UNBOUNDED,
     bound: int | None = None,
     until: StreamOffset | None = None,
 ) -> tuple[StreamPlan, StreamState]:
-    """The next batch and the state after it; a batch that ends where it starts means that nothing more is there.
+    """The next batch and the state after it. If no more rows are available, the batch ends where it starts.
 
     Args:
-        bound: the last version to look at; the latest for None.
-        until: where the batch ends, if that was decided before.
+        bound: the last version to include; the latest for None.
+        until: where the batch ends, if it was planned before.
 
     Raises:
-        As ``plan_batch``; and VersionNotFoundError where commits that come next were
-        cleaned up, CorruptLogError where the log is damaged.
+        As ``plan_batch``; and VersionNotFoundError if the next commits were cleaned up, CorruptLogError if the log is
+        damaged.
     """
     latest = table.latest_version() if bound is None else bound
     _check_not_ahead(table, state.offset, latest)
     try:
-        plan = _plan(table, state, options, room=room, latest=latest, until=until)
+        plan = _plan(table, state, options, limits=limits, latest=latest, until=until)
     except VersionNotFoundError as error:
         current = _after_loss(table, options, state.offset, error)
         offset = replace(state.offset, version=current.version, index=BEFORE_FIRST)
         state = replace(state, offset=offset, current=current, initial=None)
-        plan = _plan(table, state, options, room=room, latest=latest, until=until)
+        plan = _plan(table, state, options, limits=limits, latest=latest, until=until)
     return plan, StreamState(
         offset=plan.end,
         reading=plan.reading,
@@ -190,7 +189,7 @@ def _plan(
     state: StreamState,
     options: StreamOptions,
     *,
-    room: AdmissionLimits,
+    limits: AdmissionLimits,
     latest: int,
     until: StreamOffset | None,
 ) -> StreamPlan:
@@ -202,9 +201,9 @@ def _plan(
         start=start,
         reading=state.reading,
         current=state.current,
-        rules=StreamRules(table=str(table.identifier), changes=options.changes),
+        rules=StreamRules(table=str(table.identifier), changes=ChangeHandling(options.changes)),
         initial=state.initial,
-        limits=room,
+        limits=limits,
         until=until,
     )
 
@@ -230,28 +229,28 @@ def _check_not_ahead(table: ReadableTable, offset: StreamOffset, latest: int) ->
     if offset.version > latest + 1 or (offset.version == latest + 1 and offset.index != BEFORE_FIRST):
         raise VersionNotFoundError(
             f"The stream is at version {offset.version} of {table.identifier}, whose latest version is {latest}: the table was "
-            "rolled back or replaced since the offset was made. Start a new stream."
+            "rolled back or replaced after the offset was written. Start a new stream."
         )
 
 
 def _after_loss(
     table: ReadableTable, options: StreamOptions, offset: StreamOffset, error: VersionNotFoundError
 ) -> VersionDefinition:
-    """What holds where a stream goes on whose next commits are gone, if it may."""
+    """The definition at the oldest commit that remains. Raises VersionNotFoundError if the stream must not skip commits."""
     current = _oldest_definition(table)
     oldest = current.version
     if options.fail_on_data_loss or offset.is_initial or oldest <= offset.version:
         what = "initial snapshot" if offset.is_initial else "next commit"
         raise VersionNotFoundError(
             f"The stream of {table.identifier} needs version {offset.version} for its {what}, and metadata cleanup removed it: "
-            f"{error} Rows that were added and are not read yet may be lost. Start a new stream, or let this one go on at version "
+            f"{error} Rows that were added and not read yet may be lost. Start a new stream, or continue this one at version "
             f"{oldest} with fail_on_data_loss=False."
         ) from error
     return current
 
 
 def _oldest_definition(table: ReadableTable) -> VersionDefinition:
-    """What holds at the oldest commit from which on a stream can go on."""
+    """The definition at the oldest commit at which a stream can continue."""
     log = table.commit_log()
     try:
         return _definition_at(table, log.first)
@@ -260,22 +259,19 @@ def _oldest_definition(table: ReadableTable) -> VersionDefinition:
 
 
 def _definition_at(table: ReadableTable, version: int) -> VersionDefinition:
-    """What holds at ``version``, also where only its commit is left. Raises VersionNotFoundError."""
+    """The definition at ``version``, even if only its commit remains. Raises VersionNotFoundError."""
     try:
-        return _definition(table.snapshot(version=version))
+        return definition_of(table.snapshot(version=version))
     except VersionNotFoundError:
-        # Clean-up by other writers takes commits up to any version, so that the next ones stay whose table cannot be rebuilt.
+        # Metadata cleanup by other writers may remove commits up to any version. The following commits then remain, but the
+        # table cannot be rebuilt at their versions.
         log = table.commit_log()
         rebuilt = log.earliest_readable
         if not log.first <= version < rebuilt or _is_redefined(table, version + 1, rebuilt):
             raise
-        return replace(_definition(table.snapshot(version=rebuilt)), version=version)
+        return replace(definition_of(table.snapshot(version=rebuilt)), version=version)
 
 
 def _is_redefined(table: ReadableTable, first: int, last: int) -> bool:
     commits = table.commit_actions(first, last)
     return any(commit.metadata is not None or commit.protocol is not None for commit in commits)
-
-
-def _definition(snapshot: Snapshot) -> VersionDefinition:
-    return VersionDefinition(version=snapshot.version, protocol=snapshot.protocol, metadata=snapshot.metadata)

@@ -30,6 +30,7 @@ from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol, SetTra
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.features.protocol_evolution import required_features, with_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
@@ -45,11 +46,11 @@ from cm_delta_dagster.protocol.schema.types import (
     schema_to_json,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
-from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, statistics_columns
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.rewrite import count_rows
 from cm_delta_dagster.spark.scan import scan, scan_with_files
 from cm_delta_dagster.spark.schema import schema_of
-from cm_delta_dagster.spark.write import WrittenFiles, write_files
+from cm_delta_dagster.spark.write import WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.discard import discard_below
 
 
@@ -203,47 +204,30 @@ def _nullable(data_type: DataType) -> DataType:
 
 def write_rows(table: Table, frame: DataFrame, shape: TargetShape, guard: Predicate | None = None) -> WrittenFiles:
     """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
-    properties = TableProperties(shape.metadata.configuration)
-    partition_columns = shape.metadata.partition_columns
-    return write_files(
-        frame,
-        store=table.store,
+    layout = TableLayout(
         location=table.location,
         schema=shape.schema,
-        partition_columns=partition_columns,
-        statistics_columns=statistics_columns(shape.schema, partition_columns, properties),
-        compression=properties.parquet_compression,
-        guard=guard,
-        now_ms=table.services.now_ms(),
+        partition_columns=shape.metadata.partition_columns,
+        properties=TableProperties(shape.metadata.configuration),
     )
+    spec = write_spec(layout, guard=guard, now_ms=table.services.now_ms())
+    return write_files(frame, store=table.store, layout=layout, spec=spec)
 
 
 def scan_files(
     table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
 ) -> DataFrame:
     """Read some files of the table."""
-    return scan(
-        session,
-        store=table.store,
-        location=table.location,
-        schema=schema,
-        partition_columns=snapshot.partition_columns,
-        files=files,
-    )
+    layout = replace(snapshot.layout, schema=schema)
+    return scan(session, store=table.store, layout=layout, request=ScanRequest(files=files))
 
 
 def scan_files_by_name(
     table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
 ) -> DataFrame:
     """Read some files of the table, with the file of each row."""
-    return scan_with_files(
-        session,
-        store=table.store,
-        location=table.location,
-        schema=schema,
-        partition_columns=snapshot.partition_columns,
-        files=files,
-    )
+    layout = replace(snapshot.layout, schema=schema)
+    return scan_with_files(session, store=table.store, layout=layout, files=files)
 
 
 def rows_of_files(table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table) -> int:

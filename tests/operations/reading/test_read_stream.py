@@ -206,7 +206,7 @@ def test_variants_and_deletion_vectors_of_another_writer_are_streamed(connection
 def reader_of(table: DeltaTable, **options: Any) -> TableStreamReader:
     """The reader that another process makes of the source."""
     spark = table._connection.spark
-    sent = cloudpickle.dumps(stream_spec(table.table, StreamOptions(**options), spark=spark))
+    sent = cloudpickle.dumps(stream_spec(table.table, StreamOptions(**{"max_files": None, **options}), spark=spark))
     return TableStreamReader(cloudpickle.loads(sent), table.to_df().schema)
 
 
@@ -275,7 +275,7 @@ def test_new_columns_stop_a_query_which_has_them_when_it_is_started_again(connec
     source.append(wider, schema_mode=SchemaMode.MERGE)
     end = old.latestOffset(position, ReadAllAvailable())
     assert rows_of(old, position, end) == [2]
-    with pytest.raises(SchemaMismatchError, match=r"Version 2 of main\.test\.source .*Make the DataFrame anew"):
+    with pytest.raises(SchemaMismatchError, match=r"Version 2 of main\.test\.source .*Create a new DataFrame"):
         old.latestOffset(end, ReadAllAvailable())
     # A Spark that does not tell the start has asked for all of it at once.
     with pytest.raises(SchemaMismatchError, match="lies inside of the batch"):
@@ -322,7 +322,13 @@ def test_a_table_that_no_other_process_can_open_is_refused(lake: Lake, spark: Sp
 
 @pytest.mark.parametrize(
     "wanted",
-    [{"columns": ["nope"]}, {"columns": "id"}, {"columns": ["id", "ID"]}, {"max_files": 0}, {"where": "id % 2 = 0"}],
+    [
+        {"columns": ["nope"]},
+        {"columns": "id"},
+        {"columns": ["id", "ID"]},
+        {"options": StreamOptions(max_files=0)},
+        {"where": "id % 2 = 0"},
+    ],
 )
 def test_what_means_nothing_is_refused_before_a_query_starts(lake: Lake, spark: SparkSession, wanted: Any) -> None:
     """STREAM-3."""

@@ -32,7 +32,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
+from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
@@ -40,6 +40,7 @@ from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from tests.support.changes_of import path_table
 from tests.support.foreign import ForeignTable, field, mapped
 from tests.support.lake import Lake, broken_storage
+from tests.support.streams import stream_of
 
 
 def write(path: Path, *ids: int, **more: Any) -> None:
@@ -64,7 +65,7 @@ def test_a_stream_gives_what_is_there_and_then_what_comes(tmp_path: Path) -> Non
     """STREAM-1: a snapshot, then the commits, and nothing twice."""
     write(tmp_path, 1, 2)
     write(tmp_path, 3, 4)
-    stream = stream_arrow(path_table(tmp_path))
+    stream = stream_of(path_table(tmp_path))
     assert read(stream) == [[1, 2, 3, 4]]
     assert read(stream) == []
     write(tmp_path, 5)
@@ -92,14 +93,14 @@ def test_any_number_of_restarts_and_bounds_gives_each_row_once(
             write(path, *range(number, number + count))
             number += count
         bound = data.draw(st.integers(1, 3), label="files")
-        stream = stream_arrow(path_table(path), offset=offset, max_files=bound, starting_version=starting)
+        stream = stream_of(path_table(path), offset=offset, max_files=bound, starting_version=starting)
         for batch in stream:
             assert batch.files.num_rows <= bound
             seen += batch.to_arrow()["id"].to_pylist()
             offset = batch.offset.to_json()
             if data.draw(st.booleans(), label="stop"):
                 break
-    for batch in stream_arrow(path_table(path), offset=offset):
+    for batch in stream_of(path_table(path), offset=offset):
         seen += batch.to_arrow()["id"].to_pylist()
     assert sorted(seen) == sorted([-1, -2, *range(number)])
 
@@ -108,8 +109,8 @@ def test_consumers_do_not_know_of_each_other(tmp_path: Path) -> None:
     """STREAM-1."""
     write(tmp_path, 1)
     table = path_table(tmp_path)
-    early, slow = stream_arrow(table), stream_arrow(table, max_files=1)
-    late = stream_arrow(table, starting_version="latest")
+    early, slow = stream_of(table), stream_of(table, max_files=1)
+    late = stream_of(table, starting_version="latest")
     assert read(early) == [[1]]
     write(tmp_path, 2)
     write(tmp_path, 3)
@@ -122,7 +123,7 @@ def test_a_batch_whose_loop_was_left_comes_again(tmp_path: Path) -> None:
     """STREAM-1: what was not finished was not read."""
     write(tmp_path, 1)
     write(tmp_path, 2)
-    stream = stream_arrow(path_table(tmp_path), starting_version=0, max_files=1)
+    stream = stream_of(path_table(tmp_path), starting_version=0, max_files=1)
     before = stream.offset
     for batch in stream:
         assert batch.to_arrow()["id"].to_pylist() == [1]
@@ -137,10 +138,10 @@ def test_bounds_hold_for_files_and_softly_for_bytes(tmp_path: Path) -> None:
         write(tmp_path, number)
     table = path_table(tmp_path)
     size = table.snapshot().files["size"][0].as_py()
-    assert [len(ids) for ids in read(stream_arrow(table, max_files=3))] == [3, 1]
-    assert [len(ids) for ids in read(stream_arrow(table, max_bytes=1))] == [1, 1, 1, 1]
-    assert [len(ids) for ids in read(stream_arrow(table, max_bytes=size + 1, starting_version=0))] == [2, 2]
-    assert [len(ids) for ids in read(stream_arrow(table, max_files=None))] == [4]
+    assert [len(ids) for ids in read(stream_of(table, max_files=3))] == [3, 1]
+    assert [len(ids) for ids in read(stream_of(table, max_bytes=1))] == [1, 1, 1, 1]
+    assert [len(ids) for ids in read(stream_of(table, max_bytes=size + 1, starting_version=0))] == [2, 2]
+    assert [len(ids) for ids in read(stream_of(table, max_files=None))] == [4]
 
 
 def test_a_thousand_files_are_the_most_of_a_batch_by_default(tmp_path: Path) -> None:
@@ -150,14 +151,14 @@ def test_a_thousand_files_are_the_most_of_a_batch_by_default(tmp_path: Path) -> 
         {"path": f"{number}", "partitionValues": {}, "size": 1, "modificationTime": number} for number in range(1001)
     ]
     table.commit(*({"add": {**add, "dataChange": True}} for add in adds))
-    assert [batch.files.num_rows for batch in stream_arrow(table.open())] == [1000, 1]
-    assert [batch.files.num_rows for batch in stream_arrow(table.open(), starting_version=1)] == [1000, 1]
+    assert [batch.files.num_rows for batch in stream_of(table.open())] == [1000, 1]
+    assert [batch.files.num_rows for batch in stream_of(table.open(), starting_version=1)] == [1000, 1]
 
 
 def test_columns_and_conditions_are_those_of_any_read(tmp_path: Path) -> None:
     """STREAM-1."""
     write(tmp_path, 1, 2, 3)
-    stream = stream_arrow(path_table(tmp_path), columns=["ID"], where="p = '1' AND id > 1")
+    stream = stream_of(path_table(tmp_path), columns=["ID"], where="p = '1' AND id > 1")
     (batch,) = stream
     assert batch.to_arrow().to_pydict() == {"id": [3]}
     with batch.to_arrow_batches() as batches:
@@ -167,11 +168,11 @@ def test_columns_and_conditions_are_those_of_any_read(tmp_path: Path) -> None:
 def test_an_empty_table_pins_where_its_stream_began(tmp_path: Path) -> None:
     """STREAM-1: the offset of the first batch says so, though it has no rows."""
     table = ForeignTable(tmp_path / "t", field("id", "long"))
-    (batch,) = stream_arrow(table.open())
+    (batch,) = stream_of(table.open())
     assert (batch.to_arrow().num_rows, batch.offset.version, batch.offset.is_initial) == (0, 1, False)
     assert batch.to_arrow().schema.names == ["id"]
     table.add("a.parquet", pa.table({"id": pa.array([1], pa.int64())}))
-    assert read(stream_arrow(table.open(), offset=batch.offset.to_json())) == [[1]]
+    assert read(stream_of(table.open(), offset=batch.offset.to_json())) == [[1]]
 
 
 # --- where a stream begins --------------------------------------------------------------------------------------------
@@ -182,13 +183,13 @@ def test_the_starting_version_is_inclusive(tmp_path: Path) -> None:
     for number in range(3):
         write(tmp_path, number)
     table = path_table(tmp_path)
-    assert flat(read(stream_arrow(table, starting_version=1))) == [1, 2]
-    assert flat(read(stream_arrow(table, starting_version=2))) == [2]
-    latest = stream_arrow(table, starting_version="latest")
+    assert flat(read(stream_of(table, starting_version=1))) == [1, 2]
+    assert flat(read(stream_of(table, starting_version=2))) == [2]
+    latest = stream_of(table, starting_version="latest")
     assert latest.offset.version == 3
     assert read(latest) == []
     with pytest.raises(VersionNotFoundError, match="version 3 on: its latest version is 2"):
-        stream_arrow(table, starting_version=3)
+        stream_of(table, starting_version=3)
 
 
 def test_the_starting_timestamp_is_inclusive(tmp_path: Path) -> None:
@@ -199,9 +200,9 @@ def test_the_starting_timestamp_is_inclusive(tmp_path: Path) -> None:
         os.utime(tmp_path / "_delta_log" / f"{number:020d}.json", (seconds, seconds))
     table = path_table(tmp_path)
     for time, expected in ((0, [0, 1, 2]), (1_010_000, [1, 2]), (1_010_001, [2]), (1_020_000, [2])):
-        assert flat(read(stream_arrow(table, starting_timestamp_ms=time))) == expected
+        assert flat(read(stream_of(table, starting_timestamp_ms=time))) == expected
     with pytest.raises(VersionNotFoundError, match="1020001"):
-        stream_arrow(table, starting_timestamp_ms=1_020_001)
+        stream_of(table, starting_timestamp_ms=1_020_001)
 
 
 @pytest.mark.parametrize(
@@ -226,39 +227,39 @@ def test_what_means_nothing_is_refused(tmp_path: Path, wanted: dict[str, Any]) -
     """STREAM-3."""
     write(tmp_path, 1)
     with pytest.raises(InvalidArgumentError):
-        stream_arrow(path_table(tmp_path), **wanted)
+        stream_of(path_table(tmp_path), **wanted)
 
 
 def test_a_condition_that_only_spark_can_evaluate_is_refused_before_a_batch(tmp_path: Path) -> None:
     """STREAM-1."""
     write(tmp_path, 1)
     with pytest.raises(InvalidArgumentError, match="only Spark can evaluate"):
-        stream_arrow(path_table(tmp_path), where="id % 2 = 0")
+        stream_of(path_table(tmp_path), where="id % 2 = 0")
 
 
 def test_the_offset_of_another_table_is_refused(tmp_path: Path) -> None:
     """STREAM-1: also of one that was at the same place before."""
     write(tmp_path / "a", 1)
     write(tmp_path / "b", 1)
-    offset = stream_arrow(path_table(tmp_path / "a")).offset
+    offset = stream_of(path_table(tmp_path / "a")).offset
     with pytest.raises(InvalidArgumentError, match="another table, or was replaced"):
-        stream_arrow(path_table(tmp_path / "b"), offset=offset)
+        stream_of(path_table(tmp_path / "b"), offset=offset)
     not_one: Any = 1
     with pytest.raises(InvalidArgumentError, match="starting_version"):
-        stream_arrow(path_table(tmp_path / "a"), offset=not_one)
+        stream_of(path_table(tmp_path / "a"), offset=not_one)
 
 
 def test_an_offset_after_the_latest_version_is_refused(tmp_path: Path) -> None:
     """STREAM-1: a table that was rolled back would give nothing for ever, and then other rows."""
     write(tmp_path, 1)
     write(tmp_path, 2)
-    stream = stream_arrow(path_table(tmp_path))
+    stream = stream_of(path_table(tmp_path))
     assert read(stream) == [[1, 2]]
     (tmp_path / "_delta_log" / f"{1:020d}.json").unlink()
     with pytest.raises(VersionNotFoundError, match=r"^(?!.*fail_on_data_loss).*is at version 2 .* latest version is 0"):
         read(stream)
     with pytest.raises(VersionNotFoundError, match="rolled back"):
-        stream_arrow(path_table(tmp_path), offset=stream.offset.to_json())
+        stream_of(path_table(tmp_path), offset=stream.offset.to_json())
 
 
 # --- commits that do more than add rows -------------------------------------------------------------------------------
@@ -268,12 +269,12 @@ def test_a_compaction_emits_nothing(tmp_path: Path) -> None:
     """STREAM-2."""
     write(tmp_path, 1)
     write(tmp_path, 3)
-    stream = stream_arrow(path_table(tmp_path))
+    stream = stream_of(path_table(tmp_path))
     assert read(stream) == [[1, 3]]
     deltalake.DeltaTable(str(tmp_path)).optimize.compact()
     write(tmp_path, 5)
     assert read(stream) == [[5]]
-    assert sorted(flat(read(stream_arrow(path_table(tmp_path), starting_version=0)))) == [1, 3, 5]
+    assert sorted(flat(read(stream_of(path_table(tmp_path), starting_version=0)))) == [1, 3, 5]
 
 
 def test_a_delete_stops_the_stream_after_the_rows_before_it(tmp_path: Path) -> None:
@@ -283,14 +284,14 @@ def test_a_delete_stops_the_stream_after_the_rows_before_it(tmp_path: Path) -> N
     deltalake.DeltaTable(str(tmp_path)).delete("id = 1")
     write(tmp_path, 4)
     table = path_table(tmp_path)
-    stream = stream_arrow(table, starting_version=0)
+    stream = stream_of(table, starting_version=0)
     seen = []
     with pytest.raises(StreamSourceChangedError, match=r"Version 2 of file:.*DELETE.*ignoreDeletes.*skipChangeCommits"):
         for batch in stream:
             seen += batch.to_arrow()["id"].to_pylist()
     assert seen == [1, 2]
     for changes in ("ignoreDeletes", "ignoreChanges", "skipChangeCommits"):
-        assert read(stream_arrow(table, offset=stream.offset, changes=changes)) == [[4]]
+        assert read(stream_of(table, offset=stream.offset, changes=changes)) == [[4]]
 
 
 def test_an_update_stops_the_stream_or_is_skipped_or_comes_with_its_whole_files(tmp_path: Path) -> None:
@@ -301,16 +302,16 @@ def test_an_update_stops_the_stream_or_is_skipped_or_comes_with_its_whole_files(
     table = path_table(tmp_path)
     for changes in ("fail", "ignoreDeletes"):
         with pytest.raises(StreamSourceChangedError, match=r"Version 1 of file:.*UPDATE"):
-            read(stream_arrow(table, starting_version=1, changes=changes))
-    assert flat(read(stream_arrow(table, starting_version=0, changes="skipChangeCommits"))) == [1, 3, 7]
-    assert flat(read(stream_arrow(table, starting_version=0, changes="ignoreChanges"))) == [1, 1, 3, 5, 7]
-    assert sorted(flat(read(stream_arrow(table)))) == [1, 5, 7]
+            read(stream_of(table, starting_version=1, changes=changes))
+    assert flat(read(stream_of(table, starting_version=0, changes="skipChangeCommits"))) == [1, 3, 7]
+    assert flat(read(stream_of(table, starting_version=0, changes="ignoreChanges"))) == [1, 1, 3, 5, 7]
+    assert sorted(flat(read(stream_of(table)))) == [1, 5, 7]
 
 
 def test_new_columns_come_with_the_rows_that_brought_them(tmp_path: Path) -> None:
     """STREAM-4."""
     write(tmp_path, 1)
-    stream = stream_arrow(path_table(tmp_path))
+    stream = stream_of(path_table(tmp_path))
     assert read(stream) == [[1]]
     write(tmp_path, 2)
     wider = pa.table({"id": pa.array([3], pa.int64()), "p": ["1"], "note": ["x"]})
@@ -324,7 +325,7 @@ def test_new_columns_come_with_the_rows_that_brought_them(tmp_path: Path) -> Non
 def test_a_schema_that_changes_otherwise_stops_the_stream(tmp_path: Path) -> None:
     """STREAM-4: the error names table, version and column; the stream goes on once it is started again."""
     table = ForeignTable(tmp_path / "t", field("id", "long"), field("note", "string"))
-    stream = stream_arrow(table.open())
+    stream = stream_of(table.open())
     table.add("a.parquet", pa.table({"id": pa.array([1], pa.int64()), "note": ["x"]}))
     table.evolve(field("id", "long"))
     table.add("b.parquet", pa.table({"id": pa.array([2], pa.int64())}))
@@ -333,17 +334,17 @@ def test_a_schema_that_changes_otherwise_stops_the_stream(tmp_path: Path) -> Non
         for batch in stream:
             seen += batch.to_arrow().to_pylist()
     assert seen == [{"id": 1, "note": "x"}]
-    assert read(stream_arrow(table.open(), offset=stream.offset.to_json())) == [[2]]
+    assert read(stream_of(table.open(), offset=stream.offset.to_json())) == [[2]]
     with pytest.raises(
         SchemaMismatchError, match="is at version 0, whose rows cannot be read with the schema of version 3"
     ):
-        read(stream_arrow(table.open(), starting_version=0))
+        read(stream_of(table.open(), starting_version=0))
 
 
 def test_a_feature_that_readers_do_not_know_stops_the_stream(tmp_path: Path) -> None:
     """STREAM-4."""
     table = ForeignTable(tmp_path / "t", field("id", "long"))
-    stream = stream_arrow(table.open())
+    stream = stream_of(table.open())
     assert read(stream) == [[]]
     features = {"readerFeatures": ["warp"], "writerFeatures": ["warp"]}
     table.commit({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
@@ -354,7 +355,7 @@ def test_a_feature_that_readers_do_not_know_stops_the_stream(tmp_path: Path) -> 
 def test_a_path_table_that_a_catalog_begins_to_manage_stops_the_stream(tmp_path: Path) -> None:
     """STREAM-5, CM-R8."""
     table = ForeignTable(tmp_path / "t", field("id", "long"))
-    stream = stream_arrow(table.open())
+    stream = stream_of(table.open())
     assert read(stream) == [[]]
     features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged", "inCommitTimestamp"]}
     table.commit({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
@@ -384,7 +385,7 @@ def test_deletion_vectors_and_mapped_columns_are_read_as_in_any_read(tmp_path: P
         table.add(f"{number}.parquet", rows, values={"col-2": f"p{number}"}, deletionVector=descriptor)
     expected = [{"id": 1, "p": "p0"}, {"id": 11, "p": "p1"}]
     for start in (None, 0):
-        batches = stream_arrow(table.open(), starting_version=start, max_files=1)
+        batches = stream_of(table.open(), starting_version=start, max_files=1)
         assert [row for batch in batches for row in batch.to_arrow().to_pylist()] == expected
 
 
@@ -405,7 +406,7 @@ def cleaned_log(path: Path) -> PathTable:
 def test_commits_that_were_cleaned_up_are_an_error_unless_that_is_allowed(tmp_path: Path) -> None:
     """STREAM-1: nothing is passed over silently."""
     write(tmp_path / "t", 100)
-    offset = stream_arrow(path_table(tmp_path / "t"), starting_version="latest").offset
+    offset = stream_of(path_table(tmp_path / "t"), starting_version="latest").offset
     (tmp_path / "t").rename(tmp_path / "old")
     table = cleaned_log(tmp_path / "t")
     offset = StreamOffset(table_id=table.table_id, version=offset.version)
@@ -413,18 +414,18 @@ def test_commits_that_were_cleaned_up_are_an_error_unless_that_is_allowed(tmp_pa
         with pytest.raises(
             VersionNotFoundError, match=r"needs version 1 .*cleanup.*at version 3 with fail_on_data_loss"
         ):
-            stream_arrow(table, **wanted)
-        assert flat(read(stream_arrow(table, fail_on_data_loss=False, **wanted))) == [3, 4]
+            stream_of(table, **wanted)
+        assert flat(read(stream_of(table, fail_on_data_loss=False, **wanted))) == [3, 4]
     snapshot = StreamOffset(table_id=table.table_id, version=1, index=0, is_initial=True)
     with pytest.raises(VersionNotFoundError, match="for its initial snapshot"):
-        stream_arrow(table, offset=snapshot, fail_on_data_loss=False)
+        stream_of(table, offset=snapshot, fail_on_data_loss=False)
 
 
 def test_commits_that_go_while_the_stream_is_read_are_an_error_too(tmp_path: Path) -> None:
     """STREAM-1."""
     write(tmp_path, 100)
     table = path_table(tmp_path)
-    strict, lenient = (stream_arrow(table, fail_on_data_loss=strict) for strict in (True, False))
+    strict, lenient = (stream_of(table, fail_on_data_loss=strict) for strict in (True, False))
     assert read(strict) == read(lenient) == [[100]]
     cleaned_log(tmp_path)
     with pytest.raises(VersionNotFoundError, match="needs version 1"):
@@ -447,20 +448,20 @@ def test_commits_are_read_as_long_as_they_are_there(tmp_path: Path, redefined: b
     deltalake.DeltaTable(str(tmp_path)).create_checkpoint()
     write(tmp_path, 7, schema_mode="merge")
     table = path_table(tmp_path)
-    offset = replace(stream_arrow(table).offset, version=3, is_initial=False)
+    offset = replace(stream_of(table).offset, version=3, is_initial=False)
     for version in range(3):
         (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
     lost = replace(offset, version=1)
     if redefined:
         with pytest.raises(VersionNotFoundError, match=r"needs version 3 .*at version 6 with fail_on_data_loss"):
-            stream_arrow(table, offset=offset)
-        assert flat(read(stream_arrow(table, offset=lost, fail_on_data_loss=False))) == [6, 7]
+            stream_of(table, offset=offset)
+        assert flat(read(stream_of(table, offset=lost, fail_on_data_loss=False))) == [6, 7]
         return
-    assert flat(read(stream_arrow(table, offset=offset, max_files=1))) == [3, 4, 5, 6, 7]
-    assert flat(read(stream_arrow(table, starting_version=4))) == [4, 5, 6, 7]
+    assert flat(read(stream_of(table, offset=offset, max_files=1))) == [3, 4, 5, 6, 7]
+    assert flat(read(stream_of(table, starting_version=4))) == [4, 5, 6, 7]
     with pytest.raises(VersionNotFoundError, match=r"needs version 1 .*at version 3 with fail_on_data_loss"):
-        stream_arrow(table, offset=lost)
-    assert flat(read(stream_arrow(table, offset=lost, fail_on_data_loss=False))) == [3, 4, 5, 6, 7]
+        stream_of(table, offset=lost)
+    assert flat(read(stream_of(table, offset=lost, fail_on_data_loss=False))) == [3, 4, 5, 6, 7]
 
 
 def test_a_commit_missing_in_the_middle_is_always_an_error(tmp_path: Path) -> None:
@@ -468,7 +469,7 @@ def test_a_commit_missing_in_the_middle_is_always_an_error(tmp_path: Path) -> No
     for number in range(3):
         write(tmp_path, number)
     table = path_table(tmp_path)
-    stream = stream_arrow(table, starting_version=0, max_files=1, fail_on_data_loss=False)
+    stream = stream_of(table, starting_version=0, max_files=1, fail_on_data_loss=False)
     (tmp_path / "_delta_log" / f"{1:020d}.json").unlink()
     with pytest.raises((CorruptLogError, VersionNotFoundError)):
         read(stream)
@@ -477,7 +478,7 @@ def test_a_commit_missing_in_the_middle_is_always_an_error(tmp_path: Path) -> No
 def test_a_data_file_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
     """STREAM-1, TT-6."""
     write(tmp_path, 1)
-    (batch,) = stream_arrow(path_table(tmp_path))
+    (batch,) = stream_of(path_table(tmp_path))
     next(tmp_path.rglob("*.parquet")).unlink()
     with pytest.raises(ObjectNotFoundError, match=r"\.parquet"):
         batch.to_arrow()
@@ -505,7 +506,7 @@ def stop_publishing(lake: Lake) -> None:
 def test_staged_inline_and_created_commits_are_streamed_alike(lake: Lake) -> None:
     """STREAM-5, CM-R4, CM-R9: through the catalog, published or not."""
     table = lake.new_table()
-    streams = [stream_arrow(table), stream_arrow(table, max_files=1, starting_version=0)]
+    streams = [stream_of(table), stream_of(table, max_files=1, starting_version=0)]
     set_commit_policy(table, CommitPolicy.parse("put_if_absent"))
     append(lake, table, 0)
     set_commit_policy(table, CommitPolicy.parse("staged"))
@@ -517,9 +518,9 @@ def test_staged_inline_and_created_commits_are_streamed_alike(lake: Lake) -> Non
     known = lake.catalog.get_ratified_commits(table.table_id).commits
     assert [commit.content is None for commit in known] == [True, False, True, False]
     again = lake.reopened().table("main.test.t")
-    streams += [stream_arrow(again, max_files=2), stream_arrow(again, starting_version=0)]
+    streams += [stream_of(again, max_files=2), stream_of(again, starting_version=0)]
     assert [sorted(flat(read(stream))) for stream in streams] == [[0, 1, 2, 3, 4]] * 4
-    assert flat(read(stream_arrow(again, starting_version=0))) == [0, 1, 2, 3, 4]
+    assert flat(read(stream_of(again, starting_version=0))) == [0, 1, 2, 3, 4]
 
     lake.store.fails = lambda method, argument: None
     publish(table)
@@ -531,7 +532,7 @@ def test_a_published_file_above_the_latest_version_is_not_streamed(lake: Lake) -
     """STREAM-5, CM-R5, CM-R9."""
     table = lake.new_table()
     append(lake, table, 1)
-    stream = stream_arrow(table)
+    stream = stream_of(table)
     log = f"{table.location}/_delta_log"
     stray = lake.memory.read(f"{log}/{1:020d}.json")
     lake.memory.write(f"{log}/{2:020d}.json", stray)
@@ -539,7 +540,7 @@ def test_a_published_file_above_the_latest_version_is_not_streamed(lake: Lake) -
     assert stream.offset.version == 2
     assert read(stream) == []
     with pytest.raises(VersionNotFoundError, match="latest version is 1"):
-        stream_arrow(table, starting_version=2)
+        stream_of(table, starting_version=2)
 
 
 def test_what_the_catalog_ratified_counts_and_not_another_file_of_that_version(lake: Lake) -> None:
@@ -551,7 +552,7 @@ def test_what_the_catalog_ratified_counts_and_not_another_file_of_that_version(l
     lake.store.fails = lambda method, argument: None
     log = f"{table.location}/_delta_log"
     lake.memory.write(f"{log}/{2:020d}.json", lake.memory.read(f"{log}/{1:020d}.json"))
-    assert flat(read(stream_arrow(lake.reopened().table("main.test.t"), starting_version=1))) == [1, 2]
+    assert flat(read(stream_of(lake.reopened().table("main.test.t"), starting_version=1))) == [1, 2]
 
 
 def test_a_commit_published_and_cleaned_between_answer_and_reading_is_found(lake: Lake) -> None:
@@ -560,7 +561,7 @@ def test_a_commit_published_and_cleaned_between_answer_and_reading_is_found(lake
     stop_publishing(lake)
     append(lake, table, 1)
     lake.store.fails = lambda method, argument: None
-    stream = stream_arrow(table, starting_version=1)
+    stream = stream_of(table, starting_version=1)
     (staged,) = [name for name in lake.files(table) if "_staged_commits/" in name and f"{1:020d}." in name]
     answers: list[Any] = []
 
@@ -580,7 +581,7 @@ def test_a_commit_published_and_cleaned_between_answer_and_reading_is_found(lake
 def test_what_a_late_writer_left_where_the_log_was_cleaned_is_not_streamed(lake: Lake) -> None:
     """STREAM-5, CM-R9: a file of that name is no commit any more."""
     table = lake.new_table()
-    stream = stream_arrow(table, max_files=1)
+    stream = stream_of(table, max_files=1)
     assert read(stream) == [[]]
     for number in range(1, 5):
         append(lake, table, number)
@@ -592,13 +593,13 @@ def test_what_a_late_writer_left_where_the_log_was_cleaned_is_not_streamed(lake:
     lake.memory.write(f"{log}/{1:020d}.json", lake.memory.read(f"{log}/{4:020d}.json"))
     with pytest.raises(VersionNotFoundError, match=r"needs version 1 .* at version 4 with fail_on_data_loss"):
         read(stream)
-    assert flat(read(stream_arrow(table, starting_version=4))) == [4]
+    assert flat(read(stream_of(table, starting_version=4))) == [4]
 
 
 def test_a_dropped_table_ends_its_stream_with_an_error(lake: Lake) -> None:
     """STREAM-5, CM-D8."""
     table = lake.new_table()
-    stream = stream_arrow(table)
+    stream = stream_of(table)
     assert read(stream) == [[]]
     drop_table(lake.client, identifier="main.test.t")
     lake.new_table()
@@ -610,7 +611,7 @@ def test_a_compaction_of_a_managed_table_emits_nothing(lake: Lake) -> None:
     """STREAM-2, STREAM-5."""
     table = lake.new_table()
     append(lake, table, 1)
-    stream = stream_arrow(table)
+    stream = stream_of(table)
     assert read(stream) == [[1]]
     append(lake, table, 1, data_change=False)
     assert stream.offset.version == 2

@@ -1,0 +1,58 @@
+"""What a scan or a write needs to know of a table, and what a scan reads of it (protocol headings "Data Files",
+"Column Mapping").
+
+The values are shared by all engines. They hold no state of the log; the caller builds them from a snapshot.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.features.row_tracking import RowIdColumns
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.types import StructField, StructType
+
+_NO_PROPERTIES = TableProperties({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLayout:
+    """Where the data files of a table are, and how rows are stored in them.
+
+    Attributes:
+        location: absolute URI of the table root.
+        schema: logical schema, as in the log.
+        partition_columns: logical names, as in the metadata.
+        mapping: how data files name their columns.
+    """
+
+    location: str
+    schema: StructType
+    partition_columns: Sequence[str] = ()
+    mapping: ColumnMappingMode = ColumnMappingMode.NONE
+    properties: TableProperties = _NO_PROPERTIES
+
+    @property
+    def partition_fields(self) -> tuple[StructField, ...]:
+        """The partition columns as fields of the schema, in the order of ``partition_columns``."""
+        return tuple(item for name in self.partition_columns if (item := self.schema.field(name)) is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """The rows and columns that a scan returns.
+
+    Attributes:
+        files: live files, columns of ``file_columns.ADD_SCHEMA``.
+        columns: top-level columns to return, in this order, found ignoring case; all columns of the schema for None.
+        predicate: condition on the rows.
+        row_tracking: names of the hidden row tracking columns; also return ``_row_id`` and ``_row_commit_version``.
+    """
+
+    files: pa.Table
+    columns: Sequence[str] | None = None
+    predicate: Predicate | None = None
+    row_tracking: RowIdColumns | None = None
