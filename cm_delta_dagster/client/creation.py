@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
-from cm_delta_dagster.client.commits.committer import feed_tags
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.proposal import summary_of
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, changed_partitions
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
@@ -185,14 +185,7 @@ class _CreationCommitter:
         actions = transaction.actions(transaction.snapshot, in_commit_timestamp=timestamp)
         data = commit_json.encode_commit(actions)
         written = self._write(data)
-        summary = CommitSummary(
-            txn_id=transaction.txn_id,
-            in_commit_timestamp=timestamp,
-            operation=transaction.operation,
-            data_change=transaction.data_change,
-            metrics=dict(transaction.metrics),
-            tags=feed_tags(transaction),
-        )
+        summary = summary_of(transaction, timestamp)
         own = commit_json.decode_commit(data, version=0)
         assert own.metadata is not None and own.protocol is not None
         initial = InitialCommit(
@@ -206,7 +199,7 @@ class _CreationCommitter:
         table.entry = self._register(summary, initial)
         self._mark(table.entry)
         snapshot = advance(transaction.snapshot, (own,), published_version=0)
-        table.post_commit.created(snapshot, data=data)
+        table.post_commit.after_creation(snapshot, data=data)
         return Committed(
             version=0, txn_id=transaction.txn_id, in_commit_timestamp=timestamp, retries=0, snapshot=snapshot
         )

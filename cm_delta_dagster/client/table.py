@@ -12,6 +12,7 @@ from cm_delta_dagster.client.commits.committer import TableCommitter
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.post_commit.hook_services import HookServices
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
@@ -97,16 +98,22 @@ class Table:
             threads=services.settings.read_threads,
         )
         self.post_commit = PostCommitHooks(
-            store=store,
-            catalog=services.catalog,
-            background=services.background,
-            now_ms=services.now_ms,
+            HookServices(
+                store=store,
+                catalog=services.catalog,
+                background=services.background,
+                now_ms=services.now_ms,
+                delay_seconds=services.settings.publish_delay_seconds,
+                tables_behind=services.tables_behind,
+            ),
             remember=services.remember_snapshot,
-            delay_seconds=services.settings.publish_delay_seconds,
-            tables_behind=services.tables_behind,
         )
         self._committer = TableCommitter(
-            store=store, catalog=services.catalog, settings=services.settings, post_commit=self.post_commit
+            store=store,
+            catalog=services.catalog,
+            settings=services.settings,
+            now_ms=services.now_ms,
+            post_commit=self.post_commit,
         )
 
     @property
@@ -253,7 +260,7 @@ class Table:
 
         What this client has put off to publish, or to tell the catalog of it, is done before.
         """
-        self.post_commit.flush()
+        self.post_commit.publication.flush()
         self.services.background.flush(self.table_id)
         return self.catalog_answer()
 
@@ -321,7 +328,7 @@ class Table:
             commits = self.reader.decode_all(sources)
         except ObjectNotFoundError:
             return self._load(ratified, ratified.latest_version)
-        self.post_commit.note(commits, published_version=ratified.published_version)
+        self.post_commit.note_winners(commits, published_version=ratified.published_version)
         snapshot = replace(
             advance(cached, commits, published_version=ratified.published_version),
             commit_policy=ratified.commit_policy,

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from tests.contracts.commit_lock_contract import TURN_CONTRACT
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from tests.contracts.catalog_bench import Bench, Rule
+from tests.contracts.commit_lock_contract import TURN_CONTRACT
 from tests.contracts.commit_mode_contract import COMMIT_MODE_CONTRACT
 from tests.contracts.feed_contract import FEED_CONTRACT
 from tests.contracts.maintenance_contract import MAINTENANCE_CONTRACT
