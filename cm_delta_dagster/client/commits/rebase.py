@@ -138,9 +138,9 @@ class Rebase:
             is not None
         ):
             raise CommitConflictError(
-                f"The write to {base.identifier} read version {base.version}, and version {start} after it was removed by "
-                "metadata cleanup, so that conflicts with it cannot be checked. Nothing was committed. Retry on the latest "
-                "version.",
+                f"The write to {base.identifier} read version {base.version}, and version {start} after it is gone: "
+                "metadata cleanup has removed it, so that conflicts with it cannot be checked. Nothing was committed. Retry on "
+                "the latest version.",
                 winning_version=start,
             )
         raise CorruptLogError(

@@ -15,8 +15,9 @@ from typing import TypeVar
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.creation import NewTable
+from cm_delta_dagster.client.creation import CreateTransaction
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
@@ -98,7 +99,7 @@ def create_table(
         schema=schema, partition_columns=partition_columns, properties=dict(properties or {}), description=description
     )
 
-    def nothing(table: NewTable) -> None:
+    def nothing(table: CreateTransaction) -> None:
         table.commit_empty(context)
 
     table, _ = _create(client, _name(identifier), design, nothing)
@@ -110,7 +111,7 @@ def create_table_as(
     *,
     identifier: TableIdentifier | str,
     design: TableDesign,
-    write: Callable[[Table], _Result],
+    write: Callable[[WriteTarget], _Result],
 ) -> tuple[Table, _Result]:
     """Make a table whose version 0 holds what ``write`` writes, and give it its name.
 
@@ -131,7 +132,7 @@ def write_or_create(
     *,
     identifier: TableIdentifier | str,
     design: Callable[[], TableDesign],
-    write: Callable[[Table], _Result],
+    write: Callable[[WriteTarget], _Result],
 ) -> tuple[Table, _Result]:
     """Write to the table of that name; where there is none, as :func:`create_table_as`.
 
@@ -237,7 +238,7 @@ def check_partition_columns(schema: StructType, partition_columns: Sequence[str]
     return tuple(fields)
 
 
-def check_partitioning(table: Table, partition_columns: Sequence[str]) -> None:
+def check_partitioning(table: WriteTarget, partition_columns: Sequence[str]) -> None:
     """Raises SchemaMismatchError if the table is partitioned otherwise."""
     snapshot = table.snapshot()
     wanted = tuple(name.casefold() for name in partition_columns)
@@ -255,13 +256,13 @@ def _name(identifier: TableIdentifier | str) -> TableIdentifier:
 
 
 def _create(
-    client: DeltaClient, name: TableIdentifier, design: TableDesign, write: Callable[[NewTable], _Result]
+    client: DeltaClient, name: TableIdentifier, design: TableDesign, write: Callable[[CreateTransaction], _Result]
 ) -> tuple[Table, _Result]:
     table = _reserve(client, name, design)
     try:
         result = write(table)
     except BaseException:
-        table.clear()
+        table.abort()
         raise
     if table.entry is None:
         raise InvalidArgumentError(f"{name} was not created, because nothing was committed to it. Write to it.")
@@ -283,7 +284,7 @@ def _purge(client: DeltaClient) -> None:
         _log.info("Purged %d creations that were given up: %s", len(gone), ", ".join(one.location for one in gone))
 
 
-def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> NewTable:
+def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> CreateTransaction:
     """Phase 1; whatever cannot be is refused before."""
     check_column_names(design.schema)
     check_writable_types(design.schema)
@@ -298,7 +299,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         created_time=client.now_ms(),
     )
     protocol = _protocol(design.schema, draft, design.properties, table=str(name))
-    client.warehouse.claim()
+    client.warehouse.ensure_marker()
     if TableProperties(draft.configuration).deleted_file_retention_ms == 0:
         _log.warning(
             "%s is created with delta.deletedFileRetentionDuration = %r: VACUUM will delete files that running readers and "
@@ -308,7 +309,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
             draft.configuration["delta.deletedFileRetentionDuration"],
         )
     staging = client.catalog.create_staging_table(name)
-    return NewTable(
+    return CreateTransaction(
         services=client,
         identifier=name,
         staging=staging,
