@@ -4,7 +4,7 @@ Checks come before work: whatever cannot be right is refused before a data file 
 conflict with another writer is settled inside the commit; the user's code is never run again for it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -14,6 +14,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitContext, Idempotency
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
@@ -78,26 +79,27 @@ def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -
     """
     offered = from_spark(frame.schema)
     context = write.origin.commit_context()
-    table, written = write_or_create(
+    table, (result, part) = write_or_create(
         client,
         identifier=write.contract.identifier,
         design=lambda: _design(offered, write),
         write=lambda table: _write(table, frame, offered, write, context),
     )
-    return replace(written, table=table)
+    return Written(table=table, result=result, part=part)
 
 
-def _write(table: Table, frame: DataFrame, offered: StructType, write: OutputWrite, context: CommitContext) -> Written:
+def _write(
+    table: WriteTarget, frame: DataFrame, offered: StructType, write: OutputWrite, context: CommitContext
+) -> tuple[WriteResult, PartitionSlice | None]:
     snapshot = table.snapshot()
     check_sole_asset(snapshot, write.origin, named_after=write.contract.named_after)
     part = write.slice_for(_resulting_schema(snapshot, offered, write.contract))
     identity = idempotency(table, write.origin)
     if isinstance(identity, EarlierWrite):
-        return Written(table=table, result=_earlier(table, identity), part=part)
+        return _earlier(table, identity), part
     if write.contract.mode is WriteMode.ERROR_IF_EXISTS and not _is_done(snapshot, identity):
         _refuse_existing(table, snapshot, part, frame)
-    result = _dispatch(table, frame, offered, write.contract, part, identity, context)
-    return Written(table=table, result=result, part=part)
+    return _dispatch(table, frame, offered, write.contract, part, identity, context), part
 
 
 def _design(offered: StructType, write: OutputWrite) -> TableDesign:
@@ -124,7 +126,7 @@ def _resulting_schema(snapshot: Snapshot, offered: StructType, contract: WriteCo
 
 
 def _dispatch(
-    table: Table,
+    table: WriteTarget,
     frame: DataFrame,
     offered: StructType,
     contract: WriteContract,
@@ -173,7 +175,7 @@ def _dispatch(
             )
 
 
-def _replaced(table: Table, contract: WriteContract, within: Predicate | None) -> Predicate:
+def _replaced(table: WriteTarget, contract: WriteContract, within: Predicate | None) -> Predicate:
     assert contract.replace_where is not None
     asked = parse_predicate(contract.replace_where, table.snapshot().schema)
     return conjunction([asked] if within is None else [within, asked])
@@ -194,7 +196,7 @@ def _is_done(snapshot: Snapshot, identity: Idempotency | None) -> bool:
     return identity.is_done(None if known is None else known.version)
 
 
-def _refuse_existing(table: Table, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame) -> None:
+def _refuse_existing(table: WriteTarget, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame) -> None:
     if not snapshot.num_files:
         return  # There is nothing to protect.
     if part is None:
@@ -220,7 +222,7 @@ def _refuse_existing(table: Table, snapshot: Snapshot, part: PartitionSlice | No
         )
 
 
-def _earlier(table: Table, earlier: EarlierWrite) -> WriteResult:
+def _earlier(table: WriteTarget, earlier: EarlierWrite) -> WriteResult:
     return WriteResult(
         table_id=table.table_id,
         version=earlier.version,

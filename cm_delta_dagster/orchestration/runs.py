@@ -23,6 +23,7 @@ from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, 
 from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.orchestration.partitions import keys_text
 from cm_delta_dagster.orchestration.write_contract import names_one_table
 
@@ -82,7 +83,7 @@ def run_number(run_id: str) -> int:
     return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:8], "big") >> 1
 
 
-def idempotency(table: Table, origin: WriteOrigin) -> Idempotency | EarlierWrite | None:
+def idempotency(table: WriteTarget, origin: WriteOrigin) -> Idempotency | EarlierWrite | None:
     """How the write of ``origin`` is made to happen once.
 
     Returns:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.operations.writing.write_transaction import rows_of_files, scan_files, scan_files_by_name
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.statistics.data_skipping import partition_matches_exactly
@@ -35,7 +35,7 @@ class Removal:
     num_removed_rows: int | None
 
 
-def plan_removal(table: Table, snapshot: Snapshot, session: SparkSession, predicate: Predicate) -> Removal:
+def plan_removal(table: WriteTarget, snapshot: Snapshot, session: SparkSession, predicate: Predicate) -> Removal:
     """Find the files that hold rows satisfying ``predicate``; at most one Spark job. Changes nothing."""
     candidates = snapshot.matching_files(predicate)
     whole = partition_matches_exactly(

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
@@ -31,7 +31,7 @@ OPERATION = "WRITE"
 
 @names_table
 def append(
-    table: Table,
+    table: WriteTarget,
     *,
     frame: DataFrame,
     schema_mode: SchemaMode = SchemaMode.STRICT,
@@ -83,7 +83,7 @@ def append(
 
 @names_table
 def overwrite(
-    table: Table,
+    table: WriteTarget,
     *,
     frame: DataFrame,
     where: Condition | None = None,

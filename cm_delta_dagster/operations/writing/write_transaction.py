@@ -18,7 +18,7 @@ from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, 
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import (
     NOT_COMMITTED,
     CommitConflictError,
@@ -176,7 +176,9 @@ def _relaxed(data_type: DataType) -> DataType:
             return data_type
 
 
-def write_rows(table: Table, frame: DataFrame, shape: TargetShape, guard: Predicate | None = None) -> WrittenFiles:
+def write_rows(
+    table: WriteTarget, frame: DataFrame, shape: TargetShape, guard: Predicate | None = None
+) -> WrittenFiles:
     """Data files for ``frame`` in the shape of the table. Raises as
     :func:`~cm_delta_dagster.spark.write.write_files`."""
     properties = TableProperties(shape.metadata.configuration)
@@ -195,7 +197,7 @@ def write_rows(table: Table, frame: DataFrame, shape: TargetShape, guard: Predic
 
 
 def scan_files(
-    table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
+    table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
 ) -> DataFrame:
     """Rows of some of the table's files."""
     return scan(
@@ -209,7 +211,7 @@ def scan_files(
 
 
 def scan_files_by_name(
-    table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
+    table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
 ) -> DataFrame:
     """Rows of some of the table's files, each with its file."""
     return scan_with_files(
@@ -222,7 +224,7 @@ def scan_files_by_name(
     )
 
 
-def rows_of_files(table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table) -> int:
+def rows_of_files(table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table) -> int:
     """Rows of the files: from the log where every file tells, else by a Spark job."""
     known = logical_row_count(files)
     return known if known is not None else count_rows(scan_files(table, snapshot, session, files, snapshot.schema))
@@ -236,7 +238,7 @@ class RowCommit:
     that proves that nothing was committed makes them garbage.
     """
 
-    table: Table
+    table: WriteTarget
     transaction: Transaction
     shape: TargetShape
     idempotency: Idempotency | None = None
@@ -325,7 +327,7 @@ class RowCommit:
 
 
 def begin(
-    table: Table,
+    table: WriteTarget,
     snapshot: Snapshot,
     *,
     shape: TargetShape,
@@ -339,7 +341,7 @@ def begin(
     return RowCommit(table=table, transaction=transaction, shape=shape, idempotency=idempotency)
 
 
-def already_done(table: Table, snapshot: Snapshot, idempotency: Idempotency | None) -> WriteResult | None:
+def already_done(table: WriteTarget, snapshot: Snapshot, idempotency: Idempotency | None) -> WriteResult | None:
     """The result to give back when the table's ``txn`` says that the work was done before (TXN-4), else None."""
     if idempotency is None:
         return None
@@ -356,7 +358,7 @@ def already_done(table: Table, snapshot: Snapshot, idempotency: Idempotency | No
     )
 
 
-def nothing_to_do(table: Table, snapshot: Snapshot) -> WriteResult:
+def nothing_to_do(table: WriteTarget, snapshot: Snapshot) -> WriteResult:
     """The result of a write that changes no row."""
     return WriteResult(
         table_id=table.table_id,
