@@ -227,8 +227,8 @@ class _CreationCommitter:
             return creation.store.write_if_absent(location, data) or creation.store.stat(location)
         except ObjectAlreadyExistsError as error:
             raise IllegalCommitError(
-                f"The catalog reserved {creation.location} for {creation.identifier}, but a Delta log already exists there. Nothing "
-                "was changed. Two catalogs may be using one warehouse directory; give each its own."
+                f"The catalog reserved {creation.location} for {creation.identifier}, but a Delta log already exists there. "
+                "Nothing was changed. Two catalogs may be using one warehouse directory; give each its own."
             ) from error
 
     def _write_marker(self, entry: TableEntry) -> None:
