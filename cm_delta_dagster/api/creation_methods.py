@@ -12,7 +12,7 @@ from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.create import (
     TableDesign,
@@ -227,11 +227,11 @@ class CreationMethods(ClientSession):
         )
 
     def _write(
-        self, name: TableIdentifier | str, design: "_Design", verb: Callable[[Table], WriteResult]
+        self, name: TableIdentifier | str, design: "_Design", verb: Callable[[WriteTarget], WriteResult]
     ) -> WriteResult:
         check_frame(design.frame)
 
-        def write(table: Table) -> WriteResult:
+        def write(table: WriteTarget) -> WriteResult:
             if design.partition_by is not None:
                 check_partitioning(table, _columns(design.partition_by))
             return verb(table)

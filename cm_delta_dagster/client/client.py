@@ -1,4 +1,4 @@
-"""The Delta client: one catalog, the stores behind it, and what they share."""
+"""The Delta client: a catalog, the stores of its tables, and the caches and threads that its tables share."""
 
 import threading
 import time
@@ -25,12 +25,12 @@ def wall_clock_ms() -> int:
 class DeltaClient:
     """Opens tables of one catalog.
 
-    Safe to share between threads. Latest snapshots are cached by table id (CACHE-3), so that a refresh reads only newer
-    commits. ``close`` waits for checksums and checkpoints under way and closes the catalog.
+    Safe to share between threads. Latest snapshots are cached by table id, so that a refresh reads only newer commits. ``close``
+    waits for asynchronous work and closes the catalog.
 
     Attributes:
-        now_ms: the clock that the client and the operations go by, epoch milliseconds: the one it is given, unless that is
-            too far away from the catalog's (``ClientSettings.max_clock_difference_ms``).
+        now_ms: clock of the client and its operations, epoch milliseconds: the one that is passed, or the catalog's if the two
+            differ too much (``ClientSettings.max_clock_difference_ms``).
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class DeltaClient:
         return self.open(self.catalog.load_table(name))
 
     def open(self, entry: TableEntry) -> Table:
-        """A handle for an entry that the catalog has just answered with."""
+        """A handle for an entry that the catalog returned."""
         return Table(
             services=self,
             identifier=entry.identifier,
@@ -69,12 +69,12 @@ class DeltaClient:
         )
 
     def cached_snapshot(self, table_id: str) -> Snapshot | None:
-        """Newest snapshot in memory, which may be behind the catalog."""
+        """The cached snapshot, which may be behind the catalog."""
         with self._lock:
             return self._snapshots.get(table_id)
 
     def remember_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep ``snapshot`` unless a newer one is kept already."""
+        """Cache ``snapshot`` unless a newer one is cached."""
         with self._lock:
             known = self._snapshots.get(snapshot.table_id)
             if known is None or (snapshot.version, snapshot.published_version) >= (
@@ -87,19 +87,19 @@ class DeltaClient:
                 self._snapshots.popitem(last=False)
 
     def replace_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep ``snapshot`` in place of the one that is kept, even if that is newer."""
+        """Cache ``snapshot`` in place of the cached one, even if that is newer."""
         with self._lock:
             self._snapshots.pop(snapshot.table_id, None)
         self.remember_snapshot(snapshot)
 
     def forget(self, table_id: str) -> None:
-        """Look at the table anew, as after its history was recovered."""
+        """Drop all cached state of the table, for example after its history was recovered."""
         self.tables_behind.note(table_id, None)
         with self._lock:
             self._snapshots.pop(table_id, None)
 
     def wait_for_background(self) -> None:
-        """Return when every checksum and checkpoint arranged so far has been made or given up."""
+        """Return when every publication, checksum and checkpoint scheduled so far is done or has failed."""
         self.background.wait()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The clock of a client, compared with the catalog's.
+"""The clock of a client, checked against the catalog's.
 
-In-commit timestamps of a table must grow, so that one commit from a machine whose clock is far ahead sets the time of all
-later commits; and by such a clock VACUUM and log cleanup would delete files that are still needed.
+In-commit timestamps of a table must increase, so that one commit from a machine whose clock is far ahead moves the timestamps of
+all later commits; with such a clock VACUUM and log cleanup would delete files that are still needed.
 """
 
 import datetime
@@ -14,11 +14,11 @@ _log = logging.getLogger(__name__)
 
 
 class CheckedClock:
-    """Epoch milliseconds of this machine or, where the two are too far apart, of the catalog. Safe to share between threads.
+    """Epoch milliseconds of this machine or, if the clocks differ too much, of the catalog. Safe to share between threads.
 
     Args:
         own_ms: the clock of this machine.
-        max_difference_ms: the largest difference at which that clock is used.
+        max_difference_ms: largest difference at which the clock of this machine is used.
     """
 
     def __init__(self, own_ms: Callable[[], int], *, catalog: CommitCoordinator, max_difference_ms: int) -> None:
@@ -28,7 +28,7 @@ class CheckedClock:
         self._has_warned = False
 
     def __call__(self) -> int:
-        """The time; the first time that is not this machine's is logged as a warning. Raises CatalogUnavailableError."""
+        """The time. The first use of the catalog's clock is logged as a warning. Raises CatalogUnavailableError."""
         own, catalog = self._own_ms(), self._catalog.now_ms()
         if abs(own - catalog) <= self._max_difference_ms:
             return own
@@ -46,8 +46,8 @@ class CheckedClock:
         return catalog
 
 
-def _text(moment_ms: int) -> str:
+def _text(time_ms: int) -> str:
     try:
-        return datetime.datetime.fromtimestamp(moment_ms / 1000, datetime.UTC).isoformat(timespec="seconds")
-    except (OverflowError, OSError, ValueError):  # Beyond the years that Python knows.
-        return f"{moment_ms} ms after 1970"
+        return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC).isoformat(timespec="seconds")
+    except (OverflowError, OSError, ValueError):  # Out of the range of datetime.
+        return f"{time_ms} ms after 1970"

@@ -1,20 +1,20 @@
-"""Version 0 (protocol "Creating catalog-managed tables").
+"""Creates a table by committing its version 0 (protocol "Creating and Dropping Catalog-managed Tables").
 
-A table in the making looks like a table without files: the verbs write to it as to any other, and what they commit
-becomes version 0, followed by the name. The name comes last, so that a failure before leaves nothing that can be seen;
-what it leaves on storage lies at a location that no table will ever have (CM-D5).
+The catalog reserves an id and a location, version 0 is written there, and the catalog registers the name last. So a creation
+that fails before leaves nothing visible; its files lie at a location that no other table gets.
 """
 
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
-from cm_delta_dagster.client.commits.committer import feed_tags
+from cm_delta_dagster.client.commits.backoff import back_off
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.proposal import summary_of
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, changed_partitions
+from cm_delta_dagster.client.snapshots.commit_log import CommitLog
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
 from cm_delta_dagster.client.table import Services, Table
@@ -42,17 +42,21 @@ _log = logging.getLogger(__name__)
 CREATE_TABLE = "CREATE TABLE"
 CREATE_TABLE_AS = "CREATE TABLE AS SELECT"
 
-_BEFORE_THE_FIRST = -1
+NO_VERSION = -1
+"""Version of the snapshot that version 0 builds on."""
 
 
-class NewTable(Table):
-    """A reserved id and location without a name. What is committed to it is version 0 and gives it its name.
+class CreateTransaction:
+    """Creates one table at a reserved id and location. Implements :class:`~cm_delta_dagster.client.write_target.WriteTarget`.
 
-    Invariants: until then ``snapshot()`` is the draft, of version -1 and without files; afterwards it is a table as any
-    other. Every transaction but :meth:`commit_empty` is recorded as ``CREATE TABLE AS SELECT``.
+    Write verbs write to it as to a table: their transaction becomes version 0, recorded as ``CREATE TABLE AS SELECT``.
+    :meth:`commit_empty` makes version 0 without rows. Afterwards calls go to the created table.
 
     Args:
         parameters: operation parameters of the creation.
+
+    Attributes:
+        entry: the catalog's entry of the table; None until version 0 is committed.
     """
 
     def __init__(
@@ -66,38 +70,50 @@ class NewTable(Table):
         protocol: Protocol,
         parameters: Mapping[str, str],
     ) -> None:
-        super().__init__(
-            services=services,
-            identifier=identifier,
-            table_id=staging.table_id,
-            location=staging.location,
-            store=store,
-        )
+        self.services = services
+        self.identifier = identifier
+        self.table_id = staging.table_id
+        self.location = staging.location
+        self.store = store
         self.entry: TableEntry | None = None
         self._parameters = dict(parameters)
-        self._draft = Snapshot(
+        self._empty = Snapshot(
             identifier=str(identifier),
             table_id=staging.table_id,
             location=staging.location,
-            version=_BEFORE_THE_FIRST,
-            published_version=_BEFORE_THE_FIRST,
-            data_version=_BEFORE_THE_FIRST,
+            version=NO_VERSION,
+            published_version=NO_VERSION,
+            data_version=NO_VERSION,
             timestamp_ms=0,
             state=TableState(
-                version=_BEFORE_THE_FIRST,
+                version=NO_VERSION,
                 protocol=protocol,
                 metadata=metadata,
                 files=FileState.empty(staging.location),
             ),
         )
 
-    def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
-        """The draft, or once version 0 is there as :meth:`Table.snapshot`."""
-        if self.entry is not None:
-            return super().snapshot(version=version, timestamp_ms=timestamp_ms)
-        if version is not None or timestamp_ms is not None:
+    def table(self) -> Table:
+        """A handle of the created table. Raises InvalidArgumentError before version 0 is committed."""
+        if self.entry is None:
             raise InvalidArgumentError(f"{self.identifier} is being created and has no versions yet.")
-        return self._draft
+        return Table(
+            services=self.services,
+            identifier=self.entry.identifier,
+            table_id=self.table_id,
+            location=self.location,
+            store=self.store,
+        )
+
+    def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
+        """The empty table that version 0 builds on; after the commit as :meth:`Table.snapshot`."""
+        if self.entry is not None or version is not None or timestamp_ms is not None:
+            return self.table().snapshot(version=version, timestamp_ms=timestamp_ms)
+        return self._empty
+
+    def commit_log(self) -> CommitLog:
+        """See :meth:`Table.commit_log`. Raises InvalidArgumentError before the commit."""
+        return self.table().commit_log()
 
     def start_transaction(
         self,
@@ -107,23 +123,23 @@ class NewTable(Table):
         parameters: Mapping[str, str] | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> Transaction:
-        """The transaction that makes version 0; once that is there as :meth:`Table.start_transaction`."""
+        """The transaction that makes version 0; after the commit as :meth:`Table.start_transaction`."""
         if self.entry is not None:
-            return super().start_transaction(snapshot, operation=operation, parameters=parameters, context=context)
-        return self._creation(CREATE_TABLE_AS, context)
+            return self.table().start_transaction(snapshot, operation=operation, parameters=parameters, context=context)
+        return self._first_commit(CREATE_TABLE_AS, context)
 
     def commit_empty(self, context: CommitContext = NO_CONTEXT) -> Committed:
         """Make version 0 without rows. Raises as :meth:`Transaction.commit`, and TableAlreadyExistsError."""
-        return self._creation(CREATE_TABLE, context).commit()
+        return self._first_commit(CREATE_TABLE, context).commit()
 
-    def clear(self) -> None:
-        """Remove the directories that a failed creation left empty; no file is touched."""
+    def abort(self) -> None:
+        """Remove the empty directories of a failed creation; files are left to the purge of abandoned creations."""
         if self.entry is None:
             self.store.remove_empty_directories(self.location)
 
-    def _creation(self, operation: str, context: CommitContext) -> "_Creation":
-        return _Creation(
-            snapshot=self._draft,
+    def _first_commit(self, operation: str, context: CommitContext) -> "_FirstCommit":
+        return _FirstCommit(
+            snapshot=self._empty,
             committer=_CreationCommitter(self),
             operation=operation,
             parameters=self._parameters,
@@ -131,8 +147,8 @@ class NewTable(Table):
         )
 
 
-class _Creation(Transaction):
-    """Metadata and protocol are always part of it; whether it changes data depends on its files alone."""
+class _FirstCommit(Transaction):
+    """Version 0: always sets metadata and protocol; it changes data if its files do."""
 
     def __init__(
         self,
@@ -169,30 +185,23 @@ class _Creation(Transaction):
 class _CreationCommitter:
     """Writes version 0 at the reserved location and registers the name."""
 
-    def __init__(self, table: NewTable) -> None:
-        self._table = table
+    def __init__(self, creation: CreateTransaction) -> None:
+        self._creation = creation
 
     def commit(self, transaction: Transaction) -> Committed:
         """See :meth:`Transaction.commit`.
 
         Raises:
-            TableAlreadyExistsError: the name was given to another table meanwhile; every file of this one was deleted.
-            TableNotFoundError: the creation took so long that its reservation was purged; likewise.
+            TableAlreadyExistsError: another table got the name meanwhile; every file of this creation was deleted.
+            TableNotFoundError: the reservation was purged meanwhile; every file of this creation was deleted.
             CommitStateUnknownError: the catalog did not answer the registration; the table exists whole or not at all.
         """
-        table = self._table
-        timestamp = next_in_commit_timestamp(table.services.now_ms(), None)
+        creation = self._creation
+        timestamp = next_in_commit_timestamp(creation.services.now_ms(), None)
         actions = transaction.actions(transaction.snapshot, in_commit_timestamp=timestamp)
         data = commit_json.encode_commit(actions)
         written = self._write(data)
-        summary = CommitSummary(
-            txn_id=transaction.txn_id,
-            in_commit_timestamp=timestamp,
-            operation=transaction.operation,
-            data_change=transaction.data_change,
-            metrics=dict(transaction.metrics),
-            tags=feed_tags(transaction),
-        )
+        summary = summary_of(transaction, timestamp)
         own = commit_json.decode_commit(data, version=0)
         assert own.metadata is not None and own.protocol is not None
         initial = InitialCommit(
@@ -200,74 +209,74 @@ class _CreationCommitter:
             file_modification_time=written.modification_time,
             metadata=own.metadata,
             protocol=own.protocol,
-            content=data if len(data) <= table.services.settings.copied_content_bytes else None,
+            content=data if len(data) <= creation.services.settings.copied_content_bytes else None,
             sha256=digest_of(data),
         )
-        table.entry = self._register(summary, initial)
-        self._mark(table.entry)
+        creation.entry = self._register(summary, initial)
+        self._write_marker(creation.entry)
         snapshot = advance(transaction.snapshot, (own,), published_version=0)
-        table.post_commit.created(snapshot, data=data)
+        creation.table().post_commit.after_creation(snapshot, data=data)
         return Committed(
             version=0, txn_id=transaction.txn_id, in_commit_timestamp=timestamp, retries=0, snapshot=snapshot
         )
 
     def _write(self, data: bytes) -> ObjectStatus:
-        table = self._table
-        location = f"{log_files.log_directory(table.location)}/{log_files.commit_file_name(0)}"
+        creation = self._creation
+        location = f"{log_files.log_directory(creation.location)}/{log_files.commit_file_name(0)}"
         try:
-            return table.store.write_if_absent(location, data) or table.store.stat(location)
+            return creation.store.write_if_absent(location, data) or creation.store.stat(location)
         except ObjectAlreadyExistsError as error:
             raise IllegalCommitError(
-                f"The catalog reserved {table.location} for {table.identifier}, but a Delta log is there already. Nothing "
-                "was changed. Two catalogs may be using one warehouse directory; give each its own."
+                f"The catalog reserved {creation.location} for {creation.identifier}, but a Delta log already exists there. "
+                "Nothing was changed. Two catalogs may be using one warehouse directory; give each its own."
             ) from error
 
-    def _mark(self, entry: TableEntry) -> None:
-        table = self._table
+    def _write_marker(self, entry: TableEntry) -> None:
+        creation = self._creation
         write_table_marker(
-            table.store,
+            creation.store,
             entry.location,
             table_id=entry.table_id,
             identifier=entry.identifier,
-            catalog_id=table.services.warehouse.claim().catalog_id,
+            catalog_id=creation.services.warehouse.ensure_marker().catalog_id,
             state=MarkedState.ACTIVE,
         )
 
     def _register(self, summary: CommitSummary, initial: InitialCommit) -> TableEntry:
-        """Asking again is safe: the same id under the same name answers with the entry."""
-        table, settings = self._table, self._table.services.settings
+        """Register the name. Repeating it is safe: for the same id and name the catalog returns the entry."""
+        creation, settings = self._creation, self._creation.services.settings
         attempt = 1
         while True:
             try:
-                return self._ask(summary, initial, is_first=attempt == 1)
+                return self._try_to_register(summary, initial, is_first=attempt == 1)
             except CatalogUnavailableError as error:
                 if attempt >= settings.max_resolve_attempts:
                     raise CommitStateUnknownError(
-                        f"The catalog did not answer whether {table.identifier} was registered ({error}). The table exists "
+                        f"The catalog did not answer whether {creation.identifier} was registered ({error}). The table exists "
                         "whole or not at all. Once the catalog answers again, open it by its name, or create it again if it "
                         "is not found."
                     ) from error
-                _log.warning("No answer to the registration of %s: %s", table.identifier, error)
-            time.sleep(min(settings.retry_max_seconds, settings.retry_initial_seconds * 2**attempt))
+                _log.warning("No answer to the registration of %s: %s", creation.identifier, error)
+            back_off(settings, attempt + 1)
             attempt += 1
 
-    def _ask(self, summary: CommitSummary, initial: InitialCommit, *, is_first: bool) -> TableEntry:
-        table = self._table
+    def _try_to_register(self, summary: CommitSummary, initial: InitialCommit, *, is_first: bool) -> TableEntry:
+        creation, catalog = self._creation, self._creation.services.catalog
         try:
-            return table.catalog.register_table(table.table_id, table.identifier, summary=summary, initial=initial)
+            return catalog.register_table(creation.table_id, creation.identifier, summary=summary, initial=initial)
         except (TableAlreadyExistsError, TableNotFoundError) as error:
-            # The name is another's, or the reservation was purged. After an unanswered request the files stay: it may
-            # still be under way, or the table was there meanwhile.
+            # Another table has the name, or the reservation was purged. After an unanswered request the files stay: the
+            # request may still be processed, or the table existed meanwhile.
             if is_first:
-                discard_below(table.store, table.location)
+                discard_below(creation.store, creation.location)
                 raise
             try:
-                return table.catalog.load_table_by_id(table.table_id)  # It was registered, and renamed since.
+                return catalog.load_table_by_id(creation.table_id)  # It was registered, and renamed since.
             except TableNotFoundError:
                 pass
             if isinstance(error, TableNotFoundError):
                 raise CommitStateUnknownError(
-                    f"The catalog did not answer whether {table.identifier} was registered, and does not know the table "
-                    f"now: it was purged, or dropped again ({error}). Nothing was deleted."
+                    f"The catalog did not answer whether {creation.identifier} was registered, and does not know the "
+                    f"table now: it was purged, or dropped again ({error}). Nothing was deleted."
                 ) from error
             raise

@@ -13,31 +13,27 @@ class OnCatalogBehind(StrEnum):
     REFUSE = "refuse"
 
 
-_DOUBLINGS = 40
-"""After so many no setting is reached any more, and no float is exceeded."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How hard the client tries, and what it does after a commit.
+    """Limits, retries and delays of a client.
 
     Attributes:
-        max_commit_attempts: proposals per transaction before CommitRetriesExceededError (OCC-15).
-        retry_initial_seconds: longest first pause after a lost race; see :meth:`longest_pause_seconds`.
-        retry_max_seconds: longest pause between two proposals.
-        commit_lock_seconds: longest wait for one's turn among writers of a table who have met; 0 has them race each time.
-        max_resolve_attempts: questions to the catalog about a proposal whose answer was lost (CM-W4).
+        max_commit_attempts: proposals per transaction before CommitRetriesExceededError.
+        retry_initial_seconds: upper bound of the random backoff after the first conflict; it doubles with each retry.
+        retry_max_seconds: upper bound of the backoff between two proposals.
+        commit_lock_seconds: longest wait for the commit lock of a contended table; 0 to propose without the lock.
+        max_resolve_attempts: tries to find the outcome of a proposal that the catalog did not answer.
         incremental_refresh_limit: commits that a cached snapshot may lag behind before it is rebuilt from a checkpoint.
-        snapshot_cache_size: tables whose latest snapshot is kept in memory.
-        read_threads: commits and checkpoint parts read at once.
-        max_unpublished_commits: ratified commits that a writer finds unpublished before it publishes them first.
-        copied_content_bytes: a commit up to this size is copied to the catalog too, which serves it to readers; 0 for none.
-        publish_delay_seconds: for so long publications of inline commits, and the catalog's published mark, wait to be
-            carried out together after a commit; 0 has each commit wait for them.
-        on_catalog_behind_storage: WARN has reads of a table whose catalog is behind its storage give the catalog's latest
-            version, with one warning for each table and process; REFUSE makes them fail as writes do.
-        max_clock_difference_ms: while the clock of this machine is further away from the catalog's than that, the client
-            warns once and goes by the catalog's clock.
+        snapshot_cache_size: tables whose latest snapshot is cached in memory.
+        read_threads: commits and checkpoint parts read concurrently.
+        max_unpublished_commits: number of unpublished commits from which on a writer publishes them before it commits.
+        copied_content_bytes: a commit up to this size is copied to the catalog, which serves it to readers; 0 for none.
+        publish_delay_seconds: delay after which inline commits are published together and the published version is reported
+            to the catalog; 0 to do both before the commit returns.
+        on_catalog_behind_storage: WARN: reads of a table whose catalog is behind its storage return the catalog's latest
+            version, with one warning for each table and process. REFUSE: they fail as writes do.
+        max_clock_difference_ms: if the clocks of this machine and of the catalog differ by more, the client logs one warning
+            and uses the catalog's clock.
     """
 
     max_commit_attempts: int = 30
@@ -53,9 +49,3 @@ class ClientSettings:
     publish_delay_seconds: float = 0.05
     on_catalog_behind_storage: OnCatalogBehind = OnCatalogBehind.WARN
     max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS
-
-    def longest_pause_seconds(self, retry: int) -> float:
-        """Bound of the pause before the ``retry``-th repetition, which doubles with each. How long it is is drawn at random,
-        so that writers who met once do not meet again.
-        """
-        return min(self.retry_max_seconds, self.retry_initial_seconds * 2.0 ** min(retry - 1, _DOUBLINGS))

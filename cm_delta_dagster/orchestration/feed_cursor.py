@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
-from cm_delta_dagster.client.commits.committer import CHANGED_PARTITIONS_TAG
+from cm_delta_dagster.client.commits.proposal import CHANGED_PARTITIONS_TAG
 from cm_delta_dagster.client.creation import CREATE_TABLE
 from cm_delta_dagster.orchestration.runs import ASSET_KEY_TAG, PARTITION_KEY_TAG, RUN_ID_TAG
 

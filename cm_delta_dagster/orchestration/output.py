@@ -4,7 +4,7 @@ Invalid contracts, keys and schemas are refused before a data file is written. A
 handled by the commit; the function of the asset does not run again.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -14,6 +14,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
@@ -83,31 +84,29 @@ def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -
     """
     output_schema = from_spark(frame.schema)
     context = write.origin.commit_context()
-    table, written = write_or_create(
+    table, (result, part) = write_or_create(
         client,
         identifier=write.contract.identifier,
         design=lambda: _design(output_schema, write),
         write=lambda table: _write(table, frame, output_schema, write, context),
     )
-    return replace(written, table=table)
+    return Written(table=table, result=result, part=part)
 
 
 def _write(
-    table: Table, frame: DataFrame, output_schema: StructType, write: OutputWrite, context: CommitContext
-) -> Written:
+    table: WriteTarget, frame: DataFrame, output_schema: StructType, write: OutputWrite, context: CommitContext
+) -> tuple[WriteResult, PartitionSlice | None]:
     snapshot = table.snapshot()
     refuse_other_asset(snapshot, write.origin, named_after=write.contract.named_after)
     part = write.slice_for(_resulting_schema(snapshot, output_schema, write.contract))
     identity = idempotency(table, write.origin)
     if isinstance(identity, EarlierWrite):
         version = identity.version
-        result = already_committed(table, table.snapshot(), version=version, data_version=version)
-        return Written(table=table, result=result, part=part)
+        return already_committed(table, table.snapshot(), version=version, data_version=version), part
     if write.contract.mode is WriteMode.ERROR_IF_EXISTS and not is_already_committed(snapshot, identity):
         _refuse_existing_rows(table, snapshot, part, frame)
     options = CommitOptions(idempotency=identity, context=context)
-    result = _dispatch(table, frame, output_schema, write.contract, part, options)
-    return Written(table=table, result=result, part=part)
+    return _dispatch(table, frame, output_schema, write.contract, part, options), part
 
 
 def _design(output_schema: StructType, write: OutputWrite) -> TableDesign:
@@ -134,7 +133,7 @@ def _resulting_schema(snapshot: Snapshot, output_schema: StructType, contract: W
 
 
 def _dispatch(
-    table: Table,
+    table: WriteTarget,
     frame: DataFrame,
     output_schema: StructType,
     contract: WriteContract,
@@ -178,7 +177,7 @@ def _dispatch(
             )
 
 
-def _replace_predicate(table: Table, contract: WriteContract, within: Predicate | None) -> Predicate:
+def _replace_predicate(table: WriteTarget, contract: WriteContract, within: Predicate | None) -> Predicate:
     assert contract.replace_where is not None
     asked = parse_predicate(contract.replace_where, table.snapshot().schema)
     return conjunction([asked] if within is None else [within, asked])
@@ -192,7 +191,9 @@ def _with_guard(frame: DataFrame, output_schema: StructType, within: Predicate |
     return frame.withColumns(columns) if columns else frame
 
 
-def _refuse_existing_rows(table: Table, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame) -> None:
+def _refuse_existing_rows(
+    table: WriteTarget, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame
+) -> None:
     if not snapshot.num_files:
         return
     if part is None:

@@ -19,6 +19,7 @@ from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, 
 from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.orchestration.partitions import keys_text
 from cm_delta_dagster.orchestration.write_contract import ambiguous_table
 
@@ -78,7 +79,7 @@ def run_number(run_id: str) -> int:
     return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:8], "big") >> 1
 
 
-def idempotency(table: Table, origin: WriteOrigin) -> Idempotency | EarlierWrite | None:
+def idempotency(table: WriteTarget, origin: WriteOrigin) -> Idempotency | EarlierWrite | None:
     """The identity that makes the write of ``origin`` happen once.
 
     Returns:

@@ -85,7 +85,7 @@ def test_recovery_and_purge_refuse_a_foreign_warehouse(lake: Lake) -> None:
     assert lake.files(table, "_delta_log")
 
 
-def test_a_marker_that_cannot_be_understood_is_not_replaced(lake: Lake) -> None:
+def test_a_marker_that_cannot_be_decoded_is_not_replaced(lake: Lake) -> None:
     lake.memory.write(MARKER, b"{")
     with pytest.raises(WarehouseMismatchError, match="delete it"):
         lake.new_table()

@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from cm_delta_dagster.client.commits.committer import CHANGED_PARTITIONS_TAG
+from cm_delta_dagster.client.commits.proposal import CHANGED_PARTITIONS_TAG
 from cm_delta_dagster.orchestration import LaunchFor
 from tests.orchestration.log_tables import commit, make_table, report
 from tests.orchestration.sensor_bench import KEY, NAME, Ticker, a_run, finish, own, record_by_run, sensor_of

@@ -1,36 +1,29 @@
-"""From a transaction to a ratified version (protocol "Commit protocol for catalog-managed tables").
+"""From a transaction to a ratified version: stage, propose, rebase over winners and retry, run the post-commit hooks.
 
-stage -> propose -> (lost the race: read the winners, check, rebase, stage anew) -> ratified -> after-commit work. Nothing of the
-user's compute runs again on a rebase. A lost answer is never guessed: the catalog is asked for the version and its ``txnId``.
+Protocol heading "Commit Protocol". A rebase repeats none of the user's computation. After an
+unknown commit outcome the catalog is asked for the version and its ``txnId``; nothing is assumed.
 """
 
-import json
 import logging
-import random
-import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind
-from cm_delta_dagster.catalog.ratification import (
-    CommitOutcome,
-    CommitPolicyChanged,
-    CommitProposal,
-    CommitSummary,
-    Ratified,
-    VersionTaken,
-)
+from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitPolicyChanged, Ratified, VersionTaken
+from cm_delta_dagster.client.commits.backoff import back_off
+from cm_delta_dagster.client.commits.commit_lock import Contention
+from cm_delta_dagster.client.commits.proposal import PreparedCommit, ProposalRules, prepare_commit
 from cm_delta_dagster.client.commits.put_if_absent import create_commit, ratified_commits, record_commit
-from cm_delta_dagster.client.commits.rebase import Race, describe
+from cm_delta_dagster.client.commits.rebase import Rebase, describe
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
+from cm_delta_dagster.client.post_commit.hook_services import RatifiedWrite
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
 from cm_delta_dagster.client.post_commit.publisher import publish_commits
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader
-from cm_delta_dagster.client.snapshots.commit_sources import digest_of, published_source
+from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
@@ -44,41 +37,14 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.protocol.actions import commit_json
-from cm_delta_dagster.protocol.actions.actions import Action, Metadata, Protocol
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
-from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
-_TURNS_FOR_SECONDS = 1.0
-"""So long after it has met other writers, a writer waits for its turn before it proposes."""
-
-_HALVINGS = 10
-
-CHANGED_PARTITIONS_TAG = "cm_delta/changed_partitions"
-"""Tag of the feed: JSON array with one object for each partition that the commit changed, partition column to text or null."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Staged:
-    """One attempt: the bytes of the commit, staged or not, and what is proposed to the catalog."""
-
-    data: bytes
-    proposal: CommitProposal
-
-    @property
-    def version(self) -> int:
-        return self.proposal.version
-
 
 class TableCommitter:
-    """Commits transactions of one table. Safe to share between threads.
-
-    Between commits it remembers nothing but when it last met other writers, since for a moment after that it waits for its turn,
-    and how often it did so in vain.
-    """
+    """Commits transactions of one table. Safe to share between threads."""
 
     def __init__(
         self,
@@ -86,75 +52,59 @@ class TableCommitter:
         store: Store,
         catalog: CommitCoordinator,
         settings: ClientSettings,
+        now_ms: Callable[[], int],
         post_commit: PostCommitHooks,
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._settings = settings
-        self._after_commit = post_commit
-        self._takes_turns_until = 0.0
-        self._own_version = -1
-        self._waits_in_vain = 0
+        self._now_ms = now_ms
+        self._post_commit = post_commit
+        self._contention = Contention()
 
     def commit(self, transaction: Transaction) -> Committed:
         """See :meth:`Transaction.commit`."""
-        base = transaction.snapshot
-        if 0 <= self._own_version < base.version:
-            self._met_others()
-        race = Race(
+        self._contention = self._contention.at_snapshot(transaction.snapshot.version)
+        rebase = Rebase(
             transaction,
             catalog=self._catalog,
             store=self._store,
             threads=self._settings.read_threads,
-            learned=self._learned,
+            on_winners=self._note_winners,
         )
         for attempt in range(self._settings.max_commit_attempts):
-            with self._turn(race.base) as ones_turn:
-                if ones_turn or (attempt and self._pause(attempt)):
-                    race.catch_up()
-                self._bound_backlog(race.base)
-                staged, outcome = self._attempt(transaction, race.base)
-            if isinstance(outcome, Ratified) and staged is not None:
-                self._own_version = outcome.version
-                return self._finish(transaction, race, staged, outcome, retries=max(attempt, min(1, len(race.winners))))
+            with self._commit_lock(rebase.base) as acquired:
+                if acquired or (attempt and back_off(self._settings, attempt)):
+                    rebase.catch_up()
+                self._limit_backlog(rebase.base)
+                prepared, outcome = self._attempt(transaction, rebase.base)
+            if isinstance(outcome, Ratified) and prepared is not None:
+                self._contention = self._contention.after_commit(outcome.version)
+                retries = max(attempt, min(1, len(rebase.winners)))
+                return self._finish(transaction, rebase, prepared, outcome, retries=retries)
             if isinstance(outcome, VersionTaken):
-                race.rebase(outcome.winners)
+                rebase.apply(outcome.winners)
             elif isinstance(outcome, CommitPolicyChanged):
-                race.base = replace(race.base, commit_policy=outcome.policy)
-        raise self._exceeded(transaction, race.base, race.winners)
+                rebase.base = replace(rebase.base, commit_policy=outcome.policy)
+        raise self._exceeded(transaction, rebase.base, rebase.winners)
 
-    def _learned(self, winners: Sequence[CommitActions], published_version: int) -> None:
-        """What others have committed meanwhile."""
-        self._met_others()
-        self._after_commit.note(winners, published_version=published_version)
-
-    @property
-    def _is_in_a_crowd(self) -> bool:
-        """Whether other writers were met a moment ago."""
-        return time.monotonic() < self._takes_turns_until
-
-    def _met_others(self) -> None:
-        self._own_version = -1
-        self._takes_turns_until = time.monotonic() + _TURNS_FOR_SECONDS
+    def _note_winners(self, winners: Sequence[CommitActions], published_version: int) -> None:
+        self._contention = self._contention.after_winners()
+        self._post_commit.note_winners(winners, published_version=published_version)
 
     @contextmanager
-    def _turn(self, base: Snapshot) -> Iterator[bool]:
-        """Of writers who race each other, all but one work in vain, and the one who has just won is the fastest again.
-
-        Whoever has waited in vain waits half as long the next time: the one at the head of the row may stand still.
-        """
-        seconds = self._settings.commit_lock_seconds * 0.5 ** min(self._waits_in_vain, _HALVINGS)
-        # All writers wait for a switch, and not in a row.
-        switching = base.commit_policy.kind is CommitPolicyKind.SWITCHING
-        if seconds <= 0 or switching or not self._is_in_a_crowd:
+    def _commit_lock(self, base: Snapshot) -> Iterator[bool]:
+        """Hold the commit lock of a contended table, if it is free in time; yields whether it is held."""
+        seconds = self._contention.lock_timeout(base.commit_policy, self._settings)
+        if seconds <= 0:
             yield False
             return
-        with self._catalog.commit_lock(base.table_id, seconds=seconds) as ones_turn:
-            self._waits_in_vain = 0 if ones_turn else self._waits_in_vain + 1
-            yield ones_turn
+        with self._catalog.commit_lock(base.table_id, seconds=seconds) as acquired:
+            self._contention = self._contention.after_wait(acquired=acquired)
+            yield acquired
 
     def create(self, transaction: Transaction, base: Snapshot) -> CommitOutcome:
-        """One attempt at making the version after ``base`` by creating its published file.
+        """Try once to commit the version after ``base`` by creating its published file.
 
         Raises:
             CommitStateUnknownError: storage did not answer whether the file is there.
@@ -162,32 +112,34 @@ class TableCommitter:
         """
         return self._create(base, self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT))
 
-    def _attempt(self, transaction: Transaction, base: Snapshot) -> tuple[_Staged | None, CommitOutcome]:
-        """Prepare and propose the version after ``base``, as the policy known there wants it."""
+    def _attempt(self, transaction: Transaction, base: Snapshot) -> tuple[PreparedCommit | None, CommitOutcome]:
+        """Prepare and propose the version after ``base`` under the commit policy of ``base``."""
         if base.commit_policy.through_catalog:
-            staged = self._prepare(transaction, base, None)
-            return staged, self._propose(base, staged)
-        # Nothing but this question, before each attempt, keeps a writer from creating files after the policy has changed.
+            prepared = self._prepare(transaction, base, None)
+            return prepared, self._propose(base, prepared)
+        # Only this call, before each attempt, prevents a writer from creating files after the policy has changed.
         known = ratified_commits(self._catalog, self._store, table_id=base.table_id, location=base.location)
         if known.commit_policy.kind is not CommitPolicyKind.PUT_IF_ABSENT:
             return None, CommitPolicyChanged(policy=known.commit_policy)
         if known.latest_version > base.version:
             return None, VersionTaken(proposed_version=base.version + 1, winners=known)
-        staged = self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT)
-        return staged, self._create(base, staged)
+        prepared = self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT)
+        return prepared, self._create(base, prepared)
 
-    def _create(self, base: Snapshot, staged: _Staged) -> CommitOutcome:
+    def _create(self, base: Snapshot, prepared: PreparedCommit) -> CommitOutcome:
         last: StorageError | None = None
         for attempt in range(self._settings.max_resolve_attempts):
             if attempt:
-                self._pause(attempt + 2)
+                back_off(self._settings, attempt + 2)
             try:
-                created = create_commit(self._store, location=base.location, proposal=staged.proposal, data=staged.data)
+                created = create_commit(
+                    self._store, location=base.location, proposal=prepared.proposal, data=prepared.data
+                )
             except (StoreNotSupportedError, DirectoryNotFoundError):
                 raise
             except StorageError as error:
                 _log.warning(
-                    "No answer to the creation of version %d of %s: %s", staged.version, base.identifier, error
+                    "No answer to the creation of version %d of %s: %s", prepared.version, base.identifier, error
                 )
                 last = error
                 continue
@@ -197,28 +149,31 @@ class TableCommitter:
                     self._store,
                     table_id=base.table_id,
                     location=base.location,
-                    proposal=replace(staged.proposal, file_modification_time=created.modification_time),
+                    proposal=replace(prepared.proposal, file_modification_time=created.modification_time),
                     follows_ms=base.timestamp_ms,
                 )
             known = ratified_commits(self._catalog, self._store, table_id=base.table_id, location=base.location)
-            return VersionTaken(proposed_version=staged.version, winners=known)
+            return VersionTaken(proposed_version=prepared.version, winners=known)
         raise CommitStateUnknownError(
-            f"Storage did not answer whether version {staged.version} of {base.identifier} was created ({last}). The commit "
-            f"with txnId {staged.proposal.summary.txn_id} may or may not be there; nothing was deleted. Once storage answers "
-            "again, look for that txnId in the table's history before writing again.",
-            txn_id=staged.proposal.summary.txn_id,
-            version=staged.version,
+            f"Storage did not answer whether version {prepared.version} of {base.identifier} was created ({last}). The commit "
+            f"with txnId {prepared.proposal.summary.txn_id} may or may not be there; nothing was deleted. Once storage answers "
+            "again, look for that txnId in the table's history before you retry.",
+            txn_id=prepared.proposal.summary.txn_id,
+            version=prepared.version,
         ) from last
 
-    def _bound_backlog(self, base: Snapshot) -> None:
-        """Publish first where too much is unpublished; only a backlog that cannot be published stops the write."""
+    def _limit_backlog(self, base: Snapshot) -> None:
+        """Publish first if too many commits are unpublished; the write fails only if they cannot be published.
+
+        Raises CommitRejectedError.
+        """
         limit = self._settings.max_unpublished_commits
         if base.version - base.published_version < limit:
             return
         last: Exception | None = None
         for attempt in range(1 + self._settings.max_resolve_attempts):
             if attempt:
-                self._pause(attempt + 2)
+                back_off(self._settings, attempt + 2)
             pending = self._catalog.get_ratified_commits(base.table_id)
             unpublished = pending.latest_version - pending.published_version
             if unpublished < limit:
@@ -235,7 +190,7 @@ class TableCommitter:
                 return
         raise CommitRejectedError(
             f"Nothing was committed to {base.identifier}: {unpublished} of its commits are not published, as many as "
-            f"ClientSettings.max_unpublished_commits allows, and they cannot be published: {last} Mend that, then write again."
+            f"ClientSettings.max_unpublished_commits allows, and they cannot be published: {last} Fix the cause and retry."
         ) from last
 
     def _exceeded(
@@ -245,110 +200,72 @@ class TableCommitter:
         what = f"{transaction.operation} on {base.identifier} was tried {attempts} times and nothing was committed. "
         if base.commit_policy.kind is CommitPolicyKind.SWITCHING:
             return CommitRetriesExceededError(
-                f"{what}The table's commit mode is being switched, and writers wait for that. If whoever began it has gone, "
-                "set the mode again: that completes the switch."
+                f"{what}The table's commit mode is being switched, and writers wait for that. If the client that began it has "
+                "stopped, set the mode again: that completes the switch."
             )
         named = "; ".join(f"version {winner.version} ({describe(winner)})" for winner in winners)
         return CommitRetriesExceededError(
-            f"{what}Others were faster each time, with commits that are compatible with it: {named or 'none that is known'}. "
-            "Run it again, write less often, or raise ClientSettings.max_commit_attempts.",
+            f"{what}Each attempt lost to commits of other writers that are compatible with it: {named or 'none known'}. "
+            "Retry, write less often, or raise ClientSettings.max_commit_attempts.",
             winning_versions=tuple(winner.version for winner in winners),
         )
 
-    def _pause(self, retry: int) -> float:
-        seconds = random.uniform(0, self._settings.longest_pause_seconds(retry))
-        time.sleep(seconds)
-        return seconds
-
-    def _prepare(self, transaction: Transaction, base: Snapshot, mode: CommitMode | None) -> _Staged:
-        """The commit after ``base``; staged, if that is its mode. With None the policy chooses, by size."""
-        version = base.version + 1
-        timestamp = next_in_commit_timestamp(self._after_commit.now_ms(), base.timestamp_ms)
-        actions = transaction.actions(base, in_commit_timestamp=timestamp)
-        data = commit_json.encode_commit(actions)
-        metadata, protocol = _definition(actions, base)
-        mode = base.commit_policy.mode_for(len(data)) if mode is None else mode
-        file_name = log_files.commit_file_name(version)
-        if mode is not CommitMode.PUT_IF_ABSENT:
-            file_name = log_files.staged_commit_file_name(version, str(uuid.uuid4()))
-        modified = timestamp
-        if mode is CommitMode.STAGED:
-            location = f"{log_files.staged_commits_directory(base.location)}/{file_name}"
-            written = self._store.write_if_absent(
-                location, data, may_show_unfinished=True, within=log_files.log_directory(base.location)
-            )
-            modified = (written or self._store.stat(location)).modification_time
-        summary = CommitSummary(
-            txn_id=transaction.txn_id,
-            in_commit_timestamp=timestamp,
-            operation=transaction.operation,
-            data_change=transaction.data_change,
-            metrics=dict(transaction.metrics),
-            tags=feed_tags(transaction),
-        )
-        proposal = CommitProposal(
-            version=version,
-            file_name=file_name,
-            file_size=len(data),
-            file_modification_time=modified,
-            summary=summary,
+    def _prepare(self, transaction: Transaction, base: Snapshot, mode: CommitMode | None) -> PreparedCommit:
+        """One attempt on ``base``; with mode None the table's policy chooses by size."""
+        rules = ProposalRules(
             mode=mode,
-            content=data if mode is CommitMode.INLINE or len(data) <= self._settings.copied_content_bytes else None,
-            metadata=metadata,
-            protocol=protocol,
-            sha256=digest_of(data),
-            published_version=self._after_commit.unreported_published_version(base.version)
-            if mode is not CommitMode.PUT_IF_ABSENT
-            else None,
+            now_ms=self._now_ms(),
+            published_version=self._post_commit.publication.unreported_published_version(base.version),
+            copied_content_bytes=self._settings.copied_content_bytes,
         )
-        return _Staged(data=data, proposal=proposal)
+        return prepare_commit(transaction, base, store=self._store, rules=rules)
 
-    def _propose(self, base: Snapshot, staged: _Staged) -> CommitOutcome:
+    def _propose(self, base: Snapshot, prepared: PreparedCommit) -> CommitOutcome:
         last: CatalogUnavailableError | StorageError | None = None
         for attempt in range(self._settings.max_resolve_attempts):
             if attempt:
-                self._pause(attempt + 2)
+                back_off(self._settings, attempt + 2)
             try:
                 # Proposing the same file name for the same version again cannot ratify it twice.
                 outcome = (
-                    self._catalog.commit(base.table_id, staged.proposal)
+                    self._catalog.commit(base.table_id, prepared.proposal)
                     if last is None
-                    else self._resolve(base, staged)
+                    else self._resolve(base, prepared)
                 )
             except TableNotFoundError as error:
                 if last is None:
                     raise
                 raise CommitStateUnknownError(
-                    f"{base.identifier} was dropped while the catalog did not answer whether version {staged.version} was "
-                    f"ratified ({last}). If the table is brought back, look for the txnId {staged.proposal.summary.txn_id} in "
+                    f"{base.identifier} was dropped while the catalog did not answer whether version {prepared.version} was "
+                    f"ratified ({last}). If the table is brought back, look for the txnId {prepared.proposal.summary.txn_id} in "
                     "its history; nothing was deleted.",
-                    txn_id=staged.proposal.summary.txn_id,
-                    version=staged.version,
+                    txn_id=prepared.proposal.summary.txn_id,
+                    version=prepared.version,
                 ) from error
             except (CatalogUnavailableError, StorageError) as error:
                 _log.warning(
-                    "No answer to the proposal of version %d of %s: %s", staged.version, base.identifier, error
+                    "No answer to the proposal of version %d of %s: %s", prepared.version, base.identifier, error
                 )
                 last = error
                 continue
             return outcome
         raise CommitStateUnknownError(
-            f"The catalog did not answer whether version {staged.version} of {base.identifier} was ratified ({last}). The commit "
-            f"with txnId {staged.proposal.summary.txn_id} may or may not become visible; nothing was retried and nothing "
-            "deleted. Once the catalog answers again, look for that txnId in the table's history before writing again.",
-            txn_id=staged.proposal.summary.txn_id,
-            version=staged.version,
+            f"The catalog did not answer whether version {prepared.version} of {base.identifier} was ratified ({last}). The commit "
+            f"with txnId {prepared.proposal.summary.txn_id} may or may not become visible; nothing was retried and nothing "
+            "deleted. Once the catalog answers again, look for that txnId in the table's history before you retry.",
+            txn_id=prepared.proposal.summary.txn_id,
+            version=prepared.version,
         ) from last
 
-    def _resolve(self, base: Snapshot, staged: _Staged) -> CommitOutcome:
-        """Find out what became of a proposal whose answer was lost (CM-W4); ask again only if it had no effect."""
-        version = staged.version
+    def _resolve(self, base: Snapshot, prepared: PreparedCommit) -> CommitOutcome:
+        """Find the outcome of a proposal that the catalog did not answer; propose again only if it had no effect."""
+        version = prepared.version
         ratified = self._catalog.get_ratified_commits(base.table_id, start=version)
         if ratified.latest_version < version:
-            return self._catalog.commit(base.table_id, staged.proposal)
+            return self._catalog.commit(base.table_id, prepared.proposal)
         named = next((commit for commit in ratified.commits if commit.version == version), None)
         txn_id = named.txn_id if named is not None else self._published_txn_id(base, version)
-        if txn_id == staged.proposal.summary.txn_id:
+        if txn_id == prepared.proposal.summary.txn_id:
             return Ratified(
                 version=version,
                 latest_version=ratified.latest_version,
@@ -362,42 +279,23 @@ class TableCommitter:
         return None if info is None else info.txn_id
 
     def _finish(
-        self, transaction: Transaction, race: Race, staged: _Staged, outcome: Ratified, *, retries: int
+        self, transaction: Transaction, rebase: Rebase, prepared: PreparedCommit, outcome: Ratified, *, retries: int
     ) -> Committed:
-        base = race.base
-        own = commit_json.decode_commit(staged.data, version=staged.version)
-        snapshot = advance(base, (own,), published_version=min(outcome.published_version, staged.version))
-        snapshot = self._after_commit.ratified(
-            snapshot,
-            own,
-            data=staged.data,
-            mode=staged.proposal.mode,
+        own = commit_json.decode_commit(prepared.data, version=prepared.version)
+        published_version = min(outcome.published_version, prepared.version)
+        commit = RatifiedWrite(
+            snapshot=advance(rebase.base, (own,), published_version=published_version),
+            actions=own,
+            data=prepared.data,
+            mode=prepared.proposal.mode,
             outcome=outcome,
-            winners=race.told,
-            in_a_crowd=self._is_in_a_crowd,
+            winners=rebase.winner_records,
+            contended=self._contention.is_contended,
         )
         return Committed(
-            version=staged.version,
+            version=prepared.version,
             txn_id=transaction.txn_id,
-            in_commit_timestamp=staged.proposal.summary.in_commit_timestamp,
+            in_commit_timestamp=prepared.proposal.summary.in_commit_timestamp,
             retries=retries,
-            snapshot=snapshot,
+            snapshot=self._post_commit.after_commit(commit),
         )
-
-
-def _definition(actions: Sequence[Action], base: Snapshot) -> tuple[Metadata | None, Protocol | None]:
-    """Metadata and protocol after a commit that changes the one or the other; they follow commitInfo."""
-    metadata = next((action for action in actions[1:3] if isinstance(action, Metadata)), None)
-    protocol = next((action for action in actions[1:3] if isinstance(action, Protocol)), None)
-    if metadata is None and protocol is None:
-        return None, None
-    return metadata or base.metadata, protocol or base.protocol
-
-
-def feed_tags(transaction: Transaction) -> dict[str, str]:
-    """Provenance for the catalog's feed and, where it is known and short, which partitions changed."""
-    tags = dict(transaction.context.tags)
-    partitions = transaction.changed_partitions()
-    if partitions is not None:
-        tags[CHANGED_PARTITIONS_TAG] = json.dumps([dict(values) for values in partitions])
-    return tags

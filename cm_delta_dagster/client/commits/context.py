@@ -1,4 +1,4 @@
-"""What a caller says about a commit beside its actions: provenance and idempotency. Room: client; no I/O."""
+"""Provenance and idempotency of a commit. No I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class CommitContext:
     Attributes:
         tags: free text pairs, e.g. ``dagster/run_id``, ``dagster/asset_key``, ``dagster/partition_key``.
         user_metadata: free text for ``commitInfo.userMetadata``.
-        engine_info: who writes.
+        engine_info: name and version of the writer.
     """
 
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class IdempotencyRule(StrEnum):
     """The table's ``txn`` version equals ours: for ids without order, such as a hash of a run id."""
 
     MONOTONIC = "monotonic"
-    """The table's ``txn`` version is ours or a later one: for batch numbers (TXN-4)."""
+    """The table's ``txn`` version is ours or a later one: for batch numbers ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

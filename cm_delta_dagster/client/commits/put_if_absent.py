@@ -1,14 +1,12 @@
 """Commits made by creating their published file (protocol "Catalog-managed tables", put-if-absent).
 
-The file is the commit, whether the catalog was told or not (CM-C5). So whoever asks the catalog about such a table looks behind
-its latest version, and tells the catalog what it finds before anything is built on top (CM-C6). Staged and inline commits do not
-come through here.
+The file is the commit, whether the catalog has recorded it or not. A client that asks the catalog about such a table also looks
+for files above the catalog's latest version, and has the catalog record them before it uses them.
 
-A file proves its commit only as the first one of its name. A writer that is suspended between its question to the catalog and
-the creation may wake up after metadata cleanup has removed that version, and then creates a file that means nothing. So a
-creation counts once the catalog has agreed or, where it cannot be asked, once the version before is seen in the log: cleanup
-goes in ascending order (CLEAN-11), and has never come to a version whose predecessor is there. Otherwise the writer takes its
-file back. Of a writer that dies before that a file below the oldest checkpoint is left, which nobody reads and the next
+Only the first file of a name is the commit of its version. A writer that is suspended before it creates its file may resume
+after metadata cleanup removed that version; its file then is not a commit. So a creation counts if the catalog accepts it or,
+while the catalog does not answer, if the version before is in the log: cleanup deletes in ascending order. Otherwise the writer
+deletes its file. If the writer crashes first, a file below the oldest checkpoint remains, which no client reads and the next
 cleanup deletes.
 """
 
@@ -46,7 +44,7 @@ _log = logging.getLogger(__name__)
 def ratified_commits(
     catalog: CommitCoordinator, store: Store, *, table_id: str, location: str, content_from_version: int | None = None
 ) -> RatifiedCommits:
-    """The catalog's answer, after it was told of every commit that only storage knew.
+    """The catalog's answer, after it has recorded every commit that only storage knew.
 
     Args:
         content_from_version: as of :meth:`CommitCoordinator.get_ratified_commits`.
@@ -76,9 +74,9 @@ def ratified_commits(
 
 
 def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> ObjectStatus | None:
-    """Create the published file of ``proposal``; the file if it is there now with this very commit in it, else None.
+    """Create the published file of ``proposal``; the file if it holds this commit, None if it holds another one.
 
-    Asking again after an error is safe: a file that is there tells by its ``txnId`` whose it is.
+    Retrying after an error is safe: the ``txnId`` in an existing file identifies the commit.
 
     Raises:
         StorageError: whether the file was created is unknown.
@@ -103,17 +101,17 @@ def create_commit(store: Store, *, location: str, proposal: CommitProposal, data
 def record_commit(
     catalog: CommitCoordinator, store: Store, *, table_id: str, location: str, proposal: CommitProposal, follows_ms: int
 ) -> CommitOutcome:
-    """Tell the catalog of a commit that was created. It stands whether the catalog can be told or not (CM-C5).
+    """Have the catalog record a commit that was created, which is valid even if the catalog does not answer.
 
-    Where the catalog has had another commit of that version for long, the file is taken back and the race is lost.
+    If the catalog knows another commit of that version, the file is deleted and VersionTaken returned.
 
     Args:
-        follows_ms: in-commit timestamp of the version before, by which its commit is known.
+        follows_ms: in-commit timestamp of the version before, which identifies its commit.
 
     Raises:
-        CommitStateUnknownError: the table was dropped meanwhile, or neither catalog nor log can tell whether the file was
-            the first of its name.
-        StorageError: the file that means nothing could not be taken back.
+        CommitStateUnknownError: the table was dropped meanwhile, or neither catalog nor log show whether the file
+            was the first of its name.
+        StorageError: the file could not be deleted.
     """
     try:
         outcome = catalog.record_published(table_id, proposal)
@@ -128,7 +126,9 @@ def record_commit(
                 version=proposal.version,
             ) from error
         _log.warning(
-            "The catalog was not told of version %d of %s; whoever asks next tells it", proposal.version, location
+            "The catalog has not recorded version %d of %s; the next client that reads the table reports it",
+            proposal.version,
+            location,
         )
         return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
     except TableNotFoundError as error:
@@ -140,16 +140,16 @@ def record_commit(
         ) from error
     if isinstance(outcome, VersionTaken):
         _log.warning(
-            "Version %d of %s was created, but has been another commit whose file is gone; the new file is taken back",
+            "Version %d of %s was created, but has been another commit whose file is gone; the new file is deleted",
             proposal.version,
             location,
         )
-        _take_back(store, location, proposal)
+        _delete_file(store, location, proposal)
     return outcome
 
 
 def _is_next(store: Store, location: str, version: int, follows_ms: int) -> bool:
-    """Whether the commit before ``version`` is in the log, so that cleanup cannot have been at ``version`` before."""
+    """Whether the commit before ``version`` is in the log, so that cleanup has not removed ``version``."""
     try:
         info = commit_json.decode_commit_info(store.read(published_source(location, version - 1).location))
     except (StorageError, CorruptLogError):
@@ -157,7 +157,7 @@ def _is_next(store: Store, location: str, version: int, follows_ms: int) -> bool
     return info is not None and info.in_commit_timestamp == follows_ms
 
 
-def _take_back(store: Store, location: str, proposal: CommitProposal) -> None:
+def _delete_file(store: Store, location: str, proposal: CommitProposal) -> None:
     """Delete exactly the file of ``proposal``, which the catalog has said is not the commit of its version."""
     target = published_source(location, proposal.version).location
     try:
@@ -173,14 +173,14 @@ def _read_next(store: Store, location: str, version: int) -> tuple[ObjectStatus,
     try:
         data = store.read(source)
         return store.stat(source), data
-    except ObjectNotFoundError:  # There is none, or it has been taken back since: it means nothing.
+    except ObjectNotFoundError:  # There is none, or its writer deleted it.
         return None
 
 
 def _found(version: int, status: ObjectStatus, data: bytes) -> CommitProposal:
-    """What the writer would have told the catalog, but for the partitions that it changed, which then are not known.
+    """The proposal of a commit found in storage; its changed partitions are unknown.
 
-    Of metadata and protocol only that is told which the commit sets; the other one stays as it was.
+    It carries metadata and protocol only if the commit sets them.
     """
     commit = commit_json.decode_commit(data, version=version)
     info = commit.commit_info

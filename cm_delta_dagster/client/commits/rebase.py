@@ -1,7 +1,7 @@
-"""What a transaction meets on its way to a version (protocol "Commit protocol", OCC-5 to OCC-14).
+"""Rebases a transaction over the commits of other writers (winners).
 
-Others may be faster. Their commits are read and checked against the transaction, which then stands on them; what the user has
-computed is not computed again. Whether they are in each other's way is decided in ``protocol.conflicts``.
+Winners are read and checked for conflicts with the transaction, which then follows them; nothing that the user computed is
+computed again. ``protocol.commits.conflicts`` decides whether two commits conflict.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,12 +29,12 @@ from cm_delta_dagster.protocol.log import log_files, log_segment
 from cm_delta_dagster.storage.store import Store
 
 
-class Race:
-    """One transaction, the version that it stands on now, and the commits that were faster.
+class Rebase:
+    """One transaction, the snapshot on which it is proposed next, and the winners so far.
 
     Args:
-        threads: of those that read winners at once.
-        learned: is told of winners, oldest first, and of the version up to which the catalog says that they are published.
+        threads: number of winners read concurrently.
+        on_winners: called with winners, oldest first, and the published version that the catalog returned with them.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Race:
         catalog: CommitCoordinator,
         store: Store,
         threads: int,
-        learned: Callable[[Sequence[CommitActions], int], None],
+        on_winners: Callable[[Sequence[CommitActions], int], None],
     ) -> None:
         self.base = transaction.snapshot
         self.winners: list[CommitActions] = []
-        self.told: dict[int, RatifiedCommit] = {}
-        """Winners by version, as the catalog has told of them; not all, if it was asked more than once."""
+        self.winner_records: dict[int, RatifiedCommit] = {}
+        """The catalog's records of winners by version; incomplete if the catalog was asked again."""
         self._transaction = transaction
         self._catalog = catalog
         self._store = store
@@ -59,12 +59,12 @@ class Race:
             records=CatalogRecords(catalog, self.base.table_id),
             threads=threads,
         )
-        self._learned = learned
+        self._on_winners = on_winners
 
     def catch_up(self) -> None:
-        """Learn what others have committed while one waited: a proposal that does not know of it would be made in vain.
+        """Rebase over commits that were made during a wait, since a proposal without them would be refused.
 
-        A catalog or storage that does not answer is left to the proposal. Raises as :meth:`rebase`.
+        If catalog or storage do not answer, nothing happens; the proposal handles that. Raises as :meth:`apply`.
         """
         base = self.base
         start, table_id = base.version + 1, base.table_id
@@ -77,25 +77,25 @@ class Race:
                 )
             )
         except (CatalogUnavailableError, StorageError):
-            return  # The proposal meets the same, and knows what to do about it.
-        otherwise = base.commit_policy.through_catalog and not known.commit_policy.through_catalog
-        if not otherwise and known.latest_version >= start:
-            self.rebase(replace(known, commits=(*known.cached_commits, *known.commits), cached_commits=()))
+            return
+        policy_changed = base.commit_policy.through_catalog and not known.commit_policy.through_catalog
+        if not policy_changed and known.latest_version >= start:
+            self.apply(replace(known, commits=(*known.cached_commits, *known.commits), cached_commits=()))
 
-    def rebase(self, told: RatifiedCommits) -> None:
-        """Check every winner against the transaction, and let it stand on them.
+    def apply(self, ratified: RatifiedCommits) -> None:
+        """Check every winner for conflicts with the transaction, and advance ``base`` to the newest winner.
 
         Args:
-            told: the answer that tells of the winners; if their files have gone since, the catalog is asked once more.
+            ratified: the catalog's answer with the winners; if their files are gone since, the catalog is asked once more.
 
         Raises:
-            CommitConflictError: a winner and the transaction cannot both stand.
+            CommitConflictError: a winner conflicts with the transaction.
             CorruptLogError: a winner cannot be read or understood.
             StorageError, CatalogUnavailableError: there was no answer; nothing was proposed.
         """
         transaction, base = self._transaction, self.base
-        winners = self._read(told)
-        self._learned(winners, told.published_version)
+        winners = self._read(ratified)
+        self._on_winners(winners, ratified.published_version)
         pending = transaction.pending(base)
         for winner in winners:
             conflict = check_conflict(pending, winner, location=base.location) or _unsupported(
@@ -105,16 +105,16 @@ class Race:
                 raise CommitConflictError(
                     f"{transaction.operation} on {base.identifier}, which read version {transaction.snapshot.version}, "
                     f"conflicts with version {winner.version} ({describe(winner)}): {conflict.message} Nothing was "
-                    "committed. Run it again on the latest version.",
+                    "committed. Retry on the latest version.",
                     kind=str(conflict.kind.value),
                     winning_version=winner.version,
                 )
             pending = following(pending, winner)
         self.base = replace(
-            advance(base, winners, published_version=told.published_version), commit_policy=told.commit_policy
+            advance(base, winners, published_version=ratified.published_version), commit_policy=ratified.commit_policy
         )
         self.winners += winners
-        self.told.update((commit.version, commit) for commit in told.commits)
+        self.winner_records.update((commit.version, commit) for commit in ratified.commits)
 
     def _read(self, ratified: RatifiedCommits) -> tuple[CommitActions, ...]:
         base = self.base
@@ -129,18 +129,18 @@ class Race:
             try:
                 return self._reader.decode_all(sources)
             except ObjectNotFoundError as error:
-                # It may have been published and its staged file cleaned since the catalog answered: ask once more (CM-R10).
+                # It may have been published and its staged file deleted since the catalog answered: ask once more.
                 missing = error
         names = [status.name for status in self._store.list_from(log_files.log_directory(base.location))]
-        held = [commit.version for commit in known.commits]
+        listed = [commit.version for commit in known.commits]
         if (
-            log_segment.version_after_cleanup(names, ratified=held, version=start, latest=known.latest_version)
+            log_segment.version_after_cleanup(names, ratified=listed, version=start, latest=known.latest_version)
             is not None
         ):
             raise CommitConflictError(
-                f"The write to {base.identifier} read version {base.version}, and version {start} after it is so old that "
-                "metadata cleanup has removed it: whether it conflicts can no longer be told. Nothing was committed. Run it "
-                "again on the latest version.",
+                f"The write to {base.identifier} read version {base.version}, and version {start} after it is gone: "
+                "metadata cleanup has removed it, so that conflicts with it cannot be checked. Nothing was committed. Retry on "
+                "the latest version.",
                 winning_version=start,
             )
         raise CorruptLogError(
@@ -150,16 +150,16 @@ class Race:
 
 
 def describe(commit: CommitActions) -> str:
-    """Who made a commit, for a message."""
+    """Operation, writer and txnId of a commit, for a message."""
     info = commit.commit_info
     if info is None:
         return "without commitInfo"
-    who = (info.tags or {}).get("dagster/asset_key") or info.engine_info or "unknown writer"
-    return f"{info.operation or 'unknown operation'} by {who}, txnId {info.txn_id}"
+    writer = (info.tags or {}).get("dagster/asset_key") or info.engine_info or "unknown writer"
+    return f"{info.operation or 'unknown operation'} by {writer}, txnId {info.txn_id}"
 
 
 def _unsupported(pending: PendingCommit, winner: CommitActions, table: str) -> Conflict | None:
-    """Whether a winner has changed the protocol to one that this client does not keep (OCC-6)."""
+    """The conflict with a winner that changed the protocol to one that this client cannot write."""
     if winner.protocol is None:
         return None
     try:

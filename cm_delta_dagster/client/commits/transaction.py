@@ -1,4 +1,4 @@
-"""One write in the making (protocol "Writing catalog-managed tables"). The only mutable value of the package.
+"""A write that is not committed yet (protocol "Writer Requirements for Catalog-managed tables"). Mutable.
 
 A transaction knows what it read and what it will change; it does not know files beyond their actions. ``commit`` hands it to
 the committer, which proposes it, rebases it over winners and reports the outcome.
@@ -44,7 +44,7 @@ class Committed:
     """A ratified transaction.
 
     Attributes:
-        retries: how often it was made anew on top of commits that came first.
+        retries: number of times it was rebased over winners or proposed again.
         snapshot: the table right after this commit.
     """
 
@@ -107,7 +107,7 @@ class Transaction:
         self._removes.extend(files)
 
     def set_metadata(self, metadata: Metadata) -> None:
-        """Replace the table's metadata as a whole. Raises IllegalCommitError if the id would change (META-6)."""
+        """Replace the table's metadata as a whole. Raises IllegalCommitError if the id would change."""
         if metadata.id != self.snapshot.metadata.id:
             raise IllegalCommitError(
                 f"The metadata of {self.snapshot.identifier} would get another id ({metadata.id} for "
@@ -119,7 +119,7 @@ class Transaction:
         """Replace the protocol. Raises IllegalCommitError if ``catalogManaged`` would be lost."""
         if is_catalog_managed(self.snapshot.protocol) and not is_catalog_managed(protocol):
             raise IllegalCommitError(
-                f"The protocol of {self.snapshot.identifier} would lose catalogManaged; a listed feature stays (TF-14)."
+                f"The protocol of {self.snapshot.identifier} would lose catalogManaged; a listed feature stays."
             )
         check_protocol_change(self.snapshot.protocol, protocol)
         self._protocol = protocol
@@ -137,8 +137,8 @@ class Transaction:
         """Write a metadata domain of the user's.
 
         Raises:
-            IllegalCommitError: the domain belongs to a feature of Delta, which alone may write it (DOM-3, DOM-4), or the
-                table does not list the feature ``domainMetadata`` (DOM-1).
+            IllegalCommitError: the domain belongs to a feature of Delta, which alone may write it, or the
+                table does not list the feature ``domainMetadata``.
         """
         if domain.domain.startswith(_SYSTEM_DOMAINS):
             raise IllegalCommitError(
@@ -154,7 +154,7 @@ class Transaction:
         self._domains[domain.domain] = domain
 
     def remove_domain(self, name: str) -> None:
-        """Remove a metadata domain, which keeps its last configuration in the log (DOM-5); nothing if there is none.
+        """Remove a metadata domain, which keeps its last configuration in the log; nothing if there is none.
 
         Raises IllegalCommitError as :meth:`set_domain`.
         """
@@ -187,7 +187,7 @@ class Transaction:
 
     @property
     def isolation(self) -> IsolationLevel:
-        """The level that the table asks for, or SNAPSHOT where no more than files are rearranged (OCC-12, OCC-14)."""
+        """The level that the table asks for, or SNAPSHOT if files are only rearranged."""
         others = any((self._metadata, self._protocol, self._transactions, self._domains))
         if not others and not self.data_change:
             return IsolationLevel.SNAPSHOT
@@ -226,10 +226,10 @@ class Transaction:
         )
 
     def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
-        """The actions of the commit that follows ``base``, ``commitInfo`` first (ICT-3).
+        """The actions of the commit that follows ``base``, ``commitInfo`` first.
 
         ``base`` is the snapshot, or what it has become by compatible winners; all that depends on it is computed here,
-        and so anew for each attempt (OCC-13).
+        and so again for each attempt.
         """
         version = base.version + 1
         adds, domains = self._adds, dict(self._domains)
@@ -277,7 +277,7 @@ class Transaction:
         return self._metadata or self.snapshot.metadata
 
     def _check_metadata(self, base: Snapshot) -> None:
-        """New metadata and the protocol it lands under must fit each other and this client (TF-12, PROT-7, OCC-6)."""
+        """New metadata and the protocol it lands under must fit each other and this client."""
         if self._metadata is None and self._protocol is None:
             return
         protocol, metadata = self._protocol or base.protocol, self._metadata or base.metadata
@@ -288,10 +288,10 @@ class Transaction:
         """Make this the next version of the table.
 
         Raises:
-            CommitConflictError: a winner changed what this transaction depends on; the message names it.
+            CommitConflictError: a winner changed data that this transaction depends on; the message names the winner.
             CommitRejectedError: the catalog refused for another reason than the version.
-            CommitRetriesExceededError: every attempt lost against compatible commits.
-            CommitStateUnknownError: the answer was lost and could not be found out.
+            CommitRetriesExceededError: every attempt conflicted with compatible commits of other writers.
+            CommitStateUnknownError: the catalog did not answer, and the outcome is unknown.
         """
         if self._finished:
             raise IllegalCommitError("This transaction was already committed; start another one.")

@@ -1,7 +1,7 @@
 """Writes checkpoints and version checksums of ratified versions.
 
-What they contain is decided in ``protocol.checkpoints`` and ``protocol.checksum``; here the bytes are put in place in an order
-that never lets a reader see a half-made one: sidecars, then the checkpoint, then ``_last_checkpoint`` (LASTCP-2).
+``protocol.log.checkpoints`` and ``protocol.log.version_checksum`` define their content. Files are written in an order that never
+exposes an incomplete checkpoint: sidecars, then the checkpoint, then ``_last_checkpoint``.
 """
 
 import uuid
@@ -40,7 +40,7 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
         now_ms: decides which tombstones have expired.
 
     Raises:
-        UnpublishedVersionError: ``_delta_log`` has no commit of that version yet (CM-M1).
+        UnpublishedVersionError: ``_delta_log`` has no commit of that version yet.
         CorruptLogError: the state contradicts the checksum of its version; nothing was written.
     """
     location, version = snapshot.location, snapshot.version
@@ -76,7 +76,7 @@ def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Writte
 
 
 def refuse_contradiction(store: Store, snapshot: Snapshot) -> None:
-    """Hold a state against the checksum of its version, if there is one, before anything is derived from it or deleted.
+    """Compare a state with the checksum of its version, if there is one, before files are derived from it or deleted.
 
     Raises CorruptLogError.
     """
@@ -107,7 +107,7 @@ def _require_published(store: Store, snapshot: Snapshot) -> None:
 
 def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) -> None:
     if hinted_version(store, snapshot.location) > written.version:
-        return  # The hint is never moved back to an older checkpoint (LASTCP-2).
+        return  # The hint never moves back to an older checkpoint.
     hint = last_checkpoint.LastCheckpoint(
         version=written.version,
         size=written.num_actions,
@@ -119,7 +119,7 @@ def _write_hint(store: Store, snapshot: Snapshot, written: WrittenCheckpoint) ->
 
 
 def write_checksum(store: Store, location: str, version: int, value: VersionChecksum) -> None:
-    """Write the checksum of a ratified version unless there is one already (CRC-8)."""
+    """Write the checksum of a ratified version unless it exists."""
     try:
         store.write_if_absent(
             _checksum_location(location, version),

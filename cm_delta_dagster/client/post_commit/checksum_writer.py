@@ -1,8 +1,8 @@
-"""Version checksums of one's own commits, written a while later (protocol "Version Checksum File").
+"""Writes the checksums of versions that this client committed (protocol "Version Checksum File").
 
-Each follows from an older one and the commits since, whoever made those: of others' commits the small ones are kept that came
-along anyhow, so that neither their checksums nor the table's files have to be looked at. Writers who are in each other's way
-leave out what the next one of their own makes superfluous in no time.
+A checksum is computed from an older one and the commits since, so that the table's files need not be replayed. Small commits
+of other writers are cached for that as they are read during a rebase or a refresh. While writers contend, a checksum whose
+version is followed by another commit of this client before it is written is left out.
 """
 
 import functools
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.client.post_commit.checkpoint_writer import write_checksum
-from cm_delta_dagster.client.post_commit.scheduler import guarded, renewed_after_fork
+from cm_delta_dagster.client.post_commit.scheduler import log_failures, register_fork_reset
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
@@ -21,84 +21,84 @@ from cm_delta_dagster.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A version whose checksum is to be written, unless a newer one is before that, and the commit that made it."""
+class ChecksumRequest:
+    """A version whose checksum is to be written, and the commit that made it."""
 
     snapshot: Snapshot
     commit: CommitActions
-    in_a_crowd: bool
+    contended: bool
 
 
-_MAX_WANTED = 256
-"""Where more commits are made than storage can follow, the oldest go without."""
+_MAX_REQUESTS = 256
+"""Beyond that the oldest requests are dropped."""
 
-_MAX_OTHERS = 256
-_MAX_FILES_OF_OTHERS = 100
-"""Commits of others that are kept at most, and file actions in each of them."""
+_MAX_CACHED_COMMITS = 256
+_MAX_CACHED_FILE_ACTIONS = 100
+"""Number of cached commits, and of file actions in each of them."""
 
 
 class Checksums:
-    """Those of one table. They are written by one thread at a time; all else may come from any thread."""
+    """Checksums of one table. Only one thread at a time may call ``write``; every other method is thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Under the lock: what waits for its checksum, and commits by version whose checksums are not.
-        self._wanted: list[Wanted] = []
-        self._others: dict[int, CommitActions] = {}
+        # Guarded by the lock: pending requests, and cached commits, by version, whose checksums are not requested.
+        self._requests: list[ChecksumRequest] = []
+        self._cached_commits: dict[int, CommitActions] = {}
         self._newest: tuple[int, VersionChecksum] | None = None
         self.reset_after_fork()
-        renewed_after_fork(self)
+        register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
-        """Without the lock of before, which after a fork a thread of the parent may hold for ever."""
+        """Replace the lock, which a thread of the parent process may hold."""
         self._lock = threading.Lock()
 
-    def want(self, snapshot: Snapshot, commit: CommitActions, *, in_a_crowd: bool = False) -> None:
-        """The checksum of ``snapshot``, which ``commit`` has made, is to be written.
+    def request(self, snapshot: Snapshot, commit: CommitActions, *, contended: bool = False) -> None:
+        """Request the checksum of ``snapshot``, which ``commit`` made.
 
         Args:
-            in_a_crowd: others write to the table too, so that it may be left out for that of one's next commit.
+            contended: whether the next request may replace this one.
         """
         with self._lock:
-            if self._wanted and self._wanted[-1].in_a_crowd:
-                self._keep(self._wanted.pop().commit)
-            self._wanted.append(Wanted(snapshot, commit, in_a_crowd))
-            del self._wanted[:-_MAX_WANTED]
+            if self._requests and self._requests[-1].contended:
+                self._cache(self._requests.pop().commit)
+            self._requests.append(ChecksumRequest(snapshot, commit, contended))
+            del self._requests[:-_MAX_REQUESTS]
 
-    def note(self, commits: Sequence[CommitActions]) -> None:
-        """What others have committed after a version that this process has made."""
+    def note_winners(self, commits: Sequence[CommitActions]) -> None:
+        """Cache commits of other writers that follow a version committed by this client."""
         with self._lock:
-            if self._wanted or self._newest is not None:
+            if self._requests or self._newest is not None:
                 for commit in commits:
-                    self._keep(commit)
+                    self._cache(commit)
 
-    def newest_wanted(self) -> Snapshot | None:
-        """The newest version that waits."""
+    def newest_requested(self) -> Snapshot | None:
+        """The newest version whose checksum is requested."""
         with self._lock:
-            return self._wanted[-1].snapshot if self._wanted else None
+            return self._requests[-1].snapshot if self._requests else None
 
-    def take(self) -> Sequence[Wanted]:
-        """All that waits, which is then no longer kept here."""
+    def take(self) -> Sequence[ChecksumRequest]:
+        """Remove and return all requests."""
         with self._lock:
-            taken, self._wanted = self._wanted, []
+            taken, self._requests = self._requests, []
             return taken
 
-    def write(self, wanted: Sequence[Wanted]) -> None:
-        """Write checksums, oldest first; one that fails is logged, and the others are written."""
-        for one in wanted:
-            what = f"Checksum of {one.snapshot.identifier} version {one.snapshot.version}"
-            guarded(what, functools.partial(self._write, one.snapshot, one.commit))
+    def write(self, requests: Sequence[ChecksumRequest]) -> None:
+        """Write checksums, oldest first; a failure is logged, and the remaining ones are written."""
+        for request in requests:
+            what = f"Checksum of {request.snapshot.identifier} version {request.snapshot.version}"
+            log_failures(what, functools.partial(self._write, request.snapshot, request.commit))
         with self._lock:
-            passed = -1 if self._newest is None else self._newest[0]
-            for version in [version for version in self._others if version <= passed]:
-                del self._others[version]
+            newest = -1 if self._newest is None else self._newest[0]
+            for version in [version for version in self._cached_commits if version <= newest]:
+                del self._cached_commits[version]
 
-    def _keep(self, commit: CommitActions) -> None:
-        """Under the lock: a commit whose checksum is not wanted here."""
-        if len(self._others) >= _MAX_OTHERS:
-            self._others.clear()
-        if commit.adds.num_rows + commit.removes.num_rows <= _MAX_FILES_OF_OTHERS:
-            self._others[commit.version] = commit
+    def _cache(self, commit: CommitActions) -> None:
+        """Cache a small commit whose checksum is not requested. The caller holds the lock."""
+        if len(self._cached_commits) >= _MAX_CACHED_COMMITS:
+            self._cached_commits.clear()
+        if commit.adds.num_rows + commit.removes.num_rows <= _MAX_CACHED_FILE_ACTIONS:
+            self._cached_commits[commit.version] = commit
 
     def _write(self, snapshot: Snapshot, commit: CommitActions) -> None:
         before, commits = self._before(snapshot, commit)
@@ -120,7 +120,7 @@ class Checksums:
         if self._newest is not None:
             version, value = self._newest
             with self._lock:
-                others = [self._others.get(between) for between in range(version + 1, snapshot.version)]
+                others = [self._cached_commits.get(between) for between in range(version + 1, snapshot.version)]
             known = [other for other in others if other is not None]
             if version < snapshot.version and len(known) == len(others):
                 return value, (*known, commit)

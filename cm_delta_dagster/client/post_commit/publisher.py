@@ -1,8 +1,8 @@
-"""Publication of ratified commits (protocol "Publishing commits").
+"""Publication of ratified commits (protocol "Publishing Commits").
 
 Copies ratified content byte for byte to ``_delta_log/<version>.json``, in order, put-if-absent. Any number of publishers may
-run at once: "exists already" counts as done (CM-P3), if it is the same content and not that of a writer who went by
-the table's path (CM-P1). Staged files stay; metadata cleanup removes them (CM-P7).
+run concurrently: an existing file with the same content counts as published. Staged files are kept; metadata cleanup deletes
+them.
 """
 
 import datetime
@@ -27,8 +27,8 @@ def publish_commits(
     """Publish ratified commits, whose predecessors are published, in the order given.
 
     Args:
-        reached: is told how far ``_delta_log`` reaches then, also if not all could be published.
-        contents: bytes of commits that the caller holds already, by version; others are read from their staged files.
+        reached: called with the newest published version, also if a later commit fails.
+        contents: bytes of commits that the caller has in memory, by version; others are read from their staged files.
 
     Returns:
         The versions published or found published, ascending.
@@ -36,7 +36,7 @@ def publish_commits(
     Raises:
         CorruptLogError: a staged file is not what was ratified, or ``_delta_log`` has other content under a version.
         CatalogBehindStorageError: that other content is a commit itself: the table has two histories.
-        StorageError: a commit could not be copied; those after it were not tried (CM-P2), those before are reported.
+        StorageError: a commit could not be copied; those after it were not tried, those before are reported.
     """
     held = contents or {}
     done: list[int] = []

@@ -1,7 +1,7 @@
-"""Work that nobody waits for: one thread, and timers for what is put off.
+"""Asynchronous work of a client: one background thread, and timers for delayed work.
 
-What is to be done is a closure; its failure is logged and never raised. The interpreter may end and the process may fork at any
-time: what was put off is then done by whoever ends, or is left to the parent.
+Failures of the work are logged and never raised. At interpreter exit the exiting thread does the delayed work. A forked child
+starts without work; the parent keeps its own.
 """
 
 import logging
@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_PAUSE_SECONDS = 30.0
+_MAX_BACKOFF_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PutOff:
-    """Work that waits, how long it waits before its next try, and how many of them there are at most."""
+class _Delayed:
+    """Delayed work, the seconds until its next try, and the number of tries that are left."""
 
     what: str
     work: Callable[[], None]
@@ -29,137 +29,134 @@ class _PutOff:
     tries: int
     failed: int = 0
 
-    def again(self) -> "_PutOff":
-        """The same after a try in vain."""
-        pause = min(_LONGEST_PAUSE_SECONDS, 2 * self.seconds)
-        return replace(self, seconds=pause, tries=self.tries - 1, failed=self.failed + 1)
+    def after_failure(self) -> "_Delayed":
+        """The same work with a doubled delay and one try less."""
+        seconds = min(_MAX_BACKOFF_SECONDS, 2 * self.seconds)
+        return replace(self, seconds=seconds, tries=self.tries - 1, failed=self.failed + 1)
 
 
 class BackgroundWork:
-    """One thread for work that nobody waits for, work that is put off, and a way to wait for all of it.
-
-    A forked child begins anew: what the parent has arranged is the parent's.
-    """
+    """One background thread, delayed work, and a way to wait for both. Thread-safe."""
 
     def __init__(self) -> None:
         self._closed = False
         self.reset_after_fork()
-        renewed_after_fork(self)
+        register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
-        """Without threads, locks and work of before, which after a fork nobody here would ever end."""
-        self._delayed: dict[tuple[str, Hashable], _PutOff] = {}
+        """Drop the threads, locks and work of the parent process."""
+        self._delayed: dict[tuple[str, Hashable], _Delayed] = {}
         self._timers: dict[threading.Thread, tuple[str, Hashable]] = {}
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cm-delta-after-commit")
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cm-delta-post-commit")
         self._pending: set[Future[None]] = set()
         self._lock = threading.Lock()
 
     def submit(self, what: str, work: Callable[[], None]) -> None:
-        """Run ``work`` later; a failure is logged as a failure of ``what``."""
+        """Run ``work`` in the background thread; a failure is logged as a failure of ``what``."""
         try:
             with self._lock:
-                future = self._executor.submit(guarded, what, work)
+                future = self._executor.submit(log_failures, what, work)
                 self._pending.add(future)
-        except RuntimeError:  # The interpreter is about to end: no thread takes anything on any more.
-            guarded(what, work)
+        except RuntimeError:  # The interpreter is shutting down and starts no threads.
+            log_failures(what, work)
         else:
             future.add_done_callback(self._forget)
 
     def schedule(
-        self, of: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float, tries: int = 1
+        self, group: str, key: Hashable, what: str, work: Callable[[], None], *, seconds: float, tries: int = 1
     ) -> None:
-        """Run ``work`` once within ``seconds`` for all calls of one ``key`` until then; a failure is logged as above.
+        """Run ``work`` once after ``seconds`` for all calls with the same group and key until then; failures are logged.
 
         Args:
-            of: what it belongs to, for :meth:`hurry`.
-            tries: how often it is run at most until it succeeds, with pauses that double from ``seconds`` up to half a
-                minute. A process that ends does not wait for such a pause, nor does it come back to the work.
+            group: the table id; :meth:`flush` selects work by it.
+            tries: number of tries until it succeeds, with a backoff that doubles from ``seconds`` up to 30 seconds. A process
+                that exits neither waits for the backoff nor retries.
         """
-        if not threading.main_thread().is_alive():  # The interpreter is about to end: nothing happens later any more.
-            guarded(what, work)
+        if not threading.main_thread().is_alive():  # The interpreter is shutting down: no timer would run.
+            log_failures(what, work)
             return
-        own = (of, key)
+        full_key = (group, key)
         with self._lock:
-            waiting = self._delayed.get(own)
+            waiting = self._delayed.get(full_key)
             if waiting is not None and not waiting.failed:
                 return
-            before = [timer for timer, its in self._timers.items() if its == own and timer.daemon]
-            self._put_off(own, _PutOff(what=what, work=work, seconds=seconds, tries=tries))
-            for timer in before:  # It waits for a next try, which is due sooner now.
+            retries = [timer for timer, its in self._timers.items() if its == full_key and timer.daemon]
+            self._start_timer(full_key, _Delayed(what=what, work=work, seconds=seconds, tries=tries))
+            for timer in retries:  # The new timer, which is due earlier, replaces the one of the next retry.
                 _cancel(timer)
                 del self._timers[timer]
 
-    def flush(self, of: str | None = None) -> None:
-        """Do at once what was put off for ``of``, or for anything, and return when it is done or has failed."""
+    def flush(self, group: str | None = None) -> None:
+        """Do the delayed work of ``group``, or all of it, now; return when it is done or has failed."""
         with self._lock:
-            found = {timer: own for timer, own in self._timers.items() if of is None or own[0] == of}
-        for timer, own in found.items():
+            found = {timer: key for timer, key in self._timers.items() if group is None or key[0] == group}
+        for timer, key in found.items():
             _cancel(timer)
-            self._run_delayed(own)
+            self._run_delayed(key)
         for timer in found:
             timer.join()
         with self._lock:
             for timer in found:
                 self._timers.pop(timer, None)
 
-    def _put_off(self, own: tuple[str, Hashable], put_off: _PutOff) -> None:
-        """Under the lock. What has failed once keeps no process alive while it waits, what was not tried yet does."""
-        run = self._run_in_time if put_off.failed else self._run_delayed
-        timer = threading.Timer(put_off.seconds, run, (own,))
-        timer.daemon = put_off.failed > 0
-        timer.start()  # Where no thread can be had, nothing is left behind that would wait for it.
-        self._delayed[own] = put_off
-        self._timers[timer] = own
+    def _start_timer(self, key: tuple[str, Hashable], delayed: _Delayed) -> None:
+        """Start a timer; the process waits for a first try on exit, not for a retry. The caller holds the lock."""
+        run = self._run_retry if delayed.failed else self._run_delayed
+        timer = threading.Timer(delayed.seconds, run, (key,))
+        timer.daemon = delayed.failed > 0
+        timer.start()  # Raises where no thread can be started; then nothing is recorded below.
+        self._delayed[key] = delayed
+        self._timers[timer] = key
 
-    def _run_in_time(self, own: tuple[str, Hashable]) -> None:
-        """Of a thread that the interpreter does not wait for: the work is done by one that it does wait for."""
+    def _run_retry(self, key: tuple[str, Hashable]) -> None:
+        """Run in a daemon timer: hand the work to a thread that the interpreter waits for on exit."""
         with self._lock:
             self._timers.pop(threading.current_thread(), None)
-            if own in self._delayed and threading.main_thread().is_alive():
-                worker = threading.Thread(target=self._run_delayed, args=(own,), name="cm-delta-again", daemon=False)
+            if key in self._delayed and threading.main_thread().is_alive():
+                worker = threading.Thread(target=self._run_delayed, args=(key,), name="cm-delta-retry", daemon=False)
                 try:
                     worker.start()
-                except RuntimeError:  # Whoever commits next sees to it.
-                    del self._delayed[own]
+                except RuntimeError:  # No thread can be started; the next commit repeats the work.
+                    del self._delayed[key]
                 else:
-                    self._timers[worker] = own
+                    self._timers[worker] = key
 
-    def _run_delayed(self, own: tuple[str, Hashable]) -> None:
+    def _run_delayed(self, key: tuple[str, Hashable]) -> None:
         with self._lock:
-            put_off = self._delayed.pop(own, None)
-        if put_off is not None:
-            self._try(own, put_off)
+            delayed = self._delayed.pop(key, None)
+        if delayed is not None:
+            self._try(key, delayed)
         with self._lock:
             self._timers.pop(threading.current_thread(), None)
 
-    def _try(self, own: tuple[str, Hashable], put_off: _PutOff) -> None:
+    def _try(self, key: tuple[str, Hashable], delayed: _Delayed) -> None:
         try:
-            put_off.work()
-        except Exception:  # As of everything here.
-            again = put_off.again()
+            delayed.work()
+        except Exception:  # Logged, as every failure of asynchronous work.
+            retry = delayed.after_failure()
             with self._lock:
-                goes_on = again.tries > 0 and not self._closed
-                if goes_on and own not in self._delayed:
-                    with suppress(RuntimeError):  # No thread to wait in: whoever commits next sees to it.
-                        self._put_off(own, again)
-            if goes_on and put_off.failed:  # Said once already.
-                _log.info("%s failed again; the next try is in %.1f s", put_off.what, again.seconds, exc_info=True)
+                retries = retry.tries > 0 and not self._closed
+                if retries and key not in self._delayed:
+                    with suppress(RuntimeError):  # No thread can be started; the next commit repeats the work.
+                        self._start_timer(key, retry)
+            if retries and delayed.failed:  # The first failure was logged as a warning.
+                _log.info("%s failed again; the next try is in %.1f s", delayed.what, retry.seconds, exc_info=True)
             else:
-                _log_failure(put_off.what)
+                _log_failure(delayed.what)
 
     def _forget(self, future: Future[None]) -> None:
         with self._lock:
             self._pending.discard(future)
 
     def wait(self) -> None:
-        """Return when everything submitted so far is done; what was put off is done at once."""
+        """Do delayed work now and return when it and all submitted work is done."""
         self.flush()
         with self._lock:
             pending = set(self._pending)
         wait(pending)
 
     def close(self) -> None:
-        """As :meth:`wait`, and what fails now is not tried again."""
+        """As :meth:`wait`, without retries of work that fails."""
         with self._lock:
             self._closed = True
         self.wait()
@@ -171,10 +168,11 @@ def _cancel(thread: threading.Thread) -> None:
         thread.cancel()
 
 
-def guarded(what: str, work: Callable[[], None]) -> None:
+def log_failures(what: str, work: Callable[[], None]) -> None:
+    """Run ``work``; an exception is logged as a failure of ``what`` and not raised."""
     try:
         work()
-    except Exception:  # The commit stands whatever happens here; the reason goes to the log.
+    except Exception:  # The commit is ratified whatever happens here.
         _log_failure(what)
 
 
@@ -182,21 +180,21 @@ def _log_failure(what: str) -> None:
     _log.warning("%s failed; the commit is not affected", what, exc_info=True)
 
 
-class _Renewed(typing.Protocol):
+class _ForkResettable(typing.Protocol):
     def reset_after_fork(self) -> None: ...
 
 
-_LIVING: "weakref.WeakSet[_Renewed]" = weakref.WeakSet()
+_INSTANCES: "weakref.WeakSet[_ForkResettable]" = weakref.WeakSet()
 
 
-def renewed_after_fork(one: _Renewed) -> None:
-    """Have a forked child call ``one.reset_after_fork()``, since the threads that hold its locks are the parent's."""
-    _LIVING.add(one)
+def register_fork_reset(instance: _ForkResettable) -> None:
+    """Have a forked child call ``instance.reset_after_fork()``: threads that hold its locks exist in the parent only."""
+    _INSTANCES.add(instance)
 
 
 def _after_fork_in_child() -> None:
-    for one in tuple(_LIVING):
-        one.reset_after_fork()
+    for instance in tuple(_INSTANCES):
+        instance.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,6 +1,6 @@
 """The commits of a table one by one, and when each was made (protocol "In-Commit Timestamps", section TT).
 
-For history, change data and time travel; compactions are never used (LC-8). Where a version comes from its in-commit
+For history, change data and time travel; compactions are never used. Where a version comes from its in-commit
 timestamp is read from the first line of the commit; else the modification time of the commit file counts, made monotonic.
 """
 
@@ -34,7 +34,7 @@ _WINDOW = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedCommit:
-    """One commit with its time in epoch milliseconds: in-commit timestamp where enabled for it, else file time (HIST-3)."""
+    """One commit with its time in epoch milliseconds: in-commit timestamp where enabled for it, else file time."""
 
     version: int
     actions: CommitActions
@@ -48,8 +48,8 @@ class CommitLog:
     Attributes:
         identifier: what messages call the table.
         reader: reads the commits and proves them.
-        latest: latest version; what lies above it is not looked at (CM-R5).
-        ratified: the catalog's commits, which go before published ones of the same version (CM-R4).
+        latest: latest version; what lies above it is not looked at.
+        ratified: the catalog's commits, which go before published ones of the same version.
         only_kept: what lies below the oldest checkpoint of a log without its beginning is not looked at. Cleanup took the
             ratified commits there; what it leaves behind may be of a writer that came too late.
         period: which commits carry their own time, None for none.
@@ -88,7 +88,7 @@ class CommitLog:
 
     @cached_property
     def earliest_readable(self) -> int:
-        """Oldest version that can be rebuilt (TT-5)."""
+        """Oldest version that can be rebuilt."""
         names = [status.name for status in self.listing]
         return log_segment.earliest_version(
             names, ratified=[commit.version for commit in self.ratified], latest=self.latest
@@ -119,13 +119,13 @@ class CommitLog:
         return threading.Lock()
 
     def time_of(self, version: int, data: bytes | None = None) -> int:
-        """Commit time of ``version`` in epoch milliseconds (ICT-9, ICT-10, TT-7).
+        """Commit time of ``version`` in epoch milliseconds.
 
         Args:
             data: content of the commit, where the caller has read it already.
 
         Raises:
-            CorruptLogError: the commit is missing, or has no in-commit timestamp and must have one (ICT-12).
+            CorruptLogError: the commit is missing, or has no in-commit timestamp and must have one.
         """
         if self.period is None or not self.period.covers(version):
             time = self._file_times.get(version)
@@ -158,7 +158,7 @@ class CommitLog:
         return self._each(self._decode, start, end)
 
     def _is_kept(self, version: int) -> bool:
-        """Whether cleanup, which goes in ascending order (CLEAN-11), has not come to ``version``."""
+        """Whether cleanup, which goes in ascending order, has not come to ``version``."""
         if version == 0 or version in self._ratified or version - 1 in self._ratified:
             return True
         try:
@@ -201,13 +201,13 @@ class CommitLog:
         return LoadedCommit(version=version, actions=actions, timestamp_ms=time)
 
     def version_at_or_before(self, timestamp_ms: int, *, oldest: int | None = None) -> int:
-        """The newest version whose commit time is <= ``timestamp_ms`` (TT-2, ICT-11).
+        """The newest version whose commit time is <= ``timestamp_ms``.
 
         Args:
             oldest: first version to consider instead of the oldest commit that is there.
 
         Raises:
-            VersionNotFoundError: before the oldest or after the latest commit (TT-3).
+            VersionNotFoundError: before the oldest or after the latest commit.
         """
         low = self.first if oldest is None else max(oldest, self.first)
         last = self.time_of(self.latest)
@@ -243,7 +243,7 @@ class CommitLog:
         return candidates[found] if found < len(candidates) else (candidates[-1] + 1 if candidates else self.first)
 
     def _candidates(self, timestamp_ms: int, low: int) -> range:
-        """The versions among which ``timestamp_ms`` is looked for: on one side of the enabling commit (ICT-11)."""
+        """The versions among which ``timestamp_ms`` is looked for: on one side of the enabling commit."""
         period = self.period
         if period is None or period.first_version <= low:
             return range(low, self.latest + 1)
@@ -256,7 +256,7 @@ class CommitLog:
 
     @cached_property
     def _oldest_kept(self) -> int:
-        """Where cleanup has stopped: at its checkpoint, the oldest that it left (CLEAN-6)."""
+        """Where cleanup has stopped: at its checkpoint, the oldest that it left."""
         if not self.only_kept or 0 in self._sources:
             return 0
         names = [status.name for status in self.listing]

@@ -137,7 +137,7 @@ class CommitReader:
         if len(here) == len(sources) and all(len(source.content) < commit_json.LARGE_COMMIT_BYTES for source in here):
             return self._decoded_together(here)
         sources = self.with_digests(sources)
-        if len(sources) <= 2 or interpreter_ends():
+        if len(sources) <= 2 or interpreter_is_exiting():
             return tuple(self.decode(source) for source in sources)
         # Many may wait for the store at once. To have as many parse large commits would only cost memory, which each
         # thread keeps.
@@ -252,6 +252,6 @@ class CommitReader:
             )
 
 
-def interpreter_ends() -> bool:
+def interpreter_is_exiting() -> bool:
     """What is read or written in an exit handler has no pool of threads to use."""
     return not threading.main_thread().is_alive()

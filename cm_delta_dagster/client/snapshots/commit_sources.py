@@ -107,7 +107,7 @@ def commit_sources(
     ratified: Sequence[RatifiedCommit],
     cached: Sequence[RatifiedCommit] = (),
 ) -> tuple[CommitSource, ...]:
-    """Sources of versions ``start..end``: the catalog's own where it names one, else the published file (CM-R3, CM-R4).
+    """Sources of versions ``start..end``: the catalog's own where it names one, else the published file.
 
     Args:
         cached: published commits with content, which saves the look into their files.

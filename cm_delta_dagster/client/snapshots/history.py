@@ -1,19 +1,28 @@
-"""The commits of a table, newest first (heading "History and audit"). Compactions are never used (LC-8)."""
+"""The commits of a table, newest first. Compactions are not used, since they lack commitInfo."""
 
+import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.client.snapshots.commit_log import CommitLog
 from cm_delta_dagster.errors import ObjectNotFoundError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import CommitInfo
+
+
+class HasCommitLog(typing.Protocol):
+    """A table whose commits can be read."""
+
+    def commit_log(self) -> CommitLog:
+        """The commits that exist now, up to the latest version."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
     """One commit: ``timestamp_ms`` is its in-commit timestamp where enabled for it, else the time of its file.
 
-    ``commit_info`` is None where the commit has none (HIST-3).
+    ``commit_info`` is None where the commit has none.
     """
 
     version: int
@@ -21,8 +30,8 @@ class HistoryEntry:
     commit_info: CommitInfo | None
 
 
-def iterate_history(table: ReadableTable) -> Iterator[HistoryEntry]:
-    """Commits from the latest version down to the oldest that is still there, ratified but unpublished ones included.
+def iterate_history(table: HasCommitLog) -> Iterator[HistoryEntry]:
+    """Commits from the latest version down to the oldest one in the log, unpublished ones included.
 
     Raises:
         CorruptLogError: a commit has no in-commit timestamp and must have one.
@@ -32,12 +41,12 @@ def iterate_history(table: ReadableTable) -> Iterator[HistoryEntry]:
         try:
             data = log.read(version)
         except ObjectNotFoundError:
-            return  # Older commits were removed by metadata cleanup, which leaves no holes (CLEAN-11).
+            return  # Metadata cleanup removed this commit and all older ones.
         info = commit_json.find_commit_info(data)
         yield HistoryEntry(version=version, timestamp_ms=log.time_of(version, data), commit_info=info)
 
 
-def find_transaction(table: ReadableTable, *, app_id: str, version: int, limit: int = 1000) -> int | None:
+def find_transaction(table: HasCommitLog, *, app_id: str, version: int, limit: int = 1000) -> int | None:
     """The table version whose commit holds ``txn`` of ``app_id`` and ``version``, among the newest ``limit`` commits."""
     log = table.commit_log()
     for table_version in range(log.latest, max(-1, log.latest - limit), -1):

@@ -1,31 +1,28 @@
-"""From a catalog's answer and the bytes of ``_delta_log`` to a table state (protocol "Reading catalog-managed tables").
+"""Builds a table state from the catalog's answer and the files of ``_delta_log``.
 
-Which files make a version is decided in ``protocol.log_segment``; what they mean in ``protocol``. Here they are
-only fetched. Guarantee: the state of exactly the asked version, or an error; never an older one, never a file above it.
+Protocol heading "Reading Catalog-managed Tables". ``protocol.log.log_segment`` decides which files make a version; this module
+reads them. The result is the state of exactly the requested version, or an error.
 """
 
 import logging
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.client.snapshots.commit_reader import CommitReader, interpreter_ends
+from cm_delta_dagster.client.snapshots.checkpoint_reader import read_checkpoint
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import (
     cached_sources,
-    digest_of,
     published_source,
     ratified_source,
 )
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, TableStorageMissingError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.actions.paths import decode_path
-from cm_delta_dagster.protocol.log import checkpoint_reading, last_checkpoint, log_files, log_segment
-from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay, state_from_checkpoint
-from cm_delta_dagster.protocol.log.checkpoint_content import SIDECAR_DIGEST_TAG, CheckpointContent
+from cm_delta_dagster.protocol.log import last_checkpoint, log_files, log_segment
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
 from cm_delta_dagster.protocol.log.checkpoint_files import CheckpointSource
 from cm_delta_dagster.protocol.log.last_checkpoint import LastCheckpoint
 from cm_delta_dagster.protocol.log.log_segment import (
@@ -39,7 +36,6 @@ from cm_delta_dagster.protocol.log.log_segment import (
 )
 from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum, differences
 from cm_delta_dagster.protocol.log.version_checksum import decode as decode_checksum
-from cm_delta_dagster.storage.parquet import decode_parquet, leaf_columns
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
@@ -47,18 +43,18 @@ _log = logging.getLogger(__name__)
 
 _NO_LIMIT = 2**63
 _MAX_PROBES = 1000
-"""Commits missing in a listing that are looked for one by one before a gap is reported (LIST-5)."""
+"""Commits missing in a listing that are looked up one by one before a gap is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedState:
-    """A state and what is known of the time of its last commit, in epoch milliseconds.
+    """A state, and the time of its last commit in epoch milliseconds, as far as it is known.
 
     Attributes:
-        in_commit_timestamp: from the commit, or from the checksum where the commit is gone; None if neither has it.
-        txn_id: the transaction that made the commit, if it says so.
-        has_commit: whether the commit itself is still there.
-        modification_time: of the commit file, or of the checkpoint where that is gone; None for a commit of a catalog.
+        in_commit_timestamp: from the commit, or from the checksum if the commit was removed; None if neither has it.
+        txn_id: the transaction that made the commit; None if the commit does not say.
+        has_commit: whether the commit exists.
+        modification_time: of the commit file, or of the checkpoint if the file was removed; None for a commit from the catalog.
         newest_listed: version of the newest commit file in ``_delta_log``, which may be above the loaded one; None if the log
             was not listed or has no commit file.
     """
@@ -81,24 +77,24 @@ def load_state(
     """Build the state of ``version`` from the newest usable checkpoint and the commits after it.
 
     Args:
-        cached: published commits with content. If the catalog has served the content of every version, storage is not asked;
-            otherwise the log alone says which files make the version, and content stands in for files that it names.
+        cached: published commits with content. If the catalog returned the content of every version, storage is not read;
+            otherwise the listing decides which files make the version, and content replaces reads of files in it.
 
     Raises:
         CorruptLogError: a commit between the checkpoint and ``version`` is missing, a file cannot be understood, or what was
             read contradicts the digests or the version checksum.
-        ObjectNotFoundError: a file named by the catalog or seen in the listing has gone.
+        ObjectNotFoundError: a file named by the catalog or in the listing was deleted.
         TableStorageMissingError: the log of a catalog-managed table is empty.
     """
     store, location = reader.store, reader.location
     ratified_sources = tuple(ratified_source(location, commit) for commit in ratified if commit.version <= version)
     contents = cached_sources(location, cached)
     served = [
-        *(contents[kept_version] for kept_version in sorted(contents) if kept_version <= version),
+        *(contents[cached_version] for cached_version in sorted(contents) if cached_version <= version),
         *ratified_sources,
     ]
-    held = [source.version for source in served if isinstance(source, InlineCommit)]
-    if len(held) == version + 1 and held == list(range(version + 1)):
+    versions = [source.version for source in served if isinstance(source, InlineCommit)]
+    if len(versions) == version + 1 and versions == list(range(version + 1)):
         all_commits = reader.decode_all(served)
         state = replay(None, all_commits, location=location)
         return _with_times(reader, state, commits=all_commits, ratified=ratified_sources, times={})
@@ -116,7 +112,7 @@ def load_state(
             excluded_compactions=frozenset(item for item in unusable if isinstance(item, CompactedCommits)),
         )
         if missing and start:
-            # The hint may point past what is needed or to a checkpoint that has gone: the full listing decides (LASTCP-4).
+            # The hint may point to a checkpoint that was deleted or cannot be used: read the full listing.
             start = ""
             names = _list_log(store, directory)
             continue
@@ -148,20 +144,20 @@ def _list_log(store: Store, directory: str, start: str = "") -> dict[str, int]:
 
 
 def _probe(store: Store, directory: str, gaps: Sequence[range]) -> dict[str, int]:
-    """Those commits of ``gaps`` that are there although a listing does not show them (LIST-5)."""
+    """The commits of ``gaps`` that exist although the listing does not show them."""
     found: dict[str, int] = {}
     for version in islice(chain.from_iterable(gaps), _MAX_PROBES):
         name = log_files.commit_file_name(version)
         try:
             found[name] = store.stat(f"{directory}/{name}").modification_time
         except ObjectNotFoundError:
-            break  # One hole is enough for a refusal.
+            break  # A single missing commit fails the read.
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unproven:
-    """What a state was made of: the state of a checkpoint, and from version ``first`` on commits and compactions."""
+    """Parts of a state: the state of a checkpoint, and the commits and compactions from version ``first`` on."""
 
     base: TableState | None
     first: int
@@ -172,11 +168,11 @@ class _Unproven:
 def _copies(
     reader: CommitReader, names: Iterable[str], gaps: Sequence[range], version: int
 ) -> tuple[InlineCommit, ...]:
-    """Intact copies of lost commits; none where metadata cleanup removed the commits, or where the whole log is gone."""
-    held = list(names)
-    oldest = log_segment.oldest_checkpoint(held, latest=_NO_LIMIT)
+    """Intact copies of lost commits; none if metadata cleanup removed the commits or the whole log is missing."""
+    listed = list(names)
+    oldest = log_segment.oldest_checkpoint(listed, latest=_NO_LIMIT)
     was_cleaned = gaps[0].start == 0 and oldest is not None and oldest > version
-    if not held or was_cleaned or sum(gap.stop - gap.start for gap in gaps) > _MAX_PROBES:
+    if not listed or was_cleaned or sum(gap.stop - gap.start for gap in gaps) > _MAX_PROBES:
         return ()
     return reader.copies(gaps)
 
@@ -206,7 +202,7 @@ def _refuse_gap(
 
 
 def storage_missing(location: str, version: int) -> TableStorageMissingError:
-    """The error for a table whose log is gone although ``version`` is published."""
+    """The error for a table whose log is missing although ``version`` is published."""
     return TableStorageMissingError(
         f"The catalog knows version {version} of the table at {location} as published, and there is no log at that location. "
         "Nothing was written. Likely causes: the volume is not mounted, the warehouse was moved (`cm-delta relocate` tells the "
@@ -215,7 +211,7 @@ def storage_missing(location: str, version: int) -> TableStorageMissingError:
 
 
 def _refuse_contradiction(reader: CommitReader, segment: _Unproven, state: TableState, names: Iterable[str]) -> None:
-    """Commits without a digest, and compactions, are held against the newest checksum that a transaction of theirs wrote."""
+    """Compare commits without a digest, and compactions, with the newest checksum that one of their transactions wrote."""
     covered = [(file.start, file.version) for file in segment.compactions]
     versions = [
         file.version
@@ -227,7 +223,7 @@ def _refuse_contradiction(reader: CommitReader, segment: _Unproven, state: Table
     for version in sorted(versions, reverse=True):
         checksum = read_checksum(reader.store, reader.location, version)
         info = next((commit.commit_info for commit in segment.commits if commit.version == version), None)
-        # Only the transaction that made the version knows what the version holds.
+        # A checksum counts only if the transaction that made the version wrote it.
         if checksum is None or info is None or checksum.txn_id is None or checksum.txn_id != info.txn_id:
             continue
         commits = [commit for commit in segment.commits if commit.version <= version]
@@ -244,7 +240,7 @@ def _refuse_contradiction(reader: CommitReader, segment: _Unproven, state: Table
 
 
 class _UnusableError(Exception):
-    """A checkpoint or compaction could not be read; another one or the commits may still do (CKPT-17, LC-5)."""
+    """A checkpoint or compaction could not be read; another checkpoint or the commits may replace it."""
 
     def __init__(self, source: CheckpointSource | CompactedCommits, error: Exception) -> None:
         file = source.locations[0] if isinstance(source, CheckpointSource) else source.location
@@ -253,7 +249,7 @@ class _UnusableError(Exception):
 
 
 def read_hint(store: Store, directory: str) -> LastCheckpoint | None:
-    """The ``_last_checkpoint`` of the log in ``directory``; None if there is none that can be trusted (LASTCP-4)."""
+    """The ``_last_checkpoint`` of the log in ``directory``; None if it is missing or unusable."""
     try:
         return last_checkpoint.decode(store.read(f"{directory}/{log_files.LAST_CHECKPOINT_FILE_NAME}"))
     except ObjectNotFoundError:
@@ -267,7 +263,7 @@ def hinted_version(store: Store, location: str) -> int:
 
 
 def _listing_start(store: Store, directory: str, version: int) -> str:
-    """First name to list: that of the hinted checkpoint, or "" without a usable hint (LASTCP-3, LASTCP-4)."""
+    """First name to list: that of the hinted checkpoint, or "" without a usable hint."""
     hint = read_hint(store, directory)
     return "" if hint is None or hint.version > version else f"{hint.version:020d}"
 
@@ -275,7 +271,7 @@ def _listing_start(store: Store, directory: str, version: int) -> str:
 def _read_segment(
     reader: CommitReader, segment: LogSegment, contents: Mapping[int, InlineCommit]
 ) -> tuple[TableState, Sequence[CommitActions], _Unproven | None]:
-    """State, commits, and what the state was made of unless a catalog's digests or content prove every commit."""
+    """State, commits, and the parts of the state unless digests or content of the catalog verify every commit."""
     base: TableState | None = None
     if segment.checkpoint is not None:
         base = _read_checkpoint(reader, segment.checkpoint)
@@ -305,7 +301,7 @@ def _read_segment(
 
 def _read_compaction(reader: CommitReader, source: CompactedCommits) -> CommitActions:
     try:
-        # A cut-off compaction would be a state with too little in it; the commits it stands for are there to be read.
+        # A truncated compaction would lose actions; its commits are read instead.
         if not reader.read(source).endswith(b"\n"):
             raise CorruptLogError(f"{source.location} does not end with a whole line.")
         return reader.decode(source)
@@ -321,7 +317,7 @@ def _with_times(
     ratified: Sequence[RatifiedSource],
     times: Mapping[str, int],
 ) -> LoadedState:
-    """``state`` with the time of its last commit; checkpoints and compactions hold no commitInfo (REC-11)."""
+    """``state`` with the time of its last commit; checkpoints and compactions have no commitInfo."""
     version = state.version
     newest = max(
         (file.version for name in times if isinstance(file := log_files.parse_log_file(name), log_files.CommitFile)),
@@ -369,7 +365,7 @@ def _with_times(
 
 
 def read_checksum(store: Store, location: str, version: int) -> VersionChecksum | None:
-    """The checksum of ``version``, or None if there is none that can be understood (CRC-9)."""
+    """The checksum of ``version``, or None if it is missing or cannot be decoded."""
     try:
         return decode_checksum(
             store.read(f"{log_files.log_directory(location)}/{log_files.checksum_file_name(version)}")
@@ -389,7 +385,7 @@ def _read_checkpoint(reader: CommitReader, source: CheckpointSource) -> TableSta
 
 
 def proven_checkpoint(reader: CommitReader, *, version: int, locations: Sequence[str]) -> TableState:
-    """The state in a checkpoint, all of it read and held against the checksum of its version.
+    """The state in a checkpoint, compared with the checksum of its version.
 
     Args:
         locations: of its top-level files.
@@ -403,44 +399,12 @@ def proven_checkpoint(reader: CommitReader, *, version: int, locations: Sequence
     return state
 
 
-def read_checkpoint(reader: CommitReader, *, version: int, locations: Sequence[str]) -> TableState:
-    """The state in a checkpoint, sidecars included; a sidecar is compared with the digest that its checkpoint has of it.
-
-    Raises ObjectNotFoundError, CorruptLogError.
-    """
-    store, location, threads = reader.store, reader.location, reader.threads
-    contents = _read_checkpoint_files(store, [(top, None) for top in locations], threads=threads)
-    directory = log_files.sidecars_directory(location)
-    # Whatever the path looks like, the file of that name in the table's own directory is meant (V2ACT-2).
-    sidecars = [
-        (
-            f"{directory}/{decode_path(sidecar.path.rpartition('/')[2])}",
-            (sidecar.tags or {}).get(SIDECAR_DIGEST_TAG),
-        )
-        for content in contents
-        for sidecar in content.sidecars
-    ]
-    contents += _read_checkpoint_files(store, sidecars, threads=threads)
-    return state_from_checkpoint(contents, version=version, location=location)
-
-
-def _read_checkpoint_files(
-    store: Store, files: Sequence[tuple[str, str | None]], *, threads: int
-) -> list[CheckpointContent]:
-    """Parts or sidecars with their digests, in their order; several at a time, as most of the time goes into waiting for a
-    store."""
-    if len(files) < 2 or interpreter_ends():
-        return [read_checkpoint_file(store, location, sha256=sha256) for location, sha256 in files]
-    with ThreadPoolExecutor(max_workers=min(threads, len(files))) as pool:
-        return list(pool.map(lambda file: read_checkpoint_file(store, file[0], sha256=file[1]), files))
-
-
 def _refuse_shortened(store: Store, file: str, state: TableState, *, location: str) -> None:
-    """A checkpoint is held against the checksum of its version: text cut off at the end of a line cannot be told from whole
-    text otherwise, and a checkpoint may have been made from a log that was damaged."""
+    """Compare a checkpoint with the checksum of its version: JSON that was truncated at a line end parses, and a checkpoint
+    may have been made from a damaged log."""
     checksum = read_checksum(store, location, state.version)
     if file.endswith(".parquet") and checksum is not None and checksum.txn_id is None:
-        return  # Nobody says that a transaction of this table wrote it.
+        return  # It is unknown whether a transaction of this table wrote the checksum.
     if checksum is not None and (checksum.num_files, checksum.table_size_bytes) != (
         state.files.num_files,
         state.files.size_bytes,
@@ -449,26 +413,3 @@ def _refuse_shortened(store: Store, file: str, state: TableState, *, location: s
             f"{file} has {state.files.num_files} files of {state.files.size_bytes} bytes, and the checksum of version "
             f"{state.version} has {checksum.num_files} of {checksum.table_size_bytes}."
         )
-
-
-def read_checkpoint_file(store: Store, location: str, *, sha256: str | None = None) -> CheckpointContent:
-    """One file of a checkpoint or one sidecar. Raises ObjectNotFoundError, CorruptLogError; both name the file.
-
-    Args:
-        sha256: digest that the file must have, where it is known.
-    """
-    data = store.read(location)
-    if sha256 is not None and digest_of(data) != sha256:
-        raise CorruptLogError(f"{location} is not the file that was written: its SHA-256 is another one.")
-    try:
-        if location.endswith(".json"):
-            return checkpoint_reading.read_checkpoint_json(data)
-        paths = leaf_columns(data)
-        content = checkpoint_reading.read_checkpoint(decode_parquet(data, checkpoint_reading.columns_to_read(paths)))
-        if checkpoint_reading.needs_parsed_statistics(content, paths):
-            content = checkpoint_reading.read_checkpoint(
-                decode_parquet(data, checkpoint_reading.columns_with_parsed_statistics(paths))
-            )
-        return content
-    except CorruptLogError as error:
-        raise CorruptLogError(f"{location}: {error}") from error

@@ -1,6 +1,6 @@
 """Tables known by their location alone, of any Delta writer. Reading only.
 
-A catalog-managed table is refused here: only its catalog knows its latest version (CM-R8).
+A catalog-managed table is refused here: only its catalog knows its latest version.
 """
 
 from collections.abc import Iterator
@@ -110,7 +110,7 @@ class PathTable:
         return self._latest_version()
 
     def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
-        """See :meth:`ReadableTable.commit_actions`. Raises CatalogManagedAccessError at the commit that makes it one (CM-R8)."""
+        """See :meth:`ReadableTable.commit_actions`. Raises CatalogManagedAccessError at the commit that makes it one."""
         log = CommitLog(
             identifier=self.identifier,
             reader=self._reader,
@@ -123,7 +123,7 @@ class PathTable:
             yield commit
 
     def version_range(self) -> tuple[int, int]:
-        """The oldest version that can be rebuilt (TT-5), and the latest."""
+        """The oldest version that can be rebuilt, and the latest."""
         log = self.commit_log()
         return log.earliest_readable, log.latest
 
@@ -136,7 +136,7 @@ class PathTable:
         return self.commit_log().version_at_or_after(timestamp_ms)
 
     def _latest_version(self) -> int:
-        """Newest version, from the log's suffix after the hinted checkpoint, else from all of it (LASTCP-3, LASTCP-4)."""
+        """Newest version, from the log's suffix after the hinted checkpoint, else from all of it."""
         directory = log_files.log_directory(self.location)
         hint = read_hint(self.store, directory)
         for start in ([f"{hint.version:020d}"] if hint is not None else []) + [""]:
@@ -168,7 +168,7 @@ class PathTable:
         )
 
     def _refuse_if_managed_since(self, version: int, latest: int) -> None:
-        """An old version is refused too if the table has become catalog-managed since (CM-R8)."""
+        """An old version is refused too if the table has become catalog-managed since."""
         checksum = read_checksum(self.store, self.location, latest)
         if checksum is not None:
             return self._refuse_catalog_managed(checksum.protocol)
@@ -191,7 +191,7 @@ class PathTable:
             )
 
     def _refuse_lost_actions(self, loaded: LoadedState) -> None:
-        """A commit cut off at the end of a line looks like a shorter one; the checksum of the same transaction tells (CRC-11)."""
+        """A commit cut off at the end of a line looks like a shorter one; the checksum of the same transaction tells."""
         state = loaded.state
         checksum = None if loaded.txn_id is None else read_checksum(self.store, self.location, state.version)
         if checksum is None or checksum.txn_id != loaded.txn_id:

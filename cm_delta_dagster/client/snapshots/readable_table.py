@@ -1,4 +1,4 @@
-"""What every table that can be read offers, whoever manages it. Room: client; a seam, no behaviour.
+"""Interface of a table that can be read, catalog-managed or not.
 
 Implemented by ``client.table.Table`` (a catalog knows its latest version) and ``client.path_table.PathTable`` (its directory
 does). Verbs that only read take a :class:`ReadableTable`.
@@ -42,10 +42,10 @@ class ReadableTable(typing.Protocol):
         ...
 
     def commits(self, start: int, end: int) -> Iterator[LoadedCommit]:
-        """Every version of ``start..end`` exactly once, oldest first; compactions are never used (LC-8).
+        """Every version of ``start..end`` exactly once, oldest first; compactions are not used.
 
         Raises:
-            VersionNotFoundError: the range lies outside of the commits that are still there.
+            VersionNotFoundError: a commit of the range does not exist or was removed.
             CorruptLogError: a commit in between is missing or unreadable.
         """
         ...
@@ -59,13 +59,13 @@ class ReadableTable(typing.Protocol):
         ...
 
     def version_range(self) -> tuple[int, int]:
-        """The oldest version that can be rebuilt (TT-5), and the latest."""
+        """The oldest version that can be rebuilt, and the latest."""
         ...
 
     def version_at_or_before(self, timestamp_ms: int) -> int:
-        """The newest version whose commit time is <= ``timestamp_ms`` (TT-2).
+        """The newest version whose commit time is <= ``timestamp_ms``.
 
-        Raises VersionNotFoundError for a time before the oldest commit or after the latest one (TT-3).
+        Raises VersionNotFoundError for a time before the oldest commit or after the latest one.
         """
         ...
 
@@ -74,5 +74,5 @@ class ReadableTable(typing.Protocol):
         ...
 
     def commit_log(self) -> CommitLog:
-        """The commits that can be had now, up to the latest version."""
+        """The commits that exist now, up to the latest version."""
         ...

@@ -25,7 +25,7 @@ class Snapshot:
     """The state of one table at one version.
 
     Invariants: ``state`` is the reconciled state of exactly ``version``; ``published_version <= version`` unless the catalog
-    has moved on; a later refresh never changes this object (LOG-19).
+    has moved on; a later refresh never changes this object.
 
     Attributes:
         identifier: name in the catalog, or the location of a table without one.
@@ -33,7 +33,7 @@ class Snapshot:
         published_version: newest version known to be in ``_delta_log``, at most ``version``.
         data_version: newest version at or before ``version`` that changed data.
         timestamp_ms: commit time of ``version``: its in-commit timestamp.
-        commit_policy: how the catalog wanted commits when it was asked; a writer is told if that has changed.
+        commit_policy: how the catalog wanted commits when the snapshot was loaded.
     """
 
     identifier: str
@@ -112,11 +112,11 @@ class Snapshot:
 
     @cached_property
     def num_rows(self) -> int | None:
-        """Rows of the table from statistics and deletion vectors (DV-22); None if some file has no row count."""
+        """Rows of the table from statistics and deletion vectors; None if some file has no row count."""
         return logical_row_count(self.files)
 
     def matching_files(self, predicate: Predicate | None) -> pa.Table:
-        """Live files that may hold a row for which ``predicate`` is true; all of them for None (SKIP-1)."""
+        """Live files that may hold a row for which ``predicate`` is true; all of them for None."""
         if predicate is None or isinstance(predicate, AlwaysTrue):
             return self.files
         files = self.files
@@ -132,9 +132,9 @@ class Snapshot:
 
 
 def advance(base: Snapshot, commits: Sequence[CommitActions], *, published_version: int) -> Snapshot:
-    """``base`` with ``commits``, which follow it without a gap, applied (CACHE-4).
+    """``base`` with ``commits``, which follow it without a gap, applied.
 
-    Raises CorruptLogError if the last commit has no in-commit timestamp (ICT-12).
+    Raises CorruptLogError if the last commit has no in-commit timestamp.
     """
     if not commits:
         return replace(base, published_version=min(max(base.published_version, published_version), base.version))

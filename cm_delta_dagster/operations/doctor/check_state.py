@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
-from cm_delta_dagster.client.snapshots.log_reader import read_checkpoint, read_checksum
+from cm_delta_dagster.client.snapshots.checkpoint_reader import read_checkpoint
+from cm_delta_dagster.client.snapshots.log_reader import read_checksum
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.operations.doctor.check_commits import CheckedCommit

@@ -55,7 +55,7 @@ def publish(table: Table) -> PublishResult:
 
 
 def _publish_pending(table: Table) -> PublishResult:
-    table.post_commit.tell()
+    table.post_commit.publication.report()
     ratified = table.catalog_answer()
     pending = [commit.version for commit in ratified.unpublished]
     if ratified.latest_version > (pending[-1] if pending else ratified.published_version):

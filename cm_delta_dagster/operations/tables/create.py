@@ -15,8 +15,9 @@ from typing import TypeVar
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.creation import NewTable
+from cm_delta_dagster.client.creation import CreateTransaction
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
@@ -98,7 +99,7 @@ def create_table(
         schema=schema, partition_columns=partition_columns, properties=dict(properties or {}), description=description
     )
 
-    def commit_empty(table: NewTable) -> None:
+    def commit_empty(table: CreateTransaction) -> None:
         table.commit_empty(context)
 
     table, _ = _create(client, _name(identifier), design, commit_empty)
@@ -110,7 +111,7 @@ def create_table_as(
     *,
     identifier: TableIdentifier | str,
     design: TableDesign,
-    write: Callable[[Table], _Result],
+    write: Callable[[WriteTarget], _Result],
 ) -> tuple[Table, _Result]:
     """Create a table whose version 0 holds the rows that ``write`` writes, and register its name.
 
@@ -134,7 +135,7 @@ def write_or_create(
     *,
     identifier: TableIdentifier | str,
     design: Callable[[], TableDesign],
-    write: Callable[[Table], _Result],
+    write: Callable[[WriteTarget], _Result],
 ) -> tuple[Table, _Result]:
     """Write to the table of that name; if it does not exist, create it as :func:`create_table_as`.
 
@@ -239,7 +240,7 @@ def check_partition_columns(schema: StructType, partition_columns: Sequence[str]
     return tuple(fields)
 
 
-def check_partitioning(table: Table, partition_columns: Sequence[str]) -> None:
+def check_partitioning(table: WriteTarget, partition_columns: Sequence[str]) -> None:
     """Raises SchemaMismatchError if the table has other partition columns."""
     snapshot = table.snapshot()
     requested = tuple(name.casefold() for name in partition_columns)
@@ -257,13 +258,13 @@ def _name(identifier: TableIdentifier | str) -> TableIdentifier:
 
 
 def _create(
-    client: DeltaClient, name: TableIdentifier, design: TableDesign, write: Callable[[NewTable], _Result]
+    client: DeltaClient, name: TableIdentifier, design: TableDesign, write: Callable[[CreateTransaction], _Result]
 ) -> tuple[Table, _Result]:
     table = _reserve(client, name, design)
     try:
         result = write(table)
     except BaseException:
-        table.clear()
+        table.abort()
         raise
     if table.entry is None:
         raise InvalidArgumentError(f"{name} was not created, because nothing was committed to it. Write to it.")
@@ -286,7 +287,7 @@ def _purge(client: DeltaClient) -> None:
         _log.info("Purged %d abandoned creations: %s", len(purged), locations)
 
 
-def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> NewTable:
+def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> CreateTransaction:
     """Phase 1: check the design, then reserve the name."""
     check_column_names(design.schema)
     check_writable_types(design.schema)
@@ -301,7 +302,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         created_time=client.now_ms(),
     )
     protocol = _protocol(design.schema, draft, design.properties, table=str(name))
-    client.warehouse.claim()
+    client.warehouse.ensure_marker()
     if TableProperties(draft.configuration).deleted_file_retention_ms == 0:
         _log.warning(
             "%s is created with delta.deletedFileRetentionDuration = %r: VACUUM will delete files that running readers and "
@@ -311,7 +312,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
             draft.configuration["delta.deletedFileRetentionDuration"],
         )
     staging = client.catalog.create_staging_table(name)
-    return NewTable(
+    return CreateTransaction(
         services=client,
         identifier=name,
         staging=staging,

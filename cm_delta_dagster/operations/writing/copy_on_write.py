@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.operations.writing.write_transaction import rows_of_files, scan_files, scan_files_by_name
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.statistics.data_skipping import partition_matches_exactly
@@ -35,7 +35,7 @@ class CopyOnWritePlan:
 
 
 def plan_copy_on_write(
-    table: Table, snapshot: Snapshot, session: SparkSession, predicate: Predicate
+    table: WriteTarget, snapshot: Snapshot, session: SparkSession, predicate: Predicate
 ) -> CopyOnWritePlan:
     """Find the files that hold rows satisfying ``predicate``, with at most two Spark jobs. Changes nothing."""
     candidates = snapshot.matching_files(predicate)

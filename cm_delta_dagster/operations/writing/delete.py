@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
@@ -22,7 +22,9 @@ from cm_delta_dagster.protocol.predicates.predicates import to_sql
 
 
 @names_table
-def delete(table: Table, *, spark: SparkSession, where: Condition, context: CommitContext = NO_CONTEXT) -> WriteResult:
+def delete(
+    table: WriteTarget, *, spark: SparkSession, where: Condition, context: CommitContext = NO_CONTEXT
+) -> WriteResult:
     """Delete the rows for which ``where`` is true. Rows for which it is NULL stay.
 
     Files whose partition values prove that all rows match are removed without being read. If no row matches, nothing is

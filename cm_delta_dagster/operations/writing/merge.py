@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError, PartitionMismatchError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
@@ -78,7 +78,7 @@ class MergeMode(StrEnum):
 
 @names_table
 def merge(
-    table: Table,
+    table: WriteTarget,
     *,
     frame: DataFrame,
     keys: Sequence[str],

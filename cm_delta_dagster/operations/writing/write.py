@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
@@ -34,7 +34,7 @@ OPERATION = "WRITE"
 
 @names_table
 def append(
-    table: Table,
+    table: WriteTarget,
     *,
     frame: DataFrame,
     schema_mode: SchemaMode = SchemaMode.STRICT,
@@ -75,7 +75,7 @@ def append(
 
 @names_table
 def overwrite(
-    table: Table,
+    table: WriteTarget,
     *,
     frame: DataFrame,
     where: Condition | None = None,
@@ -140,7 +140,7 @@ def _replace(write: WriteTransaction, frame: DataFrame, predicate: Predicate | N
 
 
 def _start(
-    table: Table, snapshot: Snapshot, shape: TargetShape, parameters: dict[str, str], options: CommitOptions
+    table: WriteTarget, snapshot: Snapshot, shape: TargetShape, parameters: dict[str, str], options: CommitOptions
 ) -> WriteTransaction:
     return start_write(table, snapshot, shape=shape, operation=OPERATION, parameters=parameters, options=options)
 

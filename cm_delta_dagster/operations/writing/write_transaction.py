@@ -18,7 +18,7 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, I
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import (
     NOT_COMMITTED,
     CommitConflictError,
@@ -202,7 +202,9 @@ def _nullable(data_type: DataType) -> DataType:
             return data_type
 
 
-def write_rows(table: Table, frame: DataFrame, shape: TargetShape, guard: Predicate | None = None) -> WrittenFiles:
+def write_rows(
+    table: WriteTarget, frame: DataFrame, shape: TargetShape, guard: Predicate | None = None
+) -> WrittenFiles:
     """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
     layout = TableLayout(
         location=table.location,
@@ -215,7 +217,7 @@ def write_rows(table: Table, frame: DataFrame, shape: TargetShape, guard: Predic
 
 
 def scan_files(
-    table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
+    table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
 ) -> DataFrame:
     """Read some files of the table."""
     layout = replace(snapshot.layout, schema=schema)
@@ -223,14 +225,14 @@ def scan_files(
 
 
 def scan_files_by_name(
-    table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
+    table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
 ) -> DataFrame:
     """Read some files of the table, with the file of each row."""
     layout = replace(snapshot.layout, schema=schema)
     return scan_with_files(session, store=table.store, layout=layout, files=files)
 
 
-def rows_of_files(table: Table, snapshot: Snapshot, session: SparkSession, files: pa.Table) -> int:
+def rows_of_files(table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table) -> int:
     """Count the rows of the files: from the statistics in the log if all files have them, otherwise by a Spark job."""
     known = logical_row_count(files)
     return known if known is not None else count_rows(scan_files(table, snapshot, session, files, snapshot.schema))
@@ -244,7 +246,7 @@ class WriteTransaction:
     if the exception proves that nothing was committed.
     """
 
-    table: Table
+    table: WriteTarget
     transaction: Transaction
     shape: TargetShape
     idempotency: Idempotency | None = None
@@ -337,7 +339,7 @@ class WriteTransaction:
 
 
 def start_write(
-    table: Table,
+    table: WriteTarget,
     snapshot: Snapshot,
     *,
     shape: TargetShape,
@@ -358,7 +360,7 @@ def is_already_committed(snapshot: Snapshot, idempotency: Idempotency | None) ->
     return idempotency.is_done(None if current is None else current.version)
 
 
-def earlier_write(table: Table, snapshot: Snapshot, idempotency: Idempotency | None) -> WriteResult | None:
+def earlier_write(table: WriteTarget, snapshot: Snapshot, idempotency: Idempotency | None) -> WriteResult | None:
     """Return the result of a write whose earlier attempt committed; None if no attempt did."""
     if idempotency is None or not is_already_committed(snapshot, idempotency):
         return None
@@ -367,7 +369,7 @@ def earlier_write(table: Table, snapshot: Snapshot, idempotency: Idempotency | N
 
 
 def already_committed(
-    table: Table, snapshot: Snapshot, *, version: int, data_version: int | None = None
+    table: WriteTarget, snapshot: Snapshot, *, version: int, data_version: int | None = None
 ) -> WriteResult:
     """Return the result of a write that an earlier attempt committed as ``version``.
 
@@ -383,7 +385,7 @@ def already_committed(
     )
 
 
-def nothing_to_do(table: Table, snapshot: Snapshot) -> WriteResult:
+def nothing_to_do(table: WriteTarget, snapshot: Snapshot) -> WriteResult:
     """Return the result of a write that changes no row."""
     return WriteResult(
         table_id=table.table_id,

@@ -1,4 +1,4 @@
-"""What becomes of a commit: the five outcomes, what a rebase computes anew, and what a transaction may not write."""
+"""Outcomes of a commit, what a rebase computes again, and what a transaction may not write."""
 
 import json
 import uuid
@@ -12,6 +12,7 @@ import pytest
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, CommitSummary, Ratified, VersionTaken
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.backoff import max_backoff_seconds
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
@@ -182,10 +183,10 @@ def test_a_transaction_is_of_one_table_and_what_it_did_stays_if_another_fails(ne
     assert (orders.snapshot().num_files, lines.snapshot().num_files) == (1, 1)
 
 
-def test_pauses_grow_to_a_bound_whatever_the_number_of_retries() -> None:
+def test_the_backoff_grows_to_a_bound_for_any_number_of_retries() -> None:
     """OCC-15."""
     settings = ClientSettings(retry_initial_seconds=0.5, retry_max_seconds=3)
-    bounds = [settings.longest_pause_seconds(retry) for retry in (1, 2, 3, 4, 5, 10_000)]
+    bounds = [max_backoff_seconds(settings, retry) for retry in (1, 2, 3, 4, 5, 10_000)]
     assert bounds == [0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
 
 

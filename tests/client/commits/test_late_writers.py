@@ -164,7 +164,7 @@ def late_file(name: str) -> AddFile:
 def test_a_late_proposal_whose_winners_nobody_has_any_more_is_a_conflict_that_says_so(lake: Lake) -> None:
     """OCC-9, CLEAN-10: staged without copies, they were in the log alone."""
     for transaction in late_writers(lake, "staged", "without copies", commits=3):
-        with pytest.raises(CommitConflictError, match="version 1 after it is so old") as caught:
+        with pytest.raises(CommitConflictError, match="version 1 after it is gone") as caught:
             transaction.commit()
         assert caught.value.winning_version == 1
     assert lake.client.table("main.test.t").snapshot().version == 4
@@ -178,7 +178,7 @@ def test_a_late_proposal_is_rebased_on_winners_that_only_the_catalog_has(lake: L
     blind, reading = late_writers(lake, mode, copies, commits=3)
     with pytest.raises(CommitConflictError, match="version 1") as caught:
         reading.commit()
-    assert caught.value.winning_version == 1 and "so old" not in str(caught.value)
+    assert caught.value.winning_version == 1 and "is gone" not in str(caught.value)
     committed = blind.commit()
     assert (committed.version, committed.retries) == (5, 1)
     fresh = lake.reopened()
@@ -196,6 +196,6 @@ def test_a_proposal_so_late_that_the_catalog_has_let_its_winners_go_is_a_conflic
 ) -> None:
     """OCC-9, CLEAN-10: rather than a rebase on those winners that are still there."""
     for transaction in late_writers(lake, mode, copies, commits=KEPT_COMMITS + 20):
-        with pytest.raises(CommitConflictError, match="version 1 after it is so old"):
+        with pytest.raises(CommitConflictError, match="version 1 after it is gone"):
             transaction.commit()
     assert lake.client.table("main.test.t").snapshot().version == KEPT_COMMITS + 21

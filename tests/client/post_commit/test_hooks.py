@@ -1,4 +1,4 @@
-"""Work that is put off until after a commit: where it fails, where threads cannot be had, in processes that fork or end."""
+"""Asynchronous post-commit work: failures, missing threads, processes that fork or exit."""
 
 import itertools
 import logging
@@ -65,7 +65,7 @@ if child == 0:
     append("child.parquet")
     client.close()
     os._exit(0)
-assert os.waitpid(child, 0)[1] == 0, "the child did not come to its end"
+assert os.waitpid(child, 0)[1] == 0, "the child did not exit"
 append("parent.parquet")
 client.close()
 """
@@ -85,7 +85,7 @@ def test_a_forked_child_commits_and_closes_without_the_threads_of_its_parent(tmp
     assert names == [f"{version:020d}.json" for version in range(4)]
 
 
-def test_work_that_no_thread_could_be_had_for_does_not_stand_in_the_way_of_later_work() -> None:
+def test_work_without_a_thread_does_not_block_later_work() -> None:
     """CM-P4"""
     work, done = BackgroundWork(), list[str]()
     before = threading.stack_size(2**46)  # More than there is: no thread starts.
@@ -99,7 +99,7 @@ def test_work_that_no_thread_could_be_had_for_does_not_stand_in_the_way_of_later
     assert done == ["second"]
 
 
-# Tries again
+# Retries
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def tries(lake: Lake) -> int:
 
 
 @pytest.mark.parametrize("mode", ["staged", "inline"])
-def test_a_publication_that_failed_is_tried_again_without_another_commit(lake: Lake, mode: str) -> None:
+def test_a_failed_publication_is_retried_without_another_commit(lake: Lake, mode: str) -> None:
     """CM-P2, CM-P4"""
     table = lake.new_table()
     set_commit_policy(table, CommitPolicy.parse(mode))
@@ -132,11 +132,11 @@ def test_a_publication_that_failed_is_tried_again_without_another_commit(lake: L
 
 
 @pytest.mark.parametrize("mode", ["staged", "inline"])
-def test_the_mark_is_told_again_to_a_catalog_that_was_away(lake: Lake, mode: str) -> None:
+def test_the_published_version_is_reported_again_after_an_outage(lake: Lake, mode: str) -> None:
     """CM-P4"""
     table = lake.new_table()
     set_commit_policy(table, CommitPolicy.parse(mode))
-    away = CatalogUnavailableError("Nobody answers.")
+    away = CatalogUnavailableError("No answer.")
     lake.catalog.fails = lambda method, _: away if method == "set_published_version" else None
     assert lake.append(table).version == 1
     until(lambda: sum(method == "set_published_version" for method, _ in lake.catalog.calls) >= 3)
@@ -145,11 +145,11 @@ def test_the_mark_is_told_again_to_a_catalog_that_was_away(lake: Lake, mode: str
     until(lambda: lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 1)
 
 
-def test_checksums_wait_for_the_catalog_that_has_to_permit_them(lake: Lake) -> None:
+def test_checksums_wait_for_the_permission_of_the_catalog(lake: Lake) -> None:
     """CRC-8, CM-M5"""
     table = lake.new_table()
     lake.client.wait_for_background()
-    away = CatalogUnavailableError("Nobody answers.")
+    away = CatalogUnavailableError("No answer.")
     lake.catalog.fails = lambda method, _: away if method == "maintenance_decision" else None
     for _ in range(3):
         lake.append(table)
@@ -171,7 +171,7 @@ def checksum_of(lake: Lake, snapshot: Snapshot) -> VersionChecksum:
     return build_checksum(snapshot.state, txn_id=entry.summary.txn_id, in_commit_timestamp=snapshot.timestamp_ms)
 
 
-def test_a_writer_in_a_crowd_leaves_out_checksums_that_its_next_one_makes_superfluous(tmp_path: Path) -> None:
+def test_a_contended_writer_skips_checksums_that_its_next_commit_replaces(tmp_path: Path) -> None:
     """CRC-7, CRC-8"""
     lake = Lake(tmp_path, publish_delay_seconds=1000)
     table = lake.new_table()
@@ -179,21 +179,21 @@ def test_a_writer_in_a_crowd_leaves_out_checksums_that_its_next_one_makes_superf
     sources = commit_sources(table.location, start=0, end=7, ratified=())
     commits = table.reader.decode_all(sources)
     checksums = Checksums(lake.store)
-    checksums.want(snapshots[1], commits[1], in_a_crowd=True)
+    checksums.request(snapshots[1], commits[1], contended=True)
     checksums.write(checksums.take())
     for others, own in ((2, 3), (4, 5), (6, 7)):
-        checksums.note([commits[others]])
-        checksums.want(snapshots[own], commits[own], in_a_crowd=True)
+        checksums.note_winners([commits[others]])
+        checksums.request(snapshots[own], commits[own], contended=True)
     lake.store.calls.clear()
     checksums.write(checksums.take())
     assert crcs(lake, table) == [1, 7]
-    assert [method for method, _ in lake.store.calls] == ["write_if_absent"], "it follows from what came along"
+    assert [method for method, _ in lake.store.calls] == ["write_if_absent"], "computed from cached commits"
     assert read_checksum(lake.memory, table.location, 7) == checksum_of(lake, snapshots[7])
     lake.client.close()
 
 
-def test_checksums_of_a_crowd_are_what_its_snapshots_have(tmp_path: Path) -> None:
-    """CRC-7, CRC-8: those of one's own commits and of others'."""
+def test_checksums_of_contended_writers_equal_their_snapshots(tmp_path: Path) -> None:
+    """CRC-7, CRC-8: of own commits and of other writers' commits."""
     lake = Lake(tmp_path, publish_delay_seconds=1000)
     table = lake.new_table()
     other = lake.reopened().table("main.test.t")
@@ -210,7 +210,7 @@ def test_checksums_of_a_crowd_are_what_its_snapshots_have(tmp_path: Path) -> Non
         own.append(stale)
     lake.store.calls.clear()
     lake.client.wait_for_background()
-    # Which of those between are there depends on how fast the machine is: a crowd is who meets others within a second.
+    # Which of those between are there depends on how fast the machine is: a table is contended for a second.
     written = set(crcs(lake, table))
     assert {0, 1, 7} <= written <= {0, 1, 3, 5, 7}
     assert not [name for method, name in lake.store.calls if method == "read" and str(name).endswith(".crc")]
@@ -220,7 +220,7 @@ def test_checksums_of_a_crowd_are_what_its_snapshots_have(tmp_path: Path) -> Non
     lake.client.close()
 
 
-def test_a_writer_alone_writes_the_checksum_of_every_commit(tmp_path: Path) -> None:
+def test_a_single_writer_writes_the_checksum_of_every_commit(tmp_path: Path) -> None:
     """CRC-8"""
     lake = Lake(tmp_path, publish_delay_seconds=1000)
     table = lake.new_table()
@@ -235,7 +235,7 @@ def checkpoints(lake: Lake, table: Table) -> list[int]:
     return sorted({int(Path(name).name[:20]) for name in lake.files(table) if ".checkpoint." in name})
 
 
-def test_of_checkpoints_in_a_hurry_the_newest_is_written_and_not_more_than_ten_are_left_out(tmp_path: Path) -> None:
+def test_checkpoints_in_quick_succession_are_skipped_up_to_ten_intervals(tmp_path: Path) -> None:
     """CKPT-15: the next one is due at once, at this writer or at another."""
     lake = Lake(tmp_path, publish_delay_seconds=1000)
     table = lake.new_table(properties={"delta.checkpointInterval": "2"})
@@ -271,7 +271,7 @@ def test_of_checkpoints_in_a_hurry_the_newest_is_written_and_not_more_than_ten_a
 
 
 @pytest.mark.parametrize("mode", ["staged", "inline"])
-def test_a_close_tries_once_and_leaves_the_rest_to_whoever_comes_next(
+def test_a_close_tries_once_and_leaves_the_rest_to_the_next_client(
     lake: Lake, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """CM-P4, CM-P5"""
@@ -298,7 +298,7 @@ def test_a_close_tries_once_and_leaves_the_rest_to_whoever_comes_next(
 
 
 class Failing:
-    """Work that fails until told otherwise."""
+    """Work that fails until ``fails`` is reset."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
@@ -307,11 +307,11 @@ class Failing:
     def __call__(self) -> None:
         self.at.append(time.monotonic())
         if self.fails:
-            raise ConnectionError("Nobody answers.")
+            raise ConnectionError("No answer.")
 
 
-def test_the_pauses_between_tries_grow_and_the_tries_end(caplog: pytest.LogCaptureFixture) -> None:
-    """CM-P4: only the first failure and the last are said aloud."""
+def test_the_backoff_grows_and_the_retries_end(caplog: pytest.LogCaptureFixture) -> None:
+    """CM-P4: only the first failure and the last are warnings."""
     caplog.set_level(logging.INFO, "cm_delta_dagster")
     background, work = BackgroundWork(), Failing()
     background.schedule("table", 1, "publication", work, seconds=0.02, tries=5)
@@ -326,7 +326,7 @@ def test_the_pauses_between_tries_grow_and_the_tries_end(caplog: pytest.LogCaptu
     assert levels == ["WARNING", "INFO", "INFO", "INFO", "WARNING"]
 
 
-def test_who_asks_what_is_published_does_not_wait_for_a_pause() -> None:
+def test_a_flush_does_not_wait_for_the_backoff() -> None:
     """CM-P4, CM-M5"""
     background, work = BackgroundWork(), Failing()
     background.schedule("table", 1, "publication", work, seconds=1000, tries=5)
@@ -340,7 +340,7 @@ def test_who_asks_what_is_published_does_not_wait_for_a_pause() -> None:
     background.close()
 
 
-def test_the_next_commit_does_not_wait_for_a_pause_either() -> None:
+def test_the_next_commit_does_not_wait_for_the_backoff() -> None:
     """CM-P4"""
     background, work = BackgroundWork(), Failing()
     background.schedule("table", 1, "publication", work, seconds=1000, tries=5)
@@ -358,7 +358,7 @@ from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 
 def fails():
     print("tried", flush=True)
-    raise ConnectionError("Nobody answers.")
+    raise ConnectionError("No answer.")
 
 work = BackgroundWork()
 work.schedule("table", 1, "publication", fails, seconds=1000, tries=20)
@@ -366,7 +366,7 @@ work.flush()
 """
 
 
-def test_a_pause_does_not_keep_a_process_from_ending() -> None:
+def test_the_backoff_does_not_keep_a_process_from_exiting() -> None:
     """CM-P4: the next try is due in half a minute."""
     begun = time.monotonic()
     run = python(_WAITING)
@@ -374,7 +374,7 @@ def test_a_pause_does_not_keep_a_process_from_ending() -> None:
     assert time.monotonic() - begun < 25
 
 
-# Processes that end
+# Processes that exit
 
 
 _ENDING = """
@@ -437,10 +437,8 @@ if when != "unclosed":
 
 @pytest.mark.parametrize("mode", ["staged", "inline", "put_if_absent"])
 @pytest.mark.parametrize("when", ["unclosed", "atexit", "atexit and closed"])
-def test_a_process_that_ends_leaves_everything_acknowledged_and_says_nothing(
-    tmp_path: Path, mode: str, when: str
-) -> None:
-    """CM-C1, CM-C16, CM-P4: nobody closes the client, or what is written is written while the process ends."""
+def test_a_process_that_exits_publishes_every_acknowledged_commit(tmp_path: Path, mode: str, when: str) -> None:
+    """CM-C1, CM-C16, CM-P4: the client is not closed, or the process writes while it exits."""
     run = python(_ENDING, str(tmp_path), mode, when)
     assert (run.returncode, run.stderr) == (0, "")
     acknowledged = dict(line.split() for line in run.stdout.splitlines())

@@ -1,0 +1,54 @@
+"""Interface of what a write verb writes to: a table, or the creation of one."""
+
+import typing
+from collections.abc import Callable, Mapping
+
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.snapshots.history import HasCommitLog
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.storage.store import Store
+
+
+class _HasClock(typing.Protocol):
+    @property
+    def now_ms(self) -> Callable[[], int]:
+        """The client's clock, epoch milliseconds."""
+        ...
+
+
+class WriteTarget(HasCommitLog, typing.Protocol):
+    """Implemented by ``client.table.Table`` and ``client.creation.CreateTransaction``."""
+
+    @property
+    def identifier(self) -> TableIdentifier: ...
+
+    @property
+    def table_id(self) -> str: ...
+
+    @property
+    def location(self) -> str:
+        """Absolute URI of the table root, no trailing slash."""
+        ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def services(self) -> _HasClock: ...
+
+    def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
+        """The state that the write builds on; of a creation, an empty table with its schema and properties."""
+        ...
+
+    def start_transaction(
+        self,
+        snapshot: Snapshot,
+        *,
+        operation: str,
+        parameters: Mapping[str, str] | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> Transaction:
+        """A write that builds on ``snapshot``."""
+        ...
