@@ -157,7 +157,7 @@ class FileLayout:
         if len(found) > 1:
             names = ", ".join(repr(node.name) for node in found)
             raise CorruptLogError(
-                f"The data file {self.file} has several columns for {where!r}: {names}. Which one is meant cannot be told; "
+                f"The data file {self.file} has several columns for {where!r}: {names}. It is unknown which one is meant; "
                 "write the file again with one of them."
             )
         return found[0] if found else None

@@ -64,7 +64,7 @@ def _names(schema: StructType, held: pa.Schema, file: str) -> dict[Path, str]:
     if schema.fields and len(held) and not any(map(_has_ids, held)):
         raise CorruptLogError(
             f"The data file {file} has no field ids, by which the columns of a table with column mapping in id mode are "
-            "found; nothing is read, because its columns cannot be told apart. Write the file again with ids."
+            "found; nothing is read, because its columns cannot be identified. Write the file again with ids."
         )
     names: dict[Path, str] = {}
     _match(schema, list(held), (), names, file)

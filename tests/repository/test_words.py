@@ -36,7 +36,6 @@ WORDS = {
     r"in vain": "without effect",
     r"who(?:ever|soever)": "the client, the writer, the user that",
     r"somebody|nobody": "another client, no client",
-    r"thereof|whence": "plain words",
 }
 """Regular expressions, matched as whole words in any case, with the words to use."""
 

@@ -17,7 +17,7 @@ from cm_delta_dagster.protocol.log import log_files
 
 _MAX_NAME_LENGTH = 120
 _LARGEST = 2**63 - 2
-"""Leaves room for one more increment in a signed 64-bit column."""
+"""Allows one more increment in a signed 64-bit column."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
 

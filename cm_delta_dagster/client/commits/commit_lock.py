@@ -44,7 +44,7 @@ class Contention:
         """Before a commit on the snapshot of ``version``, which other writers made if it is newer than the last own one."""
         return self.after_winners() if 0 <= self.own_version < version else self
 
-    def after_commit(self, version: int) -> "Contention":
+    def after_success(self, version: int) -> "Contention":
         """After this handle committed ``version``."""
         return replace(self, own_version=version)
 

@@ -79,7 +79,7 @@ class TableCommitter:
                 self._limit_backlog(rebase.base)
                 prepared, outcome = self._attempt(transaction, rebase.base)
             if isinstance(outcome, Ratified) and prepared is not None:
-                self._contention = self._contention.after_commit(outcome.version)
+                self._contention = self._contention.after_success(outcome.version)
                 retries = max(attempt, min(1, len(rebase.winners)))
                 return self._finish(transaction, rebase, prepared, outcome, retries=retries)
             if isinstance(outcome, VersionTaken):
@@ -297,5 +297,5 @@ class TableCommitter:
             txn_id=transaction.txn_id,
             in_commit_timestamp=prepared.proposal.summary.in_commit_timestamp,
             retries=retries,
-            snapshot=self._post_commit.after_commit(commit),
+            snapshot=self._post_commit.run(commit),
         )

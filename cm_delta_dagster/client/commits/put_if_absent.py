@@ -65,8 +65,8 @@ def ratified_commits(
         except (CorruptLogError, CommitRejectedError) as error:
             raise CorruptLogError(
                 f"{status.location} follows the latest version that the catalog knows, as a commit does that was made by creating "
-                f"its file, but no client can have made it: {error} Nothing was read or written. If it is nobody's commit, move "
-                "it away."
+                f"its file, but no client can have made it: {error} Nothing was read or written. If none of your "
+                "writers committed it, move it away."
             ) from error
     if version == answer.latest_version:
         return answer
@@ -133,7 +133,7 @@ def record_commit(
         return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
     except TableNotFoundError as error:
         raise CommitStateUnknownError(
-            f"Version {proposal.version} at {location} was created while the table was dropped. Nobody sees it unless the table "
+            f"Version {proposal.version} at {location} was created while the table was dropped. It has no effect unless the table "
             "is brought back; nothing was deleted.",
             txn_id=proposal.summary.txn_id,
             version=proposal.version,

@@ -32,7 +32,7 @@ class PostCommitHooks:
         self._checkpoint = CheckpointHook(services, publication=self.publication)
         self._remember = remember
 
-    def after_commit(self, commit: RatifiedWrite) -> Snapshot:
+    def run(self, commit: RatifiedWrite) -> Snapshot:
         """Run every hook for ``commit``; the snapshot with the published version that is known then."""
         published = self.publication.run(commit)
         snapshot = commit.snapshot

@@ -63,7 +63,7 @@ def publish_one(store: Store, location: str, *, version: int, data: bytes) -> No
         if found != data:
             _refuse_fork(target, version, found)
             raise CorruptLogError(
-                f"{target} was there before version {version} was published and is not what the catalog ratified: somebody "
+                f"{target} was there before version {version} was published and is not what the catalog ratified: another program "
                 "wrote to the log by its path. Readers of the catalog see the ratified commit, which stays staged. Move "
                 "that file away and publish again."
             ) from error

@@ -26,6 +26,7 @@ from cm_delta_dagster.protocol.log.action_reconciliation import TableState, repl
 from cm_delta_dagster.protocol.log.checkpoint_files import CheckpointSource
 from cm_delta_dagster.protocol.log.last_checkpoint import LastCheckpoint
 from cm_delta_dagster.protocol.log.log_segment import (
+    CommitSource,
     CompactedCommits,
     InlineCommit,
     LogSegment,
@@ -89,12 +90,8 @@ def load_state(
     store, location = reader.store, reader.location
     ratified_sources = tuple(ratified_source(location, commit) for commit in ratified if commit.version <= version)
     contents = cached_sources(location, cached)
-    served = [
-        *(contents[cached_version] for cached_version in sorted(contents) if cached_version <= version),
-        *ratified_sources,
-    ]
-    versions = [source.version for source in served if isinstance(source, InlineCommit)]
-    if len(versions) == version + 1 and versions == list(range(version + 1)):
+    served = _sources_with_content(contents, ratified_sources, version)
+    if served is not None:
         all_commits = reader.decode_all(served)
         state = replay(None, all_commits, location=location)
         return _with_times(reader, state, commits=all_commits, ratified=ratified_sources, times={})
@@ -104,12 +101,7 @@ def load_state(
     unusable: dict[CheckpointSource | CompactedCommits, str] = {}
     while True:
         segment, missing = plan_log_segment(
-            location=location,
-            names=names,
-            ratified=ratified_sources,
-            version=version,
-            excluded_checkpoints=frozenset(item for item in unusable if isinstance(item, CheckpointSource)),
-            excluded_compactions=frozenset(item for item in unusable if isinstance(item, CompactedCommits)),
+            location=location, names=names, ratified=ratified_sources, version=version, **_excluded(unusable)
         )
         if missing and start:
             # The hint may point to a checkpoint that was deleted or cannot be used: read the full listing.
@@ -136,6 +128,29 @@ def load_state(
         if unproven is not None:
             _refuse_contradiction(reader, unproven, state, names)
         return _with_times(reader, state, commits=commits, ratified=ratified_sources, times=names)
+
+
+class _Excluded(typing.TypedDict):
+    excluded_checkpoints: frozenset[CheckpointSource]
+    excluded_compactions: frozenset[CompactedCommits]
+
+
+def _excluded(unusable: Iterable[CheckpointSource | CompactedCommits]) -> _Excluded:
+    """The unusable files, as ``plan_log_segment`` takes them."""
+    files = tuple(unusable)
+    return {
+        "excluded_checkpoints": frozenset(file for file in files if isinstance(file, CheckpointSource)),
+        "excluded_compactions": frozenset(file for file in files if isinstance(file, CompactedCommits)),
+    }
+
+
+def _sources_with_content(
+    contents: Mapping[int, InlineCommit], ratified: Sequence[RatifiedSource], version: int
+) -> Sequence[CommitSource] | None:
+    """The commits ``0..version`` if the catalog returned the content of each; otherwise None."""
+    served = [*(contents[cached] for cached in sorted(contents) if cached <= version), *ratified]
+    versions = [source.version for source in served if isinstance(source, InlineCommit)]
+    return served if len(versions) == version + 1 and versions == list(range(version + 1)) else None
 
 
 def _list_log(store: Store, directory: str, start: str = "") -> dict[str, int]:
@@ -325,8 +340,17 @@ def _with_times(
     )
     time = times.get(log_files.commit_file_name(version))
     last = next((commit for commit in commits if commit.version == version), None)
+    has_commit = True
     if last is not None:
         info = last.commit_info
+    else:
+        named = next((commit for commit in ratified if commit.version == version), None)
+        (source,) = reader.with_digests([named or published_source(reader.location, version)])
+        try:
+            info = commit_json.decode_commit_info(reader.read(source))
+        except ObjectNotFoundError:
+            has_commit = False
+    if has_commit:
         return LoadedState(
             state=state,
             in_commit_timestamp=None if info is None else info.in_commit_timestamp,
@@ -334,19 +358,6 @@ def _with_times(
             modification_time=time,
             newest_listed=newest,
         )
-    named = next((commit for commit in ratified if commit.version == version), None)
-    (source,) = reader.with_digests([named or published_source(reader.location, version)])
-    try:
-        info = commit_json.decode_commit_info(reader.read(source))
-        return LoadedState(
-            state=state,
-            in_commit_timestamp=None if info is None else info.in_commit_timestamp,
-            txn_id=None if info is None else info.txn_id,
-            modification_time=time,
-            newest_listed=newest,
-        )
-    except ObjectNotFoundError:
-        pass
     checksum = read_checksum(reader.store, reader.location, version)
     of_checkpoint = [
         modified

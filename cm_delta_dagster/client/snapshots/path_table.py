@@ -34,7 +34,7 @@ _READ_THREADS = 8
 class PathTable:
     """The table at one location. Implements :class:`~cm_delta_dagster.client.snapshots.readable_table.ReadableTable`.
 
-    Nothing is kept between calls: another writer may replace the table at any time. Whoever needs a consistent view takes
+    Nothing is kept between calls: another writer may replace the table at any time. A caller that needs a consistent view takes
     one snapshot. Use :func:`open_path_table`, which finds the store.
 
     Args:

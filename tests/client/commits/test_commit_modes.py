@@ -288,7 +288,7 @@ def test_a_commit_made_by_creating_its_file_is_published_at_once(
     assert [(entry.version, entry.summary.operation) for entry in feed][1:] == [(1, "WRITE"), (2, "WRITE")]
 
 
-def test_a_created_commit_that_the_catalog_was_not_told_of_is_found_by_the_next_reader_and_writer(
+def test_a_created_commit_unknown_to_the_catalog_is_found_by_the_next_client(
     table: Table, client: DeltaClient, store: MemoryStore, lossy: WillfulCatalog
 ) -> None:
     """CM-C5, CM-C6."""
