@@ -90,7 +90,8 @@ class SchemaMismatchError(TableError):
 
 class InvalidDataError(TableError):
     """Rows violate a rule of the table or of the operation: NOT NULL, duplicate merge keys, a partition value without a text
-    form."""
+    form.
+    """
 
 
 class PartitionMismatchError(TableError):
@@ -229,7 +230,8 @@ class StoreNotSupportedError(StorageError):
 
 class TableStorageMissingError(StorageError):
     """The catalog has published commits of a table, and storage holds none of them: a volume is not mounted, the warehouse
-    was moved, or a directory was deleted. Nothing was written."""
+    was moved, or a directory was deleted. Nothing was written.
+    """
 
 
 class CatalogError(CmDeltaError):

@@ -72,6 +72,7 @@ def folded(text: str, *, width: int = _COLUMNS) -> list[str]:
 
 @contextmanager
 def step(title: str) -> Iterator[None]:
+    """Print ``title`` before the block and its duration after it."""
     started = time.monotonic()
     say(f"{title} ...")
     yield

@@ -13,6 +13,7 @@ def home() -> Path:
 
 
 def local_resources() -> dict[str, object]:
+    """Resources for one machine: SQLite catalog, local files, local Spark."""
     catalog = CatalogResource(url=f"sqlite:///{home()}/catalog.db", warehouse=f"file://{home()}/warehouse")
     spark = SparkResource(
         app_name="cm_delta_demo",

@@ -11,6 +11,7 @@ from resources.raw_data import RawData
 
 
 def production_resources() -> dict[str, object]:
+    """Resources from environment variables: shared catalog and warehouse, Spark Connect."""
     catalog = CatalogResource(url=dg.EnvVar("CM_DELTA_CATALOG_URL"), warehouse=dg.EnvVar("CM_DELTA_WAREHOUSE"))
     spark = SparkResource(app_name="cm_delta", remote=dg.EnvVar("SPARK_REMOTE_URL"))
     return {

@@ -1,0 +1,1 @@
+"""Rows of Delta tables without a JVM: scan, predicates, Parquet values, on pyarrow."""

@@ -1,0 +1,1 @@
+"""The interfaces of a catalog and the values that they exchange."""

@@ -37,7 +37,8 @@ class MaintenanceKind(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceRule:
     """A permission or a denial. ``scope`` is ``catalog``, ``catalog.schema`` or ``catalog.schema.table``; the narrowest one
-    applies."""
+    applies.
+    """
 
     scope: str
     kind: MaintenanceKind

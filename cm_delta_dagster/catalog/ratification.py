@@ -153,7 +153,8 @@ class Ratified:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionTaken:
     """Another commit has the proposed version. ``winners`` holds the commits from the proposed version on, published or
-    not, with the content that the catalog has."""
+    not, with the content that the catalog has.
+    """
 
     proposed_version: int
     winners: RatifiedCommits

@@ -1,0 +1,1 @@
+"""The Delta client: snapshots, commits, post-commit work, creation. Log only, no rows."""

@@ -1,0 +1,1 @@
+"""One operation a module: reading, writing, tables, maintenance, doctor, recovery."""

@@ -133,7 +133,8 @@ def _record(event: dg.AssetMaterialization | dg.AssetObservation) -> _Record:
 
 def _commit_of(metadata: Mapping[str, dg.MetadataValue[Any]]) -> tuple[str, int] | None:
     """Table id and version of the commit that an event reports. None for events of reads, and for those of writes and
-    maintenance with nothing to do, which name the version that they read."""
+    maintenance with nothing to do, which name the version that they read.
+    """
     outcome = metadata.get(facts.OUTCOME)
     if outcome is not None and outcome.value == WriteOutcome.NOTHING_TO_DO.value:
         return None

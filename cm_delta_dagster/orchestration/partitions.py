@@ -162,7 +162,8 @@ def partition_columns(
 
 def keys_text(keys: Sequence[str]) -> str:
     """Partition keys for commit tags and transaction ids: all keys if the text is short, otherwise the first, the last and
-    the number of keys."""
+    the number of keys.
+    """
     text = ",".join(str(key) for key in keys)
     if len(text) <= _LONGEST_KEY_TEXT:
         return text
@@ -338,12 +339,7 @@ def _parse(key: str, kind: DataType) -> Any:
     if not key:
         raise ValueError("empty")
     if isinstance(kind, DecimalType):
-        number = Decimal(key)
-        if not number.is_finite() or format(number, "f") != key:
-            raise ValueError(key)
-        if -int(number.as_tuple().exponent) > kind.scale or number.adjusted() >= kind.precision - kind.scale:
-            raise ValueError(key)
-        return number
+        return _parse_decimal(key, kind)
     if not isinstance(kind, PrimitiveType):
         return None
     match kind.name:
@@ -366,6 +362,15 @@ def _parse(key: str, kind: DataType) -> Any:
             wall = datetime.fromisoformat(key)
             return wall if wall.tzinfo is None else _fail(key)
     return None
+
+
+def _parse_decimal(key: str, kind: DecimalType) -> Decimal:
+    number = Decimal(key)
+    if not number.is_finite() or format(number, "f") != key:
+        raise ValueError(key)
+    if -int(number.as_tuple().exponent) > kind.scale or number.adjusted() >= kind.precision - kind.scale:
+        raise ValueError(key)
+    return number
 
 
 def _fail(key: str) -> Any:

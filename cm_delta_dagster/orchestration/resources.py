@@ -27,7 +27,8 @@ from cm_delta_dagster.storage.stores import Stores, scheme_of
 @typing.runtime_checkable
 class HasSparkSession(typing.Protocol):
     """A resource with a Spark session: ``SparkResource``, or ``PySparkResource`` and ``LazyPySparkResource`` of
-    dagster-pyspark."""
+    dagster-pyspark.
+    """
 
     @property
     def spark_session(self) -> Any: ...

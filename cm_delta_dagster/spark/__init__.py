@@ -1,0 +1,1 @@
+"""Rows of Delta tables by Spark: scan, write, predicates, merge."""

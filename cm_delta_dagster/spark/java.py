@@ -53,7 +53,8 @@ class JavaInstallation:
 
 def parse_java_version(text: str) -> int | None:
     """Major version in the output of ``java -version``: 17 for ``"17.0.15"``, 8 for ``"1.8.0_402"``; None if there is
-    none."""
+    none.
+    """
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if found is None:
         return None

@@ -185,7 +185,8 @@ def find_hits(target: DataFrame, source: MergeSource, within: Predicate | None) 
 
 def find_scope(target: DataFrame, source: MergeSource, within: Predicate | None) -> dict[str, Hits]:
     """As :func:`find_hits`, for every file that has a row for which ``within`` is true; rows without a match are
-    counted too."""
+    counted too.
+    """
     return _hits(_in_scope(target, source, within).where("scope"), source, how="left")
 
 

@@ -113,7 +113,8 @@ def _text_sql(field: StructField) -> str:
 
 def _timestamp_sql(column: str) -> str:
     """ISO-8601 in UTC with microseconds, by arithmetic on the instant, because Spark's formatter uses the session's
-    zone."""
+    zone.
+    """
     micros = f"unix_micros({column})"
     rest = f"pmod({micros}, {_DAY_MICROS}L)"
     day = f"date_add(DATE'1970-01-01', CAST(({micros} - {rest}) div {_DAY_MICROS}L AS INT))"

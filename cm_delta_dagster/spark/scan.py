@@ -144,7 +144,8 @@ def scan(session: SparkSession, *, store: Store, layout: TableLayout, request: S
 
 def scan_with_files(session: SparkSession, *, store: Store, layout: TableLayout, files: pa.Table) -> DataFrame:
     """All columns as :func:`scan`, and :data:`FILE_COLUMN` last; :func:`spark_file_key` makes its values comparable with
-    file keys."""
+    file keys.
+    """
     return _frame(_new_scan(session, store, layout, ScanRequest(files=files), with_files=True), files)
 
 
@@ -218,7 +219,8 @@ def _empty(scan: _Scan) -> DataFrame:
 
 def _parts(scan: _Scan, files: pa.Table) -> Iterator[DataFrame]:
     """One DataFrame for each group of files; files with a deletion vector are separate so that the others need no
-    join."""
+    join.
+    """
     for names, named_alike in _by_names(scan, files):
         stored = scan.stored(names)
         has_vector = pc.is_valid(named_alike["deletionVector"])

@@ -1,0 +1,1 @@
+"""The assets, jobs, schedules and sensors of the demo."""

@@ -1,7 +1,7 @@
 """Every physical form of every type, and every widening."""
 
 import datetime as dt
-from decimal import Decimal as D
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,8 @@ _MOMENT = dt.datetime(2020, 1, 2, 3, 4, 5, 678901)
         (pa.binary(2), [b"\x00\xff"], BINARY, None),
         (pa.string(), ["é"], BINARY, [b"\xc3\xa9"]),
         (pa.bool_(), [True, None, False], BOOLEAN, None),
-        (pa.decimal128(9, 2), [D("1.23"), None, D("-9999999.99")], DecimalType(9, 2), None),
-        (pa.decimal128(38, 10), [D("-1.5")], DecimalType(38, 10), None),
+        (pa.decimal128(9, 2), [Decimal("1.23"), None, Decimal("-9999999.99")], DecimalType(9, 2), None),
+        (pa.decimal128(38, 10), [Decimal("-1.5")], DecimalType(38, 10), None),
         (pa.int32(), [0, -719162], DATE, [dt.date(1970, 1, 1), dt.date(1, 1, 1)]),
         # PQ-3, NTZ-2: other units, rounded down
         (pa.timestamp("ms", "UTC"), [5, None], TIMESTAMP, [_EPOCH.replace(microsecond=5000, tzinfo=UTC), None]),
@@ -68,13 +68,13 @@ _MOMENT = dt.datetime(2020, 1, 2, 3, 4, 5, 678901)
         (pa.int32(), [2**31 - 1, None], LONG, None),
         (pa.int32(), [2**31 - 1], DOUBLE, [float(2**31 - 1)]),
         (pa.float32(), [1.5, float("inf"), None], DOUBLE, None),
-        (pa.int32(), [-(2**31)], DecimalType(10, 0), [D(-(2**31))]),
-        (pa.int32(), [1], DecimalType(12, 2), [D("1.00")]),
-        (pa.int8(), [-128], DecimalType(11, 1), [D("-128.0")]),
-        (pa.int64(), [2**63 - 1], DecimalType(20, 0), [D(2**63 - 1)]),
-        (pa.int64(), [-(2**63)], DecimalType(38, 18), [D(-(2**63))]),
-        (pa.decimal128(5, 2), [D("123.45")], DecimalType(10, 2), None),
-        (pa.decimal128(5, 2), [D("-123.45")], DecimalType(38, 20), None),
+        (pa.int32(), [-(2**31)], DecimalType(10, 0), [Decimal(-(2**31))]),
+        (pa.int32(), [1], DecimalType(12, 2), [Decimal("1.00")]),
+        (pa.int8(), [-128], DecimalType(11, 1), [Decimal("-128.0")]),
+        (pa.int64(), [2**63 - 1], DecimalType(20, 0), [Decimal(2**63 - 1)]),
+        (pa.int64(), [-(2**63)], DecimalType(38, 18), [Decimal(-(2**63))]),
+        (pa.decimal128(5, 2), [Decimal("123.45")], DecimalType(10, 2), None),
+        (pa.decimal128(5, 2), [Decimal("-123.45")], DecimalType(38, 20), None),
         (pa.date32(), [dt.date(1, 1, 1), dt.date(9999, 12, 31)], TIMESTAMP_NTZ, [_FIRST, dt.datetime(9999, 12, 31)]),
     ],
 )  # fmt: skip
@@ -116,8 +116,8 @@ def test_a_stored_form_is_read_as_the_tables_type(
         (pa.binary(), [b"\xff"], STRING),
         (pa.date32(), [dt.date(2020, 1, 1)], TIMESTAMP),
         (pa.timestamp("us"), [_MOMENT], DATE),
-        (pa.decimal128(10, 3), [D("1.234")], DecimalType(10, 2)),
-        (pa.decimal128(10, 2), [D("12345678.90")], DecimalType(5, 2)),
+        (pa.decimal128(10, 3), [Decimal("1.234")], DecimalType(10, 2)),
+        (pa.decimal128(10, 2), [Decimal("12345678.90")], DecimalType(5, 2)),
         (pa.int32(), [1], DecimalType(5, 0)),
         (pa.timestamp("ms"), [2**62], TIMESTAMP_NTZ),
         (pa.list_(pa.int64()), [[1]], LONG),
@@ -138,7 +138,7 @@ def test_what_would_change_a_value_is_refused(
 @pytest.mark.parametrize("stored", [pa.decimal128(9, 2), pa.decimal128(18, 2), pa.decimal128(30, 2)])
 def test_decimals_are_read_from_integers_too(data_files: DataFiles, stored: pa.DataType) -> None:
     """PQ-2: INT32, INT64 and fixed bytes."""
-    values = [D("-1.23"), None, D("12.00")]
+    values = [Decimal("-1.23"), None, Decimal("12.00")]
     data_files.add(pa.table({"c": pa.array(values, stored)}), store_decimal_as_integer=True)
     kinds = pq.ParquetFile(data_files.root / "part-00000.parquet").schema.column(0).physical_type
     assert kinds == {9: "INT32", 18: "INT64", 30: "FIXED_LEN_BYTE_ARRAY"}[stored.precision]

@@ -412,7 +412,8 @@ def proven_checkpoint(reader: CommitReader, *, version: int, locations: Sequence
 
 def _refuse_shortened(store: Store, file: str, state: TableState, *, location: str) -> None:
     """Compare a checkpoint with the checksum of its version: JSON that was truncated at a line end parses, and a checkpoint
-    may have been made from a damaged log."""
+    may have been made from a damaged log.
+    """
     checksum = read_checksum(store, location, state.version)
     if file.endswith(".parquet") and checksum is not None and checksum.txn_id is None:
         return  # It is unknown whether a transaction of this table wrote the checksum.

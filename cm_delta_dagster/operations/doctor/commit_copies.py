@@ -110,6 +110,7 @@ def foreign_transaction(data: bytes | None, record: RatifiedCommit, *, known: Co
 
 
 def staged_location(table: Table, record: RatifiedCommit) -> str:
+    """Location of the staged file that the record names."""
     return f"{log_files.staged_commits_directory(table.location)}/{record.file_name}"
 
 
@@ -139,7 +140,8 @@ def read_copies(
 
 def _staged_bytes(table: Table, record: RatifiedCommit, staged_names: Collection[str]) -> bytes | None:
     """The staged file of the commit, else a staged file of its version with the ratified bytes: a catalog that was recovered
-    from the log does not know the names of staged files."""
+    from the log does not know the names of staged files.
+    """
     own = read_or_none(table, staged_location(table, record)) if record.file_name in staged_names else None
     if own is not None and is_ratified(record, own):
         return own

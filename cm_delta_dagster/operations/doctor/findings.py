@@ -68,7 +68,8 @@ class Repair(StrEnum):
 
 class Depth(StrEnum):
     """How ``doctor`` checks data files. LISTING: existence and size. FOOTERS: footers and deletion vectors too, which takes one or
-    two requests per file."""
+    two requests per file.
+    """
 
     LISTING = "listing"
     FOOTERS = "footers"

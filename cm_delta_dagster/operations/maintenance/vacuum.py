@@ -140,7 +140,7 @@ def vacuum(
     retention_ms: int | None = None,
     retention_check: RetentionCheck = RetentionCheck.ENFORCED,
 ) -> VacuumResult:
-    """Delete the files that no version within the retention needs. Arguments and errors as in :func:`plan_vacuum`, and:
+    """Delete the files that no version within the retention needs. Arguments and errors as in :func:`plan_vacuum`.
 
     Raises:
         CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.

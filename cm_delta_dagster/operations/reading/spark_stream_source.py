@@ -132,7 +132,7 @@ class TableSource(DataSource):
     def schema(self) -> T.StructType:
         return to_spark(self.spec.schema)
 
-    def streamReader(self, schema: T.StructType) -> "TableStreamReader":  # Spark's name.
+    def streamReader(self, schema: T.StructType) -> "TableStreamReader":  # noqa: N802 - Spark's name
         return TableStreamReader(self.spec, schema)
 
 
@@ -165,10 +165,10 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
         self._state: StreamState | None = None
         self._bound: int | None = None
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return dict(_BEGINNING)
 
-    def getDefaultReadLimit(self) -> Any:
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
         options = self._spec.options
         if options.max_files is not None:
             return _admission.ReadMaxFiles(options.max_files)
@@ -176,10 +176,10 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
             _admission.ReadAllAvailable() if options.max_bytes is None else _admission.ReadMaxBytes(options.max_bytes)
         )
 
-    def prepareForTriggerAvailableNow(self) -> None:
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._bound = self._opened().latest_version()
 
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 - Spark's name
         if start is None:
             latest = StreamOffset(table_id=self._spec.reading.metadata.id, version=self._opened().latest_version() + 1)
             return _fields(latest)

@@ -42,7 +42,8 @@ class _Slot:
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """A layout of lines. ``texts`` are the constant parts before, between and after the values of ``slots``; ``lengths`` are
-    those of the values in the first line; ``constants`` are the fields of the first line."""
+    those of the values in the first line; ``constants`` are the fields of the first line.
+    """
 
     texts: tuple[bytes, ...]
     slots: tuple[_Slot, ...]

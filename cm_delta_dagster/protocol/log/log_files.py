@@ -31,6 +31,8 @@ class StagedCommitFile:
 
 @dataclass(frozen=True, slots=True)
 class ClassicCheckpointFile:
+    """A checkpoint of ``version`` in one Parquet file without a UUID in its name."""
+
     version: int
 
 
@@ -62,12 +64,14 @@ class CompactionFile:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumFile:
+    """The version checksum of ``version``."""
+
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class LastCheckpointFile:
-    pass
+    """The hint ``_last_checkpoint``."""
 
 
 LogFile: TypeAlias = (
@@ -113,30 +117,37 @@ def parse_log_file(name: str) -> LogFile | None:
 
 
 def commit_file_name(version: int) -> str:
+    """Name of a published commit."""
     return f"{version:020d}.json"
 
 
 def staged_commit_file_name(version: int, uuid: str) -> str:
+    """Name of a staged commit."""
     return f"{version:020d}.{uuid}.json"
 
 
 def classic_checkpoint_file_name(version: int) -> str:
+    """Name of a classic checkpoint."""
     return f"{version:020d}.checkpoint.parquet"
 
 
 def v2_checkpoint_file_name(version: int, uuid: str, file_format: str) -> str:
+    """Name of a V2 checkpoint; ``file_format`` is ``json`` or ``parquet``."""
     return f"{version:020d}.checkpoint.{uuid}.{file_format}"
 
 
 def sidecar_file_name(uuid: str) -> str:
+    """Name of a sidecar of a V2 checkpoint."""
     return f"{uuid}.parquet"
 
 
 def compaction_file_name(start: int, end: int) -> str:
+    """Name of a compaction of the commits ``start`` to ``end``."""
     return f"{start:020d}.{end:020d}.compacted.json"
 
 
 def checksum_file_name(version: int) -> str:
+    """Name of a version checksum."""
     return f"{version:020d}.crc"
 
 
@@ -146,8 +157,10 @@ def log_directory(location: str) -> str:
 
 
 def staged_commits_directory(location: str) -> str:
+    """Directory of staged commits of the table at ``location``."""
     return f"{location}/_delta_log/_staged_commits"
 
 
 def sidecars_directory(location: str) -> str:
+    """Directory of sidecars of the table at ``location``."""
     return f"{location}/_delta_log/_sidecars"

@@ -153,7 +153,7 @@ class ExpressionReader:
             data_type = field.type
         return False
 
-    def _predicate(self, node: Node) -> Predicate:
+    def _predicate(self, node: Node) -> Predicate:  # noqa: C901 - one case for each kind of node
         node = node.unnest()
         if node.args.get("negate"):
             # `NOT LIKE`, `NOT IN` and so on: the parser sets an argument of the node instead of wrapping it.

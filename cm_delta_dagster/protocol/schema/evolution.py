@@ -83,7 +83,8 @@ def reconcile_schemas(table: StructType, offered: StructType, *, mode: SchemaMod
 
 def fits(offered: DataType, column: DataType) -> bool:
     """Whether every value of ``offered`` can be stored in ``column`` unchanged; struct fields are matched by name and may be
-    missing if they are nullable."""
+    missing if they are nullable.
+    """
     faults: list[str] = []
     _reconcile_type(column, offered, "", SchemaMode.STRICT, faults)
     return not faults
