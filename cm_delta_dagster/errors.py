@@ -131,9 +131,9 @@ class CommitError(CmDeltaError):
 
     A commit has one of five outcomes. It succeeds, and the call returns the version. Or it raises
 
-    * CommitConflictError: another commit changed what it depends on; nothing was committed. Run it again.
+    * CommitConflictError: another commit changed what this one depends on; nothing was committed. Run the operation again.
     * CommitRejectedError: the catalog refused it; nothing was committed, and a retry does not help.
-    * CommitRetriesExceededError: compatible commits won every attempt; nothing was committed. Run it again.
+    * CommitRetriesExceededError: compatible commits won every attempt; nothing was committed. Run the operation again.
     * CommitStateUnknownError: it may have been committed. Check the table's history before any other action.
 
     Faults that are found before a proposal raise other errors, e.g. IllegalCommitError or StorageError.

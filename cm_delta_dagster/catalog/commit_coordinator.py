@@ -35,7 +35,7 @@ class CommitCoordinator(typing.Protocol):
         """Ratify exactly one proposal for each version.
 
         A repeated proposal (same file name and version) returns ``Ratified(repeated=True)`` and has no effect. If another
-        commit has the version, the answer is ``VersionTaken``, whatever else the proposal says.
+        commit has the version, the answer is ``VersionTaken``; the rest of the proposal is not checked.
 
         Raises:
             CommitRejectedError: the version leaves a gap; the published version is not below the version; the in-commit

@@ -1,4 +1,4 @@
-"""Interface to the leases that keep two maintenance runs off one table. The values are in ``maintenance``."""
+"""Interface to the leases that prevent concurrent maintenance runs on a table. The values are in ``maintenance``."""
 
 import typing
 

@@ -115,7 +115,7 @@ class RatifiedCommits:
     that is in the requested range.
 
     Attributes:
-        latest_version: of the table, whatever the requested range.
+        latest_version: latest version of the table, also outside of the requested range.
         latest_data_version: the newest version that changed data.
         commit_policy: the current policy that writers must follow.
         cached_commits: published commits with their content: ascending, contiguous, up to ``published_version`` or the end of

@@ -1,7 +1,7 @@
-"""The clock of a client, checked against the catalog's.
+"""The clock of a client, compared with the catalog's.
 
-In-commit timestamps of a table must increase, so that one commit from a machine whose clock is far ahead moves the timestamps of
-all later commits; with such a clock VACUUM and log cleanup would delete files that are still needed.
+In-commit timestamps of a table must increase, so one commit from a machine whose clock is far ahead shifts the timestamps of all
+later commits. With such a clock, VACUUM and log cleanup would delete files that are still needed.
 """
 
 import datetime

@@ -49,7 +49,7 @@ NO_VERSION = -1
 class CreateTransaction:
     """Creates one table at a reserved id and location. Implements :class:`~cm_delta_dagster.client.write_target.WriteTarget`.
 
-    Write verbs write to it as to a table: their transaction becomes version 0, recorded as ``CREATE TABLE AS SELECT``.
+    Write operations use it like a table: their transaction becomes version 0, recorded as ``CREATE TABLE AS SELECT``.
     :meth:`commit_empty` makes version 0 without rows. Afterwards calls go to the created table.
 
     Args:

@@ -1,4 +1,4 @@
-"""Checks of one table that its storage is there and that the catalog is not behind it, before writes, deletions and after loads."""
+"""Checks that the storage of a table exists and that the catalog is not behind it: before writes and deletions, after loads."""
 
 import typing
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class StorageGuard:
         self._tables_behind = tables_behind
 
     def require_storage(self, published_version: int) -> None:
-        """Refuse a table whose newest published commit is missing. One existence check if it is there.
+        """Refuse a table whose newest published commit is missing. One existence check if nothing is missing.
 
         Raises TableStorageMissingError, CatalogBehindStorageError.
         """
@@ -82,7 +82,7 @@ class StorageGuard:
             self.refuse_if_behind()
 
     def refuse_if_behind(self) -> None:
-        """Compare the listing of ``_delta_log`` with the catalog, as every deletion must first.
+        """Compare the listing of ``_delta_log`` with the catalog, as is required before every deletion.
 
         Raises CatalogBehindStorageError.
         """

@@ -128,8 +128,8 @@ class Table:
         One call to the catalog; storage is read only for what is not cached.
 
         Raises:
-            VersionNotFoundError: the version or time is not in the catalog and the log.
-            CorruptLogError: a commit of the chain is missing or unreadable.
+            VersionNotFoundError: the table has no such version, or it was removed.
+            CorruptLogError: a commit that is needed is missing or unreadable.
         """
         if version is not None and timestamp_ms is not None:
             raise InvalidArgumentError("Give a version or a timestamp, not both.")
@@ -209,11 +209,11 @@ class Table:
             if not isinstance(error.__cause__, ObjectNotFoundError):
                 raise
         if done < end:
-            # A commit may have been published and its staged file deleted since the answer: ask once more.
+            # A commit may have been published and its staged file deleted since the catalog answered: query it again.
             yield from load(done + 1)
 
     def version_range(self) -> tuple[int, int]:
-        """The oldest version that can be rebuilt, and the catalog's latest."""
+        """The oldest version that can be read, and the catalog's latest."""
         log = self.commit_log()
         return log.earliest_readable, log.latest
 
@@ -233,11 +233,11 @@ class Table:
         parameters: Mapping[str, str] | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> Transaction:
-        """A write that builds on ``snapshot``, a snapshot of this table. One existence check of the table's storage.
+        """Start a write that is based on ``snapshot`` of this table. Checks once whether the table's storage exists.
 
         Raises:
             UnsupportedFeatureError: the table needs a writer feature that this client does not support.
-            TableStorageMissingError: the table's log is not where the catalog says.
+            TableStorageMissingError: the newest published commit is missing in the table's log.
             CatalogBehindStorageError: storage holds commits above the catalog's latest version.
         """
         self.refuse_if_known_behind()
@@ -258,7 +258,7 @@ class Table:
         self._committer.create(self.start_transaction(snapshot, operation=BARRIER_OPERATION), snapshot)
 
     def ratified(self) -> RatifiedCommits:
-        """The catalog's state of the table, including commits that only storage knew before.
+        """The catalog's state of the table, including put-if-absent commits that it had not recorded.
 
         Delayed publications and reports of this client are done first.
         """
@@ -423,7 +423,7 @@ class Table:
         try:
             return self._read(ratified, version)
         except ObjectNotFoundError:
-            # A commit may have been published and its staged file deleted since the answer: ask once more.
+            # A commit may have been published and its staged file deleted since the catalog answered: query it again.
             again = self.catalog_answer()
         try:
             return self._read(again, version)

@@ -1,4 +1,4 @@
-"""Markers of warehouse and tables: written by creations, checked before a client creates, recovers or purges.
+"""Markers of the warehouse and of tables, written when a table is created and checked before creation, recovery and purge.
 
 ``protocol.log.markers`` defines their encoding. A client reads the marker of its warehouse once, before its first creation.
 """
@@ -33,10 +33,10 @@ from cm_delta_dagster.storage.store import Store, StoreRegistry
 _log = logging.getLogger(__name__)
 
 _MAX_LISTED_OBJECTS = 1000
-"""Objects that the first creation of an empty catalog lists to find tables in a warehouse without a marker."""
+"""Number of objects to list in a warehouse without a marker, to find tables before an empty catalog creates its first one."""
 
 _MAX_CHECKED_TABLES = 20
-"""Tables of the catalog whose logs the first creation looks for in a warehouse without a marker."""
+"""Number of the catalog's tables whose logs to look for in a warehouse without a marker."""
 
 
 class WarehouseGuard:
@@ -50,8 +50,8 @@ class WarehouseGuard:
         """Verify, before a table is created, that the warehouse belongs to this catalog; write the marker if it is missing.
 
         Raises:
-            WarehouseMismatchError: the marker names another catalog; or there is no marker, the catalog has no tables and the
-                warehouse has. Nothing was written.
+            WarehouseMismatchError: the marker names another catalog; or there is no marker, and the warehouse has tables and the
+                catalog none. Nothing was written.
             TableStorageMissingError: the warehouse has neither a marker nor any of the catalog's tables.
             CatalogUnavailableError, StorageError: the check failed.
         """
@@ -73,7 +73,7 @@ class WarehouseGuard:
         """Refuse a warehouse whose marker names another catalog; one without a marker passes.
 
         Raises:
-            WarehouseMismatchError: with both ids and the likely causes.
+            WarehouseMismatchError: the marker names another catalog.
         """
         marker = read_warehouse_marker(self._stores.store_for(warehouse), warehouse)
         if marker is not None:
@@ -183,7 +183,7 @@ def read_table_marker(store: Store, location: str) -> TableMarker | None:
 def rewrite_table_marker(
     store: Store, location: str, *, table_id: str, identifier: TableIdentifier, catalog_id: str, state: MarkedState
 ) -> None:
-    """As :func:`write_table_marker`, after a change of name or state; not where there is no log, to create no directory."""
+    """As :func:`write_table_marker`, after a change of name or state. Writes nothing without a log, to create no directory."""
     try:
         has_log = bool(store.list_from(log_files.log_directory(location)))
     except (CmDeltaError, OSError) as error:

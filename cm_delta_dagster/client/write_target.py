@@ -1,4 +1,4 @@
-"""Interface of what a write verb writes to: a table, or the creation of one."""
+"""Interface of the target of a write: a table, or the creation of a table."""
 
 import typing
 from collections.abc import Callable, Mapping

@@ -43,7 +43,7 @@ _UNMATCHED = (
 
 
 def spark_file_key(spelled: str) -> str:
-    """Normalised key, as of ``path_encoding.file_keys``, of a file location as Spark returns it in
+    """Normalised key, as of ``paths.file_keys``, of a file location as Spark returns it in
     ``_metadata.file_path``.
     """
     return normalise_location(unquote(spelled))

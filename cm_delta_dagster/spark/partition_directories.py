@@ -23,7 +23,7 @@ _DIGEST_PREFIX = "cm-delta-sha256-"
 _DIGEST_BYTES = len(_DIGEST_PREFIX) + 64
 _ESCAPED_LENGTH = 3
 _ESCAPED = r"[\\x00-\\x1f\\x7f\"#%\'*/:=?\\\\{\\[\\]^]"
-"""As Spark's SQL reads it: the characters that a directory name has as ``%XX``."""
+"""Characters that Spark writes as ``%XX`` in a directory name, as a pattern in a SQL literal."""
 
 
 def check_column_name(name: str) -> None:
@@ -60,7 +60,7 @@ def directory_column(field: StructField) -> Column:
 
 
 def is_digest(text: str) -> bool:
-    """Whether the text of a directory is the digest of a value."""
+    """Whether a directory is named after the digest of a value, not the value itself."""
     return text.startswith(_DIGEST_PREFIX)
 
 

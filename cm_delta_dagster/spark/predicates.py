@@ -73,7 +73,7 @@ def on_stored_columns(
 
     Args:
         schema: the table's data columns.
-        stored: what is stored for each of them.
+        stored: the columns as they are stored in files.
         only: lower-cased top-level columns; parts that mention none of them are left out.
     """
     found = []
@@ -88,8 +88,8 @@ def on_stored_columns(
 def _kept_from_files(predicate: Predicate, schema: StructType) -> Predicate:
     """The same predicate, in a form whose unsafe parts Spark does not push down to its Parquet reader.
 
-    That reader takes the bounds and dictionaries of files at their word, in which NaN, the greatest number, may be missing,
-    and -0.0 and 0.0, which are equal, are two.
+    That reader trusts the bounds and dictionaries in files, which may omit NaN, the greatest number, and distinguish -0.0
+    from 0.0, which are equal.
     """
     # Inside a NOT every comparison of floating point numbers is unsafe.
     pending: list[tuple[Predicate, bool, bool]] = [(predicate, False, False)]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -45,7 +46,12 @@ class _Connect:
         return SqlCatalog(self.url, warehouse="memory://warehouse", now_ms=clock)
 
 
-@pytest.mark.parametrize("rule", CONTRACT, ids=lambda rule: rule.__name__)
+def _case(rule: Rule) -> ParameterSet:
+    is_slow = any(word in rule.__name__ for word in ("process", "thousand"))
+    return pytest.param(rule, id=rule.__name__, marks=[pytest.mark.slow] if is_slow else [])
+
+
+@pytest.mark.parametrize("rule", [_case(rule) for rule in CONTRACT])
 def test_the_catalog_fulfils_its_contract(rule: Rule, catalog_url: str) -> None:
     """CM-C1 to CM-C15, CM-M4, CM-M5, CM-M7, CM-D1 to CM-D8, CM-W6"""
     rule(Bench(connect=_Connect(catalog_url)))

@@ -27,6 +27,7 @@ def waiting_threads() -> int:
     return sum(thread.name == "cm-delta-file-lock" for thread in threading.enumerate())
 
 
+@pytest.mark.slow
 def test_timed_out_waits_do_not_accumulate_threads(tmp_path: Path) -> None:
     """OCC-15: the holder of the lock may be suspended for hours while other writers continue without it."""
     path = tmp_path / "locks" / "1.lock"
@@ -99,6 +100,7 @@ def _killed_with_a_child(path: Path, sender: Any) -> None:
         signal.pause()
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path: Path) -> None:
     """OCC-15, CM-C15"""
     path = tmp_path / "1.lock"

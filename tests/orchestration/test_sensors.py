@@ -172,6 +172,7 @@ def test_an_output_without_rows_that_made_the_table_is_observed_if_its_run_died(
     assert versions(instance, "observation") == [0]
 
 
+@pytest.mark.slow
 def test_many_observations_of_reads_do_not_hide_what_was_reported(ticker, catalog, instance):
     table = make_table(catalog.client, NAME)
     commit(table)
@@ -414,6 +415,7 @@ def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(ca
     assert versions(instance) == [version]
 
 
+@pytest.mark.slow
 def test_ten_thousand_new_commits_are_reported_in_batches_each_once(catalog, instance):
     table = make_table(catalog.client, NAME)
     first = table.snapshot().timestamp_ms

@@ -13,6 +13,7 @@ import sys
 import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def requirements() -> list[Requirement]:
         return [Requirement(id=row[0], section=row[1], heading=row[2], rule=row[3]) for row in rows]
 
 
+@cache
 def places_by_id() -> Mapping[str, list[str]]:
     """For each id the places in ``tests`` that name it, as ``path::function`` or ``path``."""
     known = [requirement.id for requirement in requirements()]

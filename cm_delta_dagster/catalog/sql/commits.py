@@ -137,7 +137,7 @@ def check_timestamp(
 def record_published(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int
 ) -> Ratified | VersionTaken:
-    """Record a commit whose published file exists as ratified and published, under the lock of the table's row."""
+    """Record a commit, whose published file exists, as ratified and published, under the lock of the table's row."""
     head = locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)

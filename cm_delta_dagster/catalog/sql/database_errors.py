@@ -17,7 +17,7 @@ def code_of(error: BaseException) -> str:
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether a lock of another transaction caused the error."""
+    """Whether a lock or a concurrent change of another transaction caused the error."""
     return code_of(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or code_of(error) in _TRANSIENT_SQLSTATES
 
 

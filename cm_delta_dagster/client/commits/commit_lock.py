@@ -1,6 +1,6 @@
 """Decides whether a writer waits for the commit lock of a table, and how long.
 
-Of writers that propose the same version all but one repeat their commit. So a writer that has seen commits of other writers
+If writers propose the same version, all but one must repeat their commit. So a writer that has seen commits of other writers
 recently takes the advisory commit lock before its next attempt. The lock is never required: a writer whose wait times out
 proposes without it.
 """
@@ -37,19 +37,19 @@ class Contention:
         return time.monotonic() < self.until
 
     def after_winners(self) -> "Contention":
-        """After commits of other writers were read."""
+        """State after commits of other writers were read."""
         return replace(self, own_version=-1, until=time.monotonic() + _CONTENDED_SECONDS)
 
     def at_snapshot(self, version: int) -> "Contention":
-        """Before a commit on the snapshot of ``version``, which other writers made if it is newer than the last own one."""
+        """State before a commit on ``version``, which is of another writer if it is newer than the last own one."""
         return self.after_winners() if 0 <= self.own_version < version else self
 
     def after_success(self, version: int) -> "Contention":
-        """After this handle committed ``version``."""
+        """State after this handle committed ``version``."""
         return replace(self, own_version=version)
 
     def after_wait(self, *, acquired: bool) -> "Contention":
-        """After a wait for the commit lock."""
+        """State after a wait for the commit lock."""
         return replace(self, timeouts=0 if acquired else self.timeouts + 1)
 
     def lock_timeout(self, policy: CommitPolicy, settings: ClientSettings) -> float:

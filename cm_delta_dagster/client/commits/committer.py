@@ -107,7 +107,7 @@ class TableCommitter:
         """Try once to commit the version after ``base`` by creating its published file.
 
         Raises:
-            CommitStateUnknownError: storage did not answer whether the file is there.
+            CommitStateUnknownError: storage did not answer whether the file exists.
             StoreNotSupportedError: the store cannot create exclusively.
         """
         return self._create(base, self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT))

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 def ratified_commits(
     catalog: CommitCoordinator, store: Store, *, table_id: str, location: str, content_from_version: int | None = None
 ) -> RatifiedCommits:
-    """The catalog's answer, after it has recorded every commit that only storage knew.
+    """The catalog's answer, after it has recorded every commit that it did not know.
 
     Args:
         content_from_version: as of :meth:`CommitCoordinator.get_ratified_commits`.

@@ -86,7 +86,7 @@ class Rebase:
         """Check every winner for conflicts with the transaction, and advance ``base`` to the newest winner.
 
         Args:
-            ratified: the catalog's answer with the winners; if their files are gone since, the catalog is asked once more.
+            ratified: the catalog's answer with the winners; if their files were deleted since, the catalog is asked again.
 
         Raises:
             CommitConflictError: a winner conflicts with the transaction.

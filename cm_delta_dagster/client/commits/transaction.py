@@ -228,8 +228,8 @@ class Transaction:
     def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
         """The actions of the commit that follows ``base``, ``commitInfo`` first.
 
-        ``base`` is the snapshot, or what it has become by compatible winners; all that depends on it is computed here,
-        and so again for each attempt.
+        ``base`` is the snapshot of the transaction, advanced by compatible winners. All that depends on it is computed here,
+        again for each attempt.
         """
         version = base.version + 1
         adds, domains = self._adds, dict(self._domains)

@@ -34,9 +34,9 @@ def publish_commits(
         The versions published or found published, ascending.
 
     Raises:
-        CorruptLogError: a staged file is not what was ratified, or ``_delta_log`` has other content under a version.
-        CatalogBehindStorageError: that other content is a commit itself: the table has two histories.
-        StorageError: a commit could not be copied; those after it were not tried, those before are reported.
+        CorruptLogError: a staged file differs from the ratified commit, or a published one does.
+        CatalogBehindStorageError: that content is another commit of a catalog; the table has two histories.
+        StorageError: a commit could not be copied; earlier ones were reported, later ones were not tried.
     """
     held = contents or {}
     done: list[int] = []
@@ -70,7 +70,7 @@ def publish_one(store: Store, location: str, *, version: int, data: bytes) -> No
 
 
 def _refuse_fork(target: str, version: int, found: bytes) -> None:
-    """Raise if the file in the place of the commit is a commit of a catalog itself: then there are two histories."""
+    """Raise if the existing file is another commit of a catalog, so that the table has two histories."""
     try:
         info = commit_json.decode_commit_info(found)
     except CorruptLogError:

@@ -1,7 +1,7 @@
-"""The commits of a table one by one, and when each was made (protocol "In-Commit Timestamps", section TT).
+"""The commits of a table and their times (protocol "In-Commit Timestamps").
 
-For history, change data and time travel; compactions are never used. Where a version comes from its in-commit
-timestamp is read from the first line of the commit; else the modification time of the commit file counts, made monotonic.
+For history, change data and time travel; compactions are never used. An in-commit timestamp is read from the first line of the
+commit. Without one, the time of a commit is the modification time of its file, adjusted to increase strictly.
 """
 
 import bisect
@@ -29,12 +29,12 @@ _Read = TypeVar("_Read")
 _FIRST_LINE_BYTES = 16 * 1024
 _DIGESTS_AT_ONCE = 1024
 _WINDOW = 16
-"""Commits fetched at once: bounds what a long range holds in memory."""
+"""Number of commits read ahead; limits the memory that a long range needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedCommit:
-    """One commit with its time in epoch milliseconds: in-commit timestamp where enabled for it, else file time."""
+    """One commit with its time in epoch milliseconds: its in-commit timestamp if it has one, else file time."""
 
     version: int
     actions: CommitActions
@@ -43,16 +43,16 @@ class LoadedCommit:
 
 @dataclass(frozen=True, kw_only=True)
 class CommitLog:
-    """The commits of one table that can be had at one moment.
+    """The commits of one table that exist at one moment.
 
     Attributes:
-        identifier: what messages call the table.
-        reader: reads the commits and proves them.
-        latest: latest version; what lies above it is not looked at.
-        ratified: the catalog's commits, which go before published ones of the same version.
-        only_kept: what lies below the oldest checkpoint of a log without its beginning is not looked at. Cleanup took the
-            ratified commits there; what it leaves behind may be of a writer that came too late.
-        period: which commits carry their own time, None for none.
+        identifier: name of the table in messages.
+        reader: reads and verifies the commits.
+        latest: latest version; later commits are ignored.
+        ratified: the catalog's commits, which take precedence over published ones of the same version.
+        only_kept: in a log without version 0, ignore commits below the oldest checkpoint. Cleanup deleted the ratified commits
+            there; a file that remains may be from a writer that was too late.
+        period: the commits that have an in-commit timestamp; None if there are none.
     """
 
     identifier: object
@@ -79,7 +79,7 @@ class CommitLog:
 
     @cached_property
     def first(self) -> int:
-        """Oldest version from which on every commit is there."""
+        """The oldest version from which on all commits exist."""
         oldest = self._oldest_kept
         version = self.latest
         while version - 1 in self._sources and version > oldest:
@@ -88,19 +88,19 @@ class CommitLog:
 
     @cached_property
     def earliest_readable(self) -> int:
-        """Oldest version that can be rebuilt."""
+        """The oldest version whose state can be built."""
         names = [status.name for status in self.listing]
         return log_segment.earliest_version(
             names, ratified=[commit.version for commit in self.ratified], latest=self.latest
         )
 
     def source(self, version: int) -> PublishedCommit | RatifiedSource:
-        """Where the commit of ``version`` is; it may be missing there."""
+        """Source of the commit of ``version``, which may be missing."""
         named = self._ratified.get(version)
         return published_source(self.location, version, sha256=self._digest(version)) if named is None else named
 
     def _digest(self, version: int) -> str | None:
-        """The digest that the catalog keeps of ``version``; many are asked for at once."""
+        """The catalog's digest of ``version``; one query fetches many digests."""
         records = self.reader.records
         if records is None:
             return None
@@ -122,7 +122,7 @@ class CommitLog:
         """Commit time of ``version`` in epoch milliseconds.
 
         Args:
-            data: content of the commit, where the caller has read it already.
+            data: content of the commit, if the caller has read it already.
 
         Raises:
             CorruptLogError: the commit is missing, or has no in-commit timestamp and must have one.
@@ -140,7 +140,7 @@ class CommitLog:
         return self.reader.read(self.source(version))
 
     def load(self, start: int, end: int) -> Iterator[LoadedCommit]:
-        """The commits ``start..end``, oldest first, a few in memory at a time.
+        """The commits ``start..end``, oldest first; reads a few ahead.
 
         Raises:
             VersionNotFoundError: ``end`` is above the latest version, or ``start`` below the oldest commit.
@@ -149,16 +149,16 @@ class CommitLog:
         return self._each(self._load_one, start, end)
 
     def actions(self, start: int, end: int) -> Iterator[CommitActions]:
-        """:meth:`load` without the times of the commits, for which neither ``period`` nor, mostly, a listing is needed."""
+        """:meth:`load` without the commit times. Needs no ``period``, and usually no listing."""
         if self.only_kept and start <= end and not self._is_kept(start):
             raise VersionNotFoundError(
-                f"The commit of version {start} of {self.identifier} is not there any more, whatever a file of that name says. The "
-                f"oldest commit from which on all are there is that of version {self.first}."
+                f"The commit of version {start} of {self.identifier} was deleted by metadata cleanup; a file with its name "
+                f"is not that commit. The oldest commit without a gap after it is that of version {self.first}."
             )
         return self._each(self._decode, start, end)
 
     def _is_kept(self, version: int) -> bool:
-        """Whether cleanup, which goes in ascending order, has not come to ``version``."""
+        """Whether cleanup, which deletes in ascending order, has not reached ``version``."""
         if version == 0 or version in self._ratified or version - 1 in self._ratified:
             return True
         try:
@@ -186,8 +186,8 @@ class CommitLog:
         except ObjectNotFoundError as error:
             if version < self.first:
                 raise VersionNotFoundError(
-                    f"The commit of version {version} of {self.identifier} is not there any more: {error} The oldest "
-                    f"commit from which on all are there is that of version {self.first}."
+                    f"The commit of version {version} of {self.identifier} does not exist any more: {error} The oldest "
+                    f"commit without a gap after it is that of version {self.first}."
                 ) from error
             raise self._missing(version) from error
 
@@ -204,10 +204,10 @@ class CommitLog:
         """The newest version whose commit time is <= ``timestamp_ms``.
 
         Args:
-            oldest: first version to consider instead of the oldest commit that is there.
+            oldest: lowest version to consider, instead of that of the oldest commit.
 
         Raises:
-            VersionNotFoundError: before the oldest or after the latest commit.
+            VersionNotFoundError: the time is before the oldest or after the latest commit.
         """
         low = self.first if oldest is None else max(oldest, self.first)
         last = self.time_of(self.latest)
@@ -226,10 +226,10 @@ class CommitLog:
         return candidates[found - 1]
 
     def version_at_or_after(self, timestamp_ms: int) -> int:
-        """The oldest version whose commit time is >= ``timestamp_ms``; the oldest commit for an earlier time.
+        """The oldest version that has a commit with a time >= ``timestamp_ms``.
 
         Raises:
-            VersionNotFoundError: after the latest commit.
+            VersionNotFoundError: the time is after the latest commit.
         """
         last = self.time_of(self.latest)
         if timestamp_ms > last:
@@ -239,11 +239,11 @@ class CommitLog:
             )
         candidates = self._candidates(timestamp_ms, self.first)
         found = bisect.bisect_left(candidates, timestamp_ms, key=self.time_of)
-        # After the last file time and before the enabling commit: that commit is the next one.
+        # The time is after the last file time and before the commit that enabled in-commit timestamps: the result is that commit.
         return candidates[found] if found < len(candidates) else (candidates[-1] + 1 if candidates else self.first)
 
     def _candidates(self, timestamp_ms: int, low: int) -> range:
-        """The versions among which ``timestamp_ms`` is looked for: on one side of the enabling commit."""
+        """The versions to search: those before or those from the commit that enabled in-commit timestamps."""
         period = self.period
         if period is None or period.first_version <= low:
             return range(low, self.latest + 1)
@@ -256,7 +256,7 @@ class CommitLog:
 
     @cached_property
     def _oldest_kept(self) -> int:
-        """Where cleanup has stopped: at its checkpoint, the oldest that it left."""
+        """Version of the oldest checkpoint, below which commits are ignored; 0 if none are."""
         if not self.only_kept or 0 in self._sources:
             return 0
         names = [status.name for status in self.listing]

@@ -1,8 +1,8 @@
-"""Reads commits and proves that they are the ones that the catalog ratified.
+"""Reads commits and verifies that they are those that the catalog ratified.
 
-A commit that is read from storage is compared with the SHA-256 that the catalog keeps of it. One that is lost or altered is read
-from another place that holds the ratified bytes (the catalog's content, the staged file, the published file), with a warning; if
-there is none, the read fails. Tables without a catalog have no digests, and their commits are read as they are.
+A commit that is read from storage is compared with its SHA-256 in the catalog. If it is lost or altered, an intact copy is read
+(the catalog's content, the staged file, the published file), with a warning; without one the read fails. Tables without a
+catalog have no digests, and their commits are not verified.
 """
 
 import logging
@@ -71,8 +71,8 @@ class CommitReader:
     """Reads and parses commits of one table. Safe to share between threads.
 
     Args:
-        records: what the catalog knows of the commits; None for a table without a catalog.
-        threads: commits read at once.
+        records: the catalog's records of the commits; None for a table without a catalog.
+        threads: number of concurrent reads.
     """
 
     def __init__(self, store: Store, location: str, *, records: CommitRecords | None = None, threads: int = 8) -> None:
@@ -91,7 +91,7 @@ class CommitReader:
         return () if self.records is None else self.records.records(version, version)
 
     def with_digests(self, sources: Sequence[CommitSource]) -> Sequence[CommitSource]:
-        """``sources`` with the digests of published files, by one question to the catalog if any is missing."""
+        """``sources`` with the digests of published files, from one query to the catalog if any is missing."""
         unknown = [source.version for source in sources if isinstance(source, PublishedCommit) and not source.sha256]
         if not unknown or self.records is None:
             return sources
@@ -109,8 +109,8 @@ class CommitReader:
         """The content of one commit or compaction.
 
         Raises:
-            ObjectNotFoundError: it is not there, and neither is a copy of what was ratified.
-            CorruptLogError: it is not what the catalog ratified, and no copy of that is there.
+            ObjectNotFoundError: it is missing, and there is no intact copy.
+            CorruptLogError: it differs from the ratified commit, and there is no intact copy.
         """
         if isinstance(source, InlineCommit):
             return source.content
@@ -132,15 +132,14 @@ class CommitReader:
         return self._decoded(self.read(source), source)
 
     def decode_all(self, sources: Sequence[CommitSource]) -> tuple[CommitActions, ...]:
-        """Fetch, prove and parse commits, in the order given. Raises ObjectNotFoundError, CorruptLogError."""
+        """Read, verify and parse commits, in the order given. Raises ObjectNotFoundError, CorruptLogError."""
         here = [source for source in sources if isinstance(source, InlineCommit)]
         if len(here) == len(sources) and all(len(source.content) < commit_json.LARGE_COMMIT_BYTES for source in here):
             return self._decoded_together(here)
         sources = self.with_digests(sources)
         if len(sources) <= 2 or interpreter_is_exiting():
             return tuple(self.decode(source) for source in sources)
-        # Many may wait for the store at once. To have as many parse large commits would only cost memory, which each
-        # thread keeps.
+        # Many threads may wait for the store. Fewer parse large commits, because each thread keeps the memory it has used.
         with (
             ThreadPoolExecutor(max_workers=min(self.threads, os.cpu_count() or 1)) as parsers,
             ThreadPoolExecutor(max_workers=min(self.threads, len(sources))) as readers,
@@ -155,7 +154,7 @@ class CommitReader:
             return tuple(readers.map(read_one, sources))
 
     def copies(self, versions: Iterable[range]) -> tuple[InlineCommit, ...]:
-        """The ratified content of lost commits, as far as the catalog or a staged file still has it; with a warning."""
+        """The ratified content of lost commits, if the catalog or a staged file still has it; logs a warning."""
         found = []
         for part in versions:
             for record in () if self.records is None else self.records.records(part.start, part.stop - 1):
@@ -185,14 +184,15 @@ class CommitReader:
         try:
             return commit_json.decode_commits([(source.version, source.content) for source in sources])
         except CorruptLogError:
-            return tuple(self.decode(source) for source in sources)  # Which one is it?
+            return tuple(self.decode(source) for source in sources)  # To name or replace the damaged one.
 
     def _from_copy(
         self, source: PublishedCommit | StagedCommit | CompactedCommits, error: CmDeltaError, *, why: str
     ) -> bytes:
-        """The ratified bytes from another place than ``source``, which ``why`` says what is wrong with.
+        """The ratified bytes from another place than ``source``. Raises ``error`` if no other place has them.
 
-        Raises ``error`` where no other place has them.
+        Args:
+            why: what is wrong with ``source``, for the warning.
         """
         if isinstance(source, CompactedCommits) or self.records is None:
             raise error
@@ -200,7 +200,7 @@ class CommitReader:
         data = None if record is None else self._copy_of(record, besides=source.location)
         if data is None:
             raise error
-        # A staged file is gone, mostly because the commit was published and cleaned up a moment ago.
+        # A staged file is usually missing because it was deleted after publication; that needs no warning.
         if isinstance(source, PublishedCommit) or not isinstance(error, ObjectNotFoundError):
             self._warn(source.version, f"{source.location} {why}.")
         return data
@@ -239,7 +239,7 @@ class CommitReader:
         )
 
     def _warn(self, version: int, what: str) -> None:
-        """Once for each version of a table and process."""
+        """Log a warning, once for each version of a table and process."""
         with _WARNED_LOCK:
             known = (self.location, version) in _WARNED
             _WARNED.add((self.location, version))
@@ -253,5 +253,5 @@ class CommitReader:
 
 
 def interpreter_is_exiting() -> bool:
-    """What is read or written in an exit handler has no pool of threads to use."""
+    """Whether the process runs its exit handlers, which cannot start a thread pool."""
     return not threading.main_thread().is_alive()

@@ -21,15 +21,15 @@ from cm_delta_dagster.protocol.log.log_segment import (
 
 
 def digest_of(data: bytes) -> str:
-    """SHA-256 of the bytes of a commit, as the catalog keeps it: 64 lower-case hexadecimal digits."""
+    """SHA-256 of the bytes of a commit, as the catalog stores it: 64 lower-case hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def is_ratified(record: RatifiedCommit, data: bytes) -> bool:
     """Whether ``data`` is the commit that the catalog ratified as ``record``.
 
-    Decided by the digest. Commits that were ratified before catalogs kept digests are compared by size, transaction id and
-    in-commit timestamp, which leaves other changes of equal size unnoticed.
+    Compares the digest. Commits that were ratified before catalogs stored digests are compared by size, transaction id and
+    in-commit timestamp, which does not detect other changes of equal size.
     """
     if record.file_size not in (0, len(data)):
         return False
@@ -54,7 +54,7 @@ def ratified_source(location: str, commit: RatifiedCommit) -> RatifiedSource:
 
 
 def cached_sources(location: str, cached: Sequence[RatifiedCommit]) -> dict[int, InlineCommit]:
-    """Content of published commits by version, where it can be trusted; the published file says the same."""
+    """Content of published commits by version, if it is the ratified one, with the published file as the alternative."""
     return {
         commit.version: InlineCommit(
             version=commit.version,
@@ -67,10 +67,10 @@ def cached_sources(location: str, cached: Sequence[RatifiedCommit]) -> dict[int,
 
 
 def _is_copy(commit: RatifiedCommit, content: bytes) -> bool:
-    """:func:`is_ratified` for content in the catalog's answer; if it is not, the file decides."""
+    """:func:`is_ratified` for content in the catalog's answer; if false, the file is read instead."""
     if commit.sha256 is not None or len(content) != commit.file_size:
         return is_ratified(commit, content)
-    # The first line as this client writes it; within a text the quotes would be escaped.
+    # The first line as this client writes it; within a JSON string the quotes would be escaped.
     if f'"txnId":"{commit.txn_id}"'.encode() in content[: content.find(b"\n")]:
         return True
     info = commit_json.decode_commit_info(content)
@@ -89,7 +89,7 @@ def staged_source(location: str, commit: RatifiedCommit) -> StagedCommit:
 
 
 def staged_names_of(version: int, names: Iterable[str]) -> list[str]:
-    """Those of ``names``, of files in ``_staged_commits``, that were staged for ``version``, sorted."""
+    """The ``names`` of files in ``_staged_commits`` that were staged for ``version``, sorted."""
     return sorted(name for name in names if name.startswith(f"{version:020d}."))
 
 
@@ -107,10 +107,10 @@ def commit_sources(
     ratified: Sequence[RatifiedCommit],
     cached: Sequence[RatifiedCommit] = (),
 ) -> tuple[CommitSource, ...]:
-    """Sources of versions ``start..end``: the catalog's own where it names one, else the published file.
+    """Sources of versions ``start..end``: that of the catalog if it returned one, else the published file.
 
     Args:
-        cached: published commits with content, which saves the look into their files.
+        cached: published commits with content, whose files are then not read.
     """
     sources: dict[int, CommitSource] = dict(cached_sources(location, cached))
     sources.update((commit.version, ratified_source(location, commit)) for commit in ratified)

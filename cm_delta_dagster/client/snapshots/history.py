@@ -20,7 +20,7 @@ class HasCommitLog(typing.Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One commit: ``timestamp_ms`` is its in-commit timestamp where enabled for it, else the time of its file.
+    """One commit: ``timestamp_ms`` is its in-commit timestamp if it has one, else the time of its file.
 
     ``commit_info`` is None where the commit has none.
     """

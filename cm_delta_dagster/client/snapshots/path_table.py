@@ -1,6 +1,6 @@
-"""Tables known by their location alone, of any Delta writer. Reading only.
+"""Tables opened by location, of any Delta writer. Read-only.
 
-A catalog-managed table is refused here: only its catalog knows its latest version.
+A catalog-managed table is refused, because only its catalog knows its latest version.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _READ_THREADS = 8
 class PathTable:
     """The table at one location. Implements :class:`~cm_delta_dagster.client.snapshots.readable_table.ReadableTable`.
 
-    Nothing is kept between calls: another writer may replace the table at any time. A caller that needs a consistent view takes
+    Nothing is cached between calls: another writer may replace the table at any time. A caller that needs a consistent view takes
     one snapshot. Use :func:`open_path_table`, which finds the store.
 
     Args:
@@ -62,8 +62,8 @@ class PathTable:
             TableNotFoundError: there is no Delta log at the location.
             CatalogManagedAccessError: the table is catalog-managed.
             VersionNotFoundError: no such version or time.
-            UnsupportedFeatureError: the table needs a reader feature that this client does not have.
-            CorruptLogError: a commit of the chain is missing or unreadable.
+            UnsupportedFeatureError: the table needs a reader feature that this client does not support.
+            CorruptLogError: a commit that is needed is missing or unreadable.
         """
         if version is not None and timestamp_ms is not None:
             raise InvalidArgumentError("Give a version or a timestamp, not both.")
@@ -92,7 +92,7 @@ class PathTable:
         return snapshot
 
     def commit_log(self) -> CommitLog:
-        """The commits that can be had now, up to the latest version."""
+        """The commits that exist now, up to the latest version."""
         latest = self.snapshot()
         return CommitLog(
             identifier=self.identifier,
@@ -110,7 +110,7 @@ class PathTable:
         return self._latest_version()
 
     def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
-        """See :meth:`ReadableTable.commit_actions`. Raises CatalogManagedAccessError at the commit that makes it one."""
+        """See :meth:`ReadableTable.commit_actions`. Raises CatalogManagedAccessError at a commit that makes it managed."""
         log = CommitLog(
             identifier=self.identifier,
             reader=self._reader,
@@ -123,7 +123,7 @@ class PathTable:
             yield commit
 
     def version_range(self) -> tuple[int, int]:
-        """The oldest version that can be rebuilt, and the latest."""
+        """The oldest version that can be read, and the latest."""
         log = self.commit_log()
         return log.earliest_readable, log.latest
 
@@ -136,7 +136,7 @@ class PathTable:
         return self.commit_log().version_at_or_after(timestamp_ms)
 
     def _latest_version(self) -> int:
-        """Newest version, from the log's suffix after the hinted checkpoint, else from all of it."""
+        """The newest version, from a listing that starts at the hinted checkpoint, else from a full one."""
         directory = log_files.log_directory(self.location)
         hint = read_hint(self.store, directory)
         for start in ([f"{hint.version:020d}"] if hint is not None else []) + [""]:
@@ -168,7 +168,7 @@ class PathTable:
         )
 
     def _refuse_if_managed_since(self, version: int, latest: int) -> None:
-        """An old version is refused too if the table has become catalog-managed since."""
+        """Refuse an old version too if the table has become catalog-managed since."""
         checksum = read_checksum(self.store, self.location, latest)
         if checksum is not None:
             return self._refuse_catalog_managed(checksum.protocol)
@@ -176,7 +176,7 @@ class PathTable:
             newest = load_state(self._reader, version=latest)
             return self._refuse_catalog_managed(newest.state.protocol)
         except CorruptLogError:
-            pass  # The asked version is whole; what is wrong with a newer one does not change it.
+            pass  # The requested version is intact; damage in a newer one does not affect it.
         for newer in range(latest, version, -1):
             with suppress(ObjectNotFoundError, CorruptLogError):
                 commit = self._reader.decode(published_source(self.location, newer))
@@ -191,13 +191,13 @@ class PathTable:
             )
 
     def _refuse_lost_actions(self, loaded: LoadedState) -> None:
-        """A commit cut off at the end of a line looks like a shorter one; the checksum of the same transaction tells."""
+        """Detect a commit that was truncated at the end of a line, by the checksum of the same transaction."""
         state = loaded.state
         checksum = None if loaded.txn_id is None else read_checksum(self.store, self.location, state.version)
         if checksum is None or checksum.txn_id != loaded.txn_id:
             return
         differing = [
-            f"{name} {expected} there and {found} here"
+            f"{name} is {expected} in the checksum and {found} in the log"
             for name, expected, found in (
                 ("numFiles", checksum.num_files, state.files.num_files),
                 ("tableSizeBytes", checksum.table_size_bytes, state.files.size_bytes),
@@ -208,7 +208,7 @@ class PathTable:
             raise CorruptLogError(
                 f"Version {state.version} of {self.identifier} does not agree with its checksum "
                 f"{log_files.checksum_file_name(state.version)}, which the same transaction wrote: {', '.join(differing)}. "
-                "A part of the log is lost or was changed; restore it. If the checksum is known to be the wrong one, remove "
+                "A part of the log is lost or was changed; restore it. If you know that the checksum is wrong, delete "
                 "it."
             )
 

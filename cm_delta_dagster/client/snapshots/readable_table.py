@@ -1,7 +1,7 @@
 """Interface of a table that can be read, catalog-managed or not.
 
-Implemented by ``client.table.Table`` (a catalog knows its latest version) and ``client.path_table.PathTable`` (its directory
-does). Verbs that only read take a :class:`ReadableTable`.
+Implemented by ``client.table.Table`` (a catalog knows its latest version) and ``client.snapshots.path_table.PathTable``
+(its directory does). Operations that only read take a :class:`ReadableTable`.
 """
 
 import typing
@@ -20,7 +20,7 @@ class ReadableTable(typing.Protocol):
 
     @property
     def identifier(self) -> object:
-        """Name in the catalog or location; ``str()`` of it is what messages call the table."""
+        """Name in the catalog, or location; messages contain ``str()`` of it."""
         ...
 
     @property
@@ -51,15 +51,15 @@ class ReadableTable(typing.Protocol):
         ...
 
     def latest_version(self) -> int:
-        """The latest version; no state is built for it."""
+        """The latest version, without building its state."""
         ...
 
     def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
-        """:meth:`commits` without their times, for which no snapshot is needed. Raises as that does."""
+        """:meth:`commits` without commit times; needs no snapshot. Raises the same errors."""
         ...
 
     def version_range(self) -> tuple[int, int]:
-        """The oldest version that can be rebuilt, and the latest."""
+        """The oldest version that can be read, and the latest."""
         ...
 
     def version_at_or_before(self, timestamp_ms: int) -> int:

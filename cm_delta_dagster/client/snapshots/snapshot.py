@@ -82,7 +82,7 @@ class Snapshot:
 
     @cached_property
     def layout(self) -> TableLayout:
-        """What a scan or a write needs to know of the table."""
+        """The properties of the table that scans and writes use."""
         return TableLayout(
             location=self.location,
             schema=self.schema,
@@ -93,12 +93,12 @@ class Snapshot:
 
     @property
     def files(self) -> pa.Table:
-        """Live files, one row each, columns of ``file_actions.ADD_SCHEMA``."""
+        """Live files, one row each, columns of ``file_columns.ADD_SCHEMA``."""
         return self.state.files.adds
 
     @property
     def tombstones(self) -> pa.Table:
-        """Removed files, columns of ``file_actions.REMOVE_SCHEMA``."""
+        """Removed files, columns of ``file_columns.REMOVE_SCHEMA``."""
         return self.state.files.removes
 
     @property

@@ -1,9 +1,9 @@
-"""Compares what the catalog knows of a table with the commits that its storage holds.
+"""Compares the catalog's versions of a table with the commits in its storage.
 
 A catalog whose database was restored from a backup is older than its storage: ``_delta_log`` holds commits above the catalog's
-latest version. Readers are warned or refused; writes, publication and everything that deletes are refused, because they would
-fork the table's history or delete files that acknowledged commits need. A table whose log is gone is refused too: to write there
-would make a new directory tree beside the table.
+latest version. Reads log a warning or are refused; writes, publication and all deletions are refused, because they would fork
+the table's history or delete files that acknowledged commits need. Writes to a table whose log is missing are refused too,
+because they would create its directories again.
 """
 
 import datetime
@@ -35,11 +35,11 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogBehind:
-    """How storage shows that the catalog is older than it.
+    """The commits in storage that show that the catalog is older than its storage.
 
     Attributes:
-        latest_version: the catalog's.
-        first_version, last_version: published commits that the catalog does not know, or knows as other commits.
+        latest_version: the catalog's latest version.
+        first_version, last_version: published commits that the catalog does not know or that differ from its own.
         since_ms: modification time of the first of them, epoch milliseconds.
         is_forked: the catalog has ratified another commit as ``first_version``.
     """
@@ -51,7 +51,7 @@ class CatalogBehind:
     is_forked: bool = False
 
     def error(self, identifier: object, location: str) -> CatalogBehindStorageError:
-        """The refusal of a write, a publication or a deletion."""
+        """The error that refuses a write, a publication or a deletion."""
         since = datetime.datetime.fromtimestamp(self.since_ms / 1000, datetime.UTC)
         one = self.first_version == self.last_version
         versions = (
@@ -80,14 +80,14 @@ class CatalogBehind:
 
 
 class TablesBehind:
-    """Tables of which this process has found that the catalog is behind their storage. Thread-safe."""
+    """Tables for which this process has found the catalog behind their storage. Thread-safe."""
 
     def __init__(self) -> None:
         self._found: dict[str, CatalogBehind] = {}
         self._lock = threading.Lock()
 
     def note(self, table_id: str, found: CatalogBehind | None) -> None:
-        """Remember ``found``, or with None that the catalog is not behind."""
+        """Record ``found``; None records that the catalog is not behind."""
         with self._lock:
             if found is None:
                 self._found.pop(table_id, None)
@@ -100,9 +100,9 @@ class TablesBehind:
 
 
 def compare_with_listing(reader: CommitReader, ratified: RatifiedCommits) -> CatalogBehind | None:
-    """Whether ``_delta_log`` holds commits that are not in the catalog's answer ``ratified``; None if not. One listing.
+    """The commits in ``_delta_log`` that are not in the catalog's answer ``ratified``; None if there are none. One listing.
 
-    Published files of versions that the catalog takes for unpublished are read and compared with what it ratified.
+    Published files of versions that are unpublished according to the catalog are read and compared with the ratified commits.
     """
     latest, location = ratified.latest_version, reader.location
     start = log_files.commit_file_name(ratified.published_version + 1)
@@ -137,7 +137,7 @@ def _is_other(reader: CommitReader, commit: RatifiedCommit) -> bool:
 
 
 def has_commit(store: Store, location: str, version: int) -> bool:
-    """Whether the published file of ``version`` is there."""
+    """Whether the published file of ``version`` exists."""
     try:
         store.stat(published_source(location, version).location)
     except ObjectNotFoundError:
@@ -146,7 +146,7 @@ def has_commit(store: Store, location: str, version: int) -> bool:
 
 
 def refuse_missing(store: Store, identifier: object, location: str, *, published_version: int) -> NoReturn:
-    """The refusal of a write to a table whose newest published commit is not there; one listing tells the likely causes.
+    """Refuse a write to a table whose newest published commit is missing. One listing finds the likely causes.
 
     Raises TableStorageMissingError.
     """
@@ -156,15 +156,15 @@ def refuse_missing(store: Store, identifier: object, location: str, *, published
     newest = max((file.version for file in listed if isinstance(file, CommitFile)), default=None)
     held = "no commit" if newest is None else f"commits up to version {newest}"
     raise TableStorageMissingError(
-        f"Nothing was written to {identifier}: the catalog knows its version {published_version} as published, and {location} "
-        f"holds {held}. Either an older copy of the storage is in its place (a snapshot, a replica, another volume): bring the "
-        f"current one back. Or that one file was lost: `cm-delta doctor {identifier} --repair` puts it back from an intact copy, "
+        f"Nothing was written to {identifier}: its version {published_version} is published according to the catalog, and "
+        f"{location} holds {held}. Either an older copy of the storage is mounted (a snapshot, a replica, another volume): mount "
+        f"the current one. Or that one file was lost: `cm-delta doctor {identifier} --repair` puts it back from an intact copy, "
         "if there is one."
     )
 
 
 def warn_behind(identifier: object, location: str, found: CatalogBehind) -> None:
-    """Warn that reads give an older version than storage holds, once for each table and process."""
+    """Warn that reads return an older version than storage holds, once for each table and process."""
     _warn_once(location, f"Version {found.latest_version} is read. {found.error(identifier, location)}")
 
 

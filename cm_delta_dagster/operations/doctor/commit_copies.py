@@ -95,7 +95,7 @@ def foreign_transaction(data: bytes | None, record: RatifiedCommit, *, known: Co
     """Return the txnId in ``data`` if that is a complete commit without a record in the catalog, else None.
 
     Args:
-        record: of the version that the name of the file says.
+        record: the record of the version in the name of the file.
         known: the transactions of all commits with a record in the catalog.
     """
     try:

@@ -2,7 +2,7 @@
 
 A file that is replaced or removed is first copied to ``_delta_log/_set_aside/<time>/<name>.replaced``, so that no repair removes
 the only copy. The suffix distinguishes these damaged copies of commits that the log has from commits of another history, which
-recovery sets aside there and whose data files VACUUM keeps. The bytes of a commit are proven again immediately before they are
+recovery sets aside there and whose data files VACUUM keeps. The bytes of a commit are verified again immediately before they are
 written. Repairs do not change data files.
 """
 
@@ -86,7 +86,7 @@ class Repairs:
         self._write(staged_location(self._table, self._check.seen.records[version]), self._proven(version))
 
     def _proven(self, version: int) -> bytes:
-        """The ratified bytes of a version, proven again from its copies."""
+        """The ratified bytes of a version, verified again from its copies."""
         seen = self._check.seen
         served = next((commit for commit in seen.ratified.commits if commit.version == version), None)
         copies = read_copies(self._table, seen.records[version], staged_names=seen.staged, served=served)
@@ -100,7 +100,7 @@ class Repairs:
         return copies.proven
 
     def _write(self, location: str, data: bytes) -> None:
-        """Write ``data`` to ``location``; set aside the object that is there."""
+        """Write ``data`` to ``location``; set aside an existing object."""
         found = read_or_none(self._table, location)
         if found == data:
             return

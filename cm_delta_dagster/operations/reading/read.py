@@ -35,7 +35,7 @@ class ReadPlan:
     """The files, columns and rows that a read returns. No file has been opened.
 
     Attributes:
-        files: the files that may hold a requested row, columns of ``file_actions.ADD_SCHEMA``.
+        files: the files that may hold a requested row, columns of ``file_columns.ADD_SCHEMA``.
         columns: columns to return, in this order, spelled as in the schema; None for all.
         predicate: condition on the rows.
         row_ids: names of the row tracking columns, if row ids are requested.

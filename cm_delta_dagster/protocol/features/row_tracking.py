@@ -29,6 +29,7 @@ ROW_COMMIT_VERSION = "_row_commit_version"
 """Column of a scan with the version of the commit that last changed the row."""
 
 _HIGH_WATER_MARK_KEYS = ("rowIdHighWaterMark", "highWaterMark")
+"""The first is the key that delta-spark writes, the second that of the protocol text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,7 +136,7 @@ def _mix(hashes: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 
 def _take(files: pa.Table, rows: np.ndarray) -> pa.Table:
-    """The identity columns of ``rows``. Takes from each chunk separately, because a take from a table copies all chunks."""
+    """The identity columns of ``files`` at the positions ``rows``. Takes chunk by chunk: a take from a table copies all chunks."""
     batches = files.select(_IDENTITY).to_batches()
     if len(batches) <= 1:
         return files.select(_IDENTITY).take(pa.array(rows))

@@ -68,7 +68,7 @@ def canonical_form(json_text: str) -> str:
         document.pop("checksum", None)
     entries: list[tuple[str, str]] = []
     _flatten(document, (), entries)
-    # The protocol sorts by path. The reference implementation sorts by `path=value`, which differs for arrays of 11 elements.
+    # The protocol sorts by path. The reference implementation sorts by `path=value`, which differs for arrays of 11 or more.
     entries.sort(key=lambda entry: entry[0].encode())
     return ",".join(f"{path}={value}" if path else value for path, value in entries)
 

@@ -107,7 +107,7 @@ class Opaque:
     """A condition that only the engine can evaluate.
 
     ``columns`` are the columns that it mentions, or None if they are unknown. If ``expression`` is given, the engine evaluates
-    that object, which is one of its own, and ``sql`` describes it.
+    that object, which belongs to the engine, and ``sql`` describes it.
     """
 
     sql: str
@@ -242,7 +242,7 @@ def fold(
 
 
 def with_parts(node: Combination, parts: Sequence[Predicate]) -> Predicate:
-    """A node like ``node`` with other parts."""
+    """A node of the same class as ``node`` with ``parts``."""
     return Not(parts[0]) if isinstance(node, Not) else type(node)(tuple(parts))
 
 

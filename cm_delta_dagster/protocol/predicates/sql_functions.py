@@ -8,7 +8,7 @@ registers are refused.
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text, which white space separates."""
+    """The words of a text, separated by white space."""
     return frozenset(text.split())
 
 

@@ -103,7 +103,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:
 
 
 def moment_of(text: str, *, zoned: bool) -> datetime:
-    """The timestamp of a text that has a time zone exactly if ``zoned``. Raises NotUnderstoodError for other text."""
+    """The timestamp in a text, with a time zone if and only if ``zoned``. Raises NotUnderstoodError for other text."""
     found = _MOMENT.fullmatch(text)
     if found is None or (found[2] is not None) != zoned:
         raise NotUnderstoodError

@@ -254,6 +254,7 @@ def test_a_rebase_reads_its_winners_from_the_answer(connect: Connect) -> None:
 # The definition
 
 
+@pytest.mark.slow
 @EACH_MODE
 def test_the_catalog_and_the_log_agree_on_the_definition_at_every_version(mode: str, connect: Connect) -> None:
     """CM-C13: after any mixture of commits, by clients that know the table and by those that do not."""

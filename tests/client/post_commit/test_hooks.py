@@ -76,6 +76,7 @@ def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["staged", "inline"])
 def test_a_forked_child_commits_and_closes_without_the_threads_of_its_parent(tmp_path: Path, mode: str) -> None:
     """CM-C15, CM-P4"""
@@ -435,6 +436,7 @@ if when != "unclosed":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["staged", "inline", "put_if_absent"])
 @pytest.mark.parametrize("when", ["unclosed", "atexit", "atexit and closed"])
 def test_a_process_that_exits_publishes_every_acknowledged_commit(tmp_path: Path, mode: str, when: str) -> None:

@@ -84,6 +84,7 @@ def _cut(data: bytes, length: int) -> bytes:
     return kept
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     history=_histories(),

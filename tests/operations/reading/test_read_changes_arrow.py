@@ -265,6 +265,7 @@ def golden_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "versions"),
     [

@@ -441,6 +441,7 @@ def _all_set_aside(lake: Lake, table: Table) -> set[bytes]:
 _CHANGES = frozenset({"write", "write_if_absent", "delete", "take_in_commits", "set_published_version"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", list(KeptHistory))
 @pytest.mark.parametrize("effect", ["before", "after"])
 def test_a_recovery_that_was_interrupted_anywhere_is_ended_by_the_next(

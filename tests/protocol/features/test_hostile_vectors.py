@@ -4,6 +4,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
@@ -19,6 +20,8 @@ from cm_delta_dagster.protocol.features.deletion_vectors import (
     z85_decode,
     z85_encode,
 )
+
+pytestmark = pytest.mark.slow
 
 _SETTINGS = settings(deadline=None, max_examples=300)
 

@@ -21,6 +21,8 @@ from cm_delta_dagster.protocol.log import last_checkpoint, log_files, version_ch
 from cm_delta_dagster.protocol.log.last_checkpoint import LastCheckpoint
 from tests.support.foreign_log import Action, ForeignLog, add, contents, info, lines, metadata, protocol, remove, vector
 
+pytestmark = pytest.mark.slow
+
 _SETTINGS = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 
 _JSON = st.recursive(

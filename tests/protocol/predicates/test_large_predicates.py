@@ -33,6 +33,8 @@ from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask, partition_matches_exactly
 
+pytestmark = pytest.mark.slow
+
 MANY = 10_000
 SCHEMA = StructType((StructField("id", PrimitiveType("long")), StructField("p", PrimitiveType("long"))))
 Op = ComparisonOperator

@@ -302,6 +302,7 @@ def test_partition_and_row_conditions_work_together() -> None:
     assert kept(predicate) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(files, min_size=1, max_size=4), predicates)
 def test_skipping_never_drops_a_matching_row(

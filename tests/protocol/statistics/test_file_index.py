@@ -67,6 +67,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 30), unique=True), steps)
 def test_an_index_agrees_with_a_new_index_after_any_commits(
