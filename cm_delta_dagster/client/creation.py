@@ -5,12 +5,13 @@ that fails before leaves nothing visible; its files lie at a location that no ot
 """
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
-from cm_delta_dagster.client.commits.backoff import back_off
+from cm_delta_dagster.client.commits.backoff import max_backoff_seconds
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.proposal import summary_of
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, changed_partitions
@@ -257,7 +258,8 @@ class _CreationCommitter:
                         "is not found."
                     ) from error
                 _log.warning("No answer to the registration of %s: %s", creation.identifier, error)
-            back_off(settings, attempt + 1)
+            # Without jitter: the request is repeated because the catalog was away, not because writers compete.
+            time.sleep(max_backoff_seconds(settings, attempt + 1))
             attempt += 1
 
     def _try_to_register(self, summary: CommitSummary, initial: InitialCommit, *, is_first: bool) -> TableEntry:

@@ -1,9 +1,20 @@
 """Settings of the Delta client."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES, MAX_CLOCK_DIFFERENCE_MS
+from cm_delta_dagster.errors import InvalidArgumentError
+
+_MINIMA: Mapping[str, int] = {
+    "max_commit_attempts": 1,
+    "max_resolve_attempts": 1,
+    "snapshot_cache_size": 1,
+    "read_threads": 1,
+    "max_unpublished_commits": 1,
+}
+"""Smallest values of the settings; 0 for all others."""
 
 
 class OnCatalogBehind(StrEnum):
@@ -30,8 +41,8 @@ class ClientSettings:
         copied_content_bytes: a commit up to this size is copied to the catalog, which serves it to readers; 0 for none.
         publish_delay_seconds: delay after which inline commits are published together and the published version is reported
             to the catalog; 0 to do both before the commit returns.
-        on_catalog_behind_storage: WARN: reads of a table whose catalog is behind its storage return the catalog's latest
-            version, with one warning for each table and process. REFUSE: they fail as writes do.
+        on_catalog_behind_storage: WARN or "warn": reads of a table whose catalog is behind its storage return the catalog's latest
+            version, with one warning for each table and process. REFUSE or "refuse": they fail as writes do.
         max_clock_difference_ms: if the clocks of this machine and of the catalog differ by more, the client logs one warning
             and uses the catalog's clock.
     """
@@ -49,3 +60,21 @@ class ClientSettings:
     publish_delay_seconds: float = 0.05
     on_catalog_behind_storage: OnCatalogBehind = OnCatalogBehind.WARN
     max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgumentError for a value that is not a number, too small or unknown."""
+        try:
+            behind = OnCatalogBehind(self.on_catalog_behind_storage)
+        except ValueError:
+            raise InvalidArgumentError(
+                f"ClientSettings.on_catalog_behind_storage cannot be {self.on_catalog_behind_storage!r}; it is 'warn' or 'refuse'."
+            ) from None
+        object.__setattr__(self, "on_catalog_behind_storage", behind)
+        for field in fields(self):
+            value, minimum = getattr(self, field.name), _MINIMA.get(field.name, 0)
+            if field.name == "on_catalog_behind_storage":
+                continue
+            if not isinstance(value, int | float) or isinstance(value, bool) or not value >= minimum:
+                raise InvalidArgumentError(
+                    f"ClientSettings.{field.name} cannot be {value!r}; it is a number of at least {minimum}."
+                )

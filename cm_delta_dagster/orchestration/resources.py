@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -39,6 +39,8 @@ _DEFAULTS = ClientSettings()
 
 class ClientSettingsConfig(dg.Config):
     """The fields of :class:`~cm_delta_dagster.client.settings.ClientSettings`, which documents them, as Dagster config."""
+
+    model_config = ConfigDict(extra="forbid")
 
     max_commit_attempts: int = _DEFAULTS.max_commit_attempts
     retry_initial_seconds: float = _DEFAULTS.retry_initial_seconds

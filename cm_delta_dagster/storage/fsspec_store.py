@@ -63,7 +63,7 @@ class FsspecStore:
             raise StoreNotSupportedError(
                 f"Locations of the scheme {scheme!r} require another Python package: {error}."
                 + (
-                    " Install it with pip install 'cm-delta-dagster[s3]'."
+                    " Install it with pip install '<path of the clone>[s3]'."
                     if scheme in CONDITIONAL_CREATE_SCHEMES
                     else ""
                 )

@@ -141,3 +141,8 @@ def test_settings_that_cannot_change_are_named_in_a_warning(spark):
         spark.conf.set("spark.sql.shuffle.partitions", before)
         logger.removeHandler(handler)
     assert ["spark.driver.memory" in record.getMessage() for record in records] == [True]
+
+
+def test_an_unknown_client_setting_is_refused() -> None:
+    with pytest.raises(ValueError, match="turn_seconds"):
+        ClientSettingsConfig.model_validate({"turn_seconds": 3})

@@ -1,0 +1,31 @@
+"""Values that the settings of a client accept."""
+
+from typing import Any
+
+import pytest
+
+from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
+from cm_delta_dagster.errors import InvalidArgumentError
+
+
+@pytest.mark.parametrize("value", ["refuse", OnCatalogBehind.REFUSE])
+def test_the_reaction_to_a_catalog_behind_storage_may_be_given_as_text(value: Any) -> None:
+    assert ClientSettings(on_catalog_behind_storage=value).on_catalog_behind_storage is OnCatalogBehind.REFUSE
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"on_catalog_behind_storage": "fail"},
+        {"read_threads": 0},
+        {"max_commit_attempts": -1},
+        {"retry_max_seconds": -0.5},
+        {"retry_initial_seconds": float("nan")},
+        {"copied_content_bytes": "16k"},
+        {"snapshot_cache_size": True},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_value_out_of_range_is_refused_with_the_name_of_the_setting(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError, match=rf"ClientSettings\.{next(iter(wrong))} cannot be"):
+        ClientSettings(**wrong)
