@@ -11,13 +11,13 @@ from cm_delta_dagster.catalog.commit_policy import (
 )
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
-KEPT_CONTENT_BYTES = 16 * 1024
+CACHED_CONTENT_BYTES = 16 * 1024
 """Size of the largest commit whose content a catalog keeps after publication."""
 
 MAX_CLOCK_DIFFERENCE_MS = 60 * 60 * 1000
 """Default limit of the difference between the clock of a writer and the catalog's clock."""
 
-KEPT_COMMITS = 64
+CACHED_COMMITS = 64
 """Number of a table's newest commits whose content a catalog keeps after publication, if all of them are small."""
 
 
@@ -52,7 +52,7 @@ class CommitProposal:
             form, without a file. Put-if-absent: the bare name of the published file.
         file_modification_time: epoch milliseconds; the commit time if there is no file.
         content: the whole commit. Required inline, where it is the only copy. In the other modes an optional copy that saves
-            readers the file, only for commits of at most ``KEPT_CONTENT_BYTES``.
+            readers the file, only for commits of at most ``CACHED_CONTENT_BYTES``.
         metadata, protocol: those of the table after this commit. Set if the commit contains one of the two; the other one is
             then set too, if the proposer knows it.
         published_version: ``_delta_log`` holds every version up to this one; saves a call of ``set_published_version``. It

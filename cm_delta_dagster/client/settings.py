@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
-from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES, MAX_CLOCK_DIFFERENCE_MS
+from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES, MAX_CLOCK_DIFFERENCE_MS
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _MINIMA: Mapping[str, int] = {
@@ -56,7 +56,7 @@ class ClientSettings:
     snapshot_cache_size: int = 64
     read_threads: int = 8
     max_unpublished_commits: int = 50
-    copied_content_bytes: int = KEPT_CONTENT_BYTES
+    copied_content_bytes: int = CACHED_CONTENT_BYTES
     publish_delay_seconds: float = 0.05
     on_catalog_behind_storage: OnCatalogBehind = OnCatalogBehind.WARN
     max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS

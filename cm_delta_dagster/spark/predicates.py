@@ -57,7 +57,7 @@ def to_column(predicate: Predicate, schema: StructType) -> Column:
     ]
     texts = [part for part in parts if not (isinstance(part, Opaque) and part.expression is not None)]
     if texts or not columns:
-        columns.insert(0, F.expr(spark_sql(_kept_from_files(conjunction(texts), schema))))
+        columns.insert(0, F.expr(spark_sql(_not_pushed_down(conjunction(texts), schema))))
     return reduce(and_, columns)
 
 
@@ -82,10 +82,10 @@ def on_stored_columns(
             translated = _translated(part, schema, stored)
             if translated is not None:
                 found.append(translated)
-    return F.expr(spark_sql(_kept_from_files(And(tuple(found)), stored))) if found else None
+    return F.expr(spark_sql(_not_pushed_down(And(tuple(found)), stored))) if found else None
 
 
-def _kept_from_files(predicate: Predicate, schema: StructType) -> Predicate:
+def _not_pushed_down(predicate: Predicate, schema: StructType) -> Predicate:
     """The same predicate, in a form whose unsafe parts Spark does not push down to its Parquet reader.
 
     That reader trusts the bounds and dictionaries in files, which may omit NaN, the greatest number, and distinguish -0.0
@@ -97,7 +97,7 @@ def _kept_from_files(predicate: Predicate, schema: StructType) -> Predicate:
     while pending:
         node, negated, has_values = pending.pop()
         if not isinstance(node, And | Or | Not):
-            values.append(_leaf_kept_from_files(node, schema, negated=negated))
+            values.append(_leaf_not_pushed_down(node, schema, negated=negated))
         elif has_values:
             start = len(values) - len(parts_of(node))
             values[start:] = [with_parts(node, values[start:])]
@@ -108,7 +108,7 @@ def _kept_from_files(predicate: Predicate, schema: StructType) -> Predicate:
     return values[0]
 
 
-def _leaf_kept_from_files(leaf: Predicate, schema: StructType, *, negated: bool) -> Predicate:
+def _leaf_not_pushed_down(leaf: Predicate, schema: StructType, *, negated: bool) -> Predicate:
     match leaf:
         case Comparison(column=column) | In(column=column):
             floating = _floating_type(column, schema)

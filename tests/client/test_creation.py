@@ -198,7 +198,7 @@ def test_the_loser_of_a_race_that_insists_on_creating_is_refused(lake: Lake) -> 
     assert lake.client.table(NAME).snapshot().num_files == 0
 
 
-def test_a_lost_answer_of_the_registration_is_asked_for_again(lake: Lake) -> None:
+def test_a_registration_with_an_unknown_outcome_is_repeated(lake: Lake) -> None:
     lost = iter([CatalogUnavailableError("the answer was lost")])
     lake.catalog.fails_after = lambda method, _: next(lost, None) if method == "register_table" else None
     table, committed = created(lake, "2026-01-01")

@@ -12,8 +12,8 @@ import pytest
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import (
-    KEPT_COMMITS,
-    KEPT_CONTENT_BYTES,
+    CACHED_COMMITS,
+    CACHED_CONTENT_BYTES,
     Ratified,
     RatifiedCommits,
     VersionTaken,
@@ -146,7 +146,7 @@ def a_large_commit_ends_the_range_of_cached_commits(bench: Bench) -> None:
         table = create(catalog).table_id
         assert cached_versions(catalog, table) == []
         catalog.commit(table, copied(1))
-        catalog.commit(table, inline(2, size=KEPT_CONTENT_BYTES))
+        catalog.commit(table, inline(2, size=CACHED_CONTENT_BYTES))
         catalog.commit(table, copied(3))
         served = catalog.get_ratified_commits(table, content_from_version=0)
         assert all(commit.content is not None for commit in served.commits)
@@ -168,32 +168,32 @@ def the_number_of_cached_commits_is_bounded(bench: Bench) -> None:
         content = inline(0).content
         table = defined(catalog, content=content).table_id
         most = 0
-        for version in range(1, 3 * KEPT_COMMITS):
+        for version in range(1, 3 * CACHED_COMMITS):
             one = copied(version) if version % 3 else inline(version)
             catalog.commit(table, replace(one, published_version=version - 1 if version % 2 else None))
             if version % 10 == 0:
                 catalog.set_published_version(table, version)
             if version % 20 == 0:
                 now = cached_versions(catalog, table)
-                assert min(version + 1, KEPT_COMMITS) <= len(now) < KEPT_COMMITS + 16
+                assert min(version + 1, CACHED_COMMITS) <= len(now) < CACHED_COMMITS + 16
                 stored = [
                     one for one in catalog.accepted_commits(table, start=0, end=version) if one.content is not None
                 ]
                 most = max(most, len(stored))
-        assert KEPT_COMMITS <= most < KEPT_COMMITS + 16
+        assert CACHED_COMMITS <= most < CACHED_COMMITS + 16
 
 
 def content_is_not_deleted_before_its_commit_is_published(bench: Bench) -> None:
     """CM-C7"""
     with bench.client() as catalog:
         table = create(catalog).table_id
-        last = 2 * KEPT_COMMITS
+        last = 2 * CACHED_COMMITS
         for version in range(1, last + 1):
             catalog.commit(table, inline(version))
         served = catalog.get_ratified_commits(table).commits
         assert len(served) == last and all(commit.content is not None for commit in served)
         catalog.set_published_version(table, last)
-        assert KEPT_COMMITS <= len(cached_versions(catalog, table)) < KEPT_COMMITS + 16
+        assert CACHED_COMMITS <= len(cached_versions(catalog, table)) < CACHED_COMMITS + 16
 
 
 def content_of_put_if_absent_commits_is_cached(bench: Bench) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
-from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES
+from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
@@ -62,7 +62,7 @@ class Place:
 
     def client(self) -> DeltaClient:
         """Open a client. Some clients store no commit content in the catalog, so that readers need the files."""
-        settings = ClientSettings(copied_content_bytes=random.choice((0, KEPT_CONTENT_BYTES)))
+        settings = ClientSettings(copied_content_bytes=random.choice((0, CACHED_CONTENT_BYTES)))
         return DeltaClient(SqlCatalog(self.url, warehouse=self.warehouse), stores=Stores(), settings=settings)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cm_delta_dagster.catalog.ratification import KEPT_CONTENT_BYTES
+from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import CatalogUnavailableError, CmDeltaError
@@ -41,7 +41,7 @@ SETTINGS = ClientSettings(
 files are all that readers have. Every member goes by its own clock.
 """
 
-SHIPPED = replace(SETTINGS, copied_content_bytes=KEPT_CONTENT_BYTES, publish_delay_seconds=1)
+SHIPPED = replace(SETTINGS, copied_content_bytes=CACHED_CONTENT_BYTES, publish_delay_seconds=1)
 """With copies in the catalog, and with publications and marks that are put off: until the next commit, or for ever."""
 
 LOOKING = replace(SETTINGS, retry_initial_seconds=1e-9, retry_max_seconds=1e-9)

@@ -266,7 +266,7 @@ def test_two_changes_of_the_commit_mode_at_once_beside_a_writer_lose_nothing(
     assert versions_of(explorer, "a") >= {1, 2}
 
 
-def test_of_two_creators_of_one_name_one_makes_the_table_and_the_other_is_told(tell: Tell) -> None:
+def test_one_of_two_creators_of_a_name_succeeds_and_the_other_gets_an_error(tell: Tell) -> None:
     """CM-D1 to CM-D5."""
     members = (creator("a"), creator("b"))
     explorer = explore(creation("two creators", *members, crashes=2, losses=2, delays=True), tell)

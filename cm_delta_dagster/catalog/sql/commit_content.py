@@ -6,7 +6,7 @@ Functions over an open connection.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.ratification import KEPT_COMMITS, KEPT_CONTENT_BYTES, CommitProposal
+from cm_delta_dagster.catalog.ratification import CACHED_COMMITS, CACHED_CONTENT_BYTES, CommitProposal
 from cm_delta_dagster.catalog.sql.schema import COMMITS, TABLES
 
 _SLIDES_BY = 16
@@ -45,18 +45,18 @@ def delete_unneeded(
 
 def is_cached(proposal: CommitProposal) -> bool:
     """Whether the catalog keeps the content of the commit after publication."""
-    return proposal.content is not None and len(proposal.content) <= KEPT_CONTENT_BYTES
+    return proposal.content is not None and len(proposal.content) <= CACHED_CONTENT_BYTES
 
 
 def content_from_after(proposal: CommitProposal, before: int) -> int:
     """The first version of the cached range after ``proposal`` is ratified.
 
     A commit without content, or with a large one, ends the range, so that it has no gaps. A table keeps at most
-    ``KEPT_COMMITS + _SLIDES_BY`` times ``KEPT_CONTENT_BYTES``.
+    ``CACHED_COMMITS + _SLIDES_BY`` times ``CACHED_CONTENT_BYTES``.
     """
     if not is_cached(proposal):
         return proposal.version + 1
-    oldest = proposal.version - KEPT_COMMITS + 1
+    oldest = proposal.version - CACHED_COMMITS + 1
     return oldest if oldest - before >= _SLIDES_BY else before
 
 
@@ -64,5 +64,5 @@ def content_from_after_sql(
     before: sa.ColumnElement[int], version: sa.ColumnElement[int], cached: sa.ColumnElement[bool]
 ) -> sa.ColumnElement[int]:
     """:func:`content_from_after` as an SQL expression."""
-    oldest = version - (KEPT_COMMITS - 1)
+    oldest = version - (CACHED_COMMITS - 1)
     return sa.case((sa.not_(cached), version + 1), (oldest - before >= _SLIDES_BY, oldest), else_=before)

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import (
-    KEPT_CONTENT_BYTES,
+    CACHED_CONTENT_BYTES,
     CommitOutcome,
     CommitPolicyChanged,
     CommitProposal,
@@ -240,7 +240,7 @@ def insert_initial_commit(
         file_modification_time=0 if initial is None else initial.file_modification_time,
         summary=summary,
         mode=CommitMode.STAGED,
-        content=None if initial is None or initial.file_size > KEPT_CONTENT_BYTES else initial.content,
+        content=None if initial is None or initial.file_size > CACHED_CONTENT_BYTES else initial.content,
         sha256=None if initial is None else initial.sha256,
     )
     insert_commit(

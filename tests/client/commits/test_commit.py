@@ -200,7 +200,7 @@ def flaky(client: DeltaClient, store: MemoryStore, new_table: NewTable) -> tuple
     return catalog, other.table("main.test.t")
 
 
-def test_a_lost_answer_is_found_in_the_catalog(flaky: tuple[FlakyCatalog, Table]) -> None:
+def test_an_unknown_outcome_is_found_in_the_catalog(flaky: tuple[FlakyCatalog, Table]) -> None:
     """CM-W4."""
     catalog, table = flaky
     catalog.lose = ["answer"]
@@ -208,7 +208,7 @@ def test_a_lost_answer_is_found_in_the_catalog(flaky: tuple[FlakyCatalog, Table]
     assert table.snapshot().num_files == 1
 
 
-def test_a_lost_answer_is_found_after_others_committed_and_published(
+def test_an_unknown_outcome_is_found_after_other_commits_were_published(
     flaky: tuple[FlakyCatalog, Table], client: DeltaClient
 ) -> None:
     """CM-W4: the entry is gone from the catalog's list, the published file proves the outcome."""
@@ -239,9 +239,7 @@ def test_a_lost_request_is_proposed_again(flaky: tuple[FlakyCatalog, Table]) -> 
     assert table.snapshot().num_files == 1
 
 
-def test_a_lost_race_with_a_lost_answer_is_a_conflict_to_rebase(
-    flaky: tuple[FlakyCatalog, Table], client: DeltaClient
-) -> None:
+def test_a_conflict_with_an_unknown_outcome_is_rebased(flaky: tuple[FlakyCatalog, Table], client: DeltaClient) -> None:
     """CM-W4: another txnId at the version means that the race was lost."""
     catalog, table = flaky
     transaction = start(table)

@@ -223,7 +223,7 @@ def test_a_writer_reads_inline_winners_from_the_catalog(
     assert files_of(store, table) == ([f"{0:020d}.json", f"{1:020d}.json"], [])
 
 
-def test_a_lost_answer_to_an_inline_proposal_is_found_in_the_catalog(table: Table, lossy: WillfulCatalog) -> None:
+def test_the_unknown_outcome_of_an_inline_proposal_is_found_in_the_catalog(table: Table, lossy: WillfulCatalog) -> None:
     """CM-W4."""
     choose(table, "inline")
     real = lossy._catalog.commit
@@ -340,7 +340,7 @@ def test_a_file_that_no_client_can_have_created_stops_all_and_is_named(
     assert {found.problem for found in doctor(another(client, store)).findings} == {Problem.FILE_MISSING}
 
 
-def test_a_lost_answer_of_storage_is_found_in_the_created_file(table: Table, willful: WillfulStore) -> None:
+def test_the_unknown_outcome_of_a_creation_is_found_in_the_file(table: Table, willful: WillfulStore) -> None:
     """CM-W4, CM-C5."""
     choose(table, "put_if_absent")
     willful.fail = "after"
@@ -470,7 +470,7 @@ class LongRow:
 
 
 @pytest.mark.parametrize("policy", ["staged", "inline", "put_if_absent"])
-def test_whoever_has_the_turn_commits_in_it_whatever_others_did_before(
+def test_the_holder_of_the_commit_lock_commits_after_concurrent_commits(
     table: Table, client: DeltaClient, store: MemoryStore, policy: str
 ) -> None:
     """OCC-15: however long the row is, one turn is enough."""
@@ -485,7 +485,7 @@ def test_whoever_has_the_turn_commits_in_it_whatever_others_did_before(
     assert table.snapshot().num_files == 4
 
 
-def test_where_the_row_stands_still_nobody_waits_in_it_for_long(
+def test_writers_do_not_wait_long_for_a_commit_lock_that_is_not_released(
     table: Table, client: DeltaClient, store: MemoryStore
 ) -> None:
     """OCC-15: a holder that was stopped, or is off the net, must not make every commit wait for the whole time."""
@@ -506,7 +506,7 @@ def test_where_the_row_stands_still_nobody_waits_in_it_for_long(
     assert table.snapshot().num_files == 15
 
 
-def test_nobody_waits_for_a_switch_in_turns(
+def test_writers_do_not_wait_for_the_commit_lock_during_a_switch(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore
 ) -> None:
     """OCC-15, CM-C6: the pauses that let a switch come to its end would be left out."""

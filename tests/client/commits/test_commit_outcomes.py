@@ -253,7 +253,7 @@ class RowOfWriters:
         return outcome
 
 
-def test_writers_who_have_met_wait_for_their_turn_and_look_before_they_propose(
+def test_contended_writers_wait_for_the_commit_lock_and_refresh_first(
     new_table: NewTable, client: DeltaClient, catalog: SqlCatalog, store: MemoryStore
 ) -> None:
     """OCC-15."""
@@ -329,7 +329,7 @@ def tracked(new_table: NewTable) -> Table:
     return new_table(delta__feature__rowTracking="supported")
 
 
-def test_a_lost_race_gives_rows_other_ids(tracked: Table, store: MemoryStore) -> None:
+def test_a_rebase_assigns_new_row_ids(tracked: Table, store: MemoryStore) -> None:
     """ROWTRK-2, ROWTRK-3, ROWTRK-4, ROWTRK-6, ROWTRK-7, ROWTRK-11, OCC-11, OCC-12, OCC-13, DOM-7."""
     late = _start(tracked, _file("c", 5), _file("d", 1))
     _start(tracked, _file("a", 10), _file("b", 3)).commit()
@@ -548,7 +548,7 @@ def test_every_domain_survives_the_races_of_others(with_domains: Table, store: M
     assert {name: domain.configuration for name, domain in with_domains.snapshot().domains.items()} == {"b": "1"}
 
 
-def test_a_checked_txn_is_checked_again_after_a_lost_race(new_table: NewTable) -> None:
+def test_a_checked_txn_is_checked_again_after_a_rebase(new_table: NewTable) -> None:
     """TXN-4, OCC-13."""
     table = new_table()
     first, second = _start(table, _file("a")), _start(table, _file("b"))

@@ -9,7 +9,7 @@ import pytest
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.catalog.ratification import KEPT_COMMITS, KEPT_CONTENT_BYTES
+from cm_delta_dagster.catalog.ratification import CACHED_COMMITS, CACHED_CONTENT_BYTES
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.history import iterate_history
 from cm_delta_dagster.client.table import Table
@@ -97,7 +97,7 @@ def test_a_writer_that_wakes_up_after_cleanup_takes_its_file_back_and_has_lost(l
     assert lake.append(table, "again.parquet").version == 4
 
 
-def test_without_an_answer_of_the_catalog_a_late_file_is_no_success_and_nobody_reads_it(lake: Lake) -> None:
+def test_a_late_file_without_an_answer_of_the_catalog_is_not_read(lake: Lake) -> None:
     """CM-C3, CM-C5, CM-W4, CLEAN-10: the stray file is that of the version right below the oldest one that was kept."""
     table = put_if_absent_table(lake)
     lake.store.fails = asleep_before(lake, FIRST_FILE, others_go_on(lake))
@@ -121,7 +121,7 @@ def test_without_an_answer_of_the_catalog_a_late_file_is_no_success_and_nobody_r
     assert FIRST_FILE not in lake.files(table)
 
 
-def test_a_file_that_follows_the_latest_version_counts_although_the_catalog_cannot_be_told(lake: Lake) -> None:
+def test_a_file_after_the_latest_version_counts_if_the_catalog_is_unreachable(lake: Lake) -> None:
     """CM-C5, CM-C6"""
     table = put_if_absent_table(lake)
     lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "record_published" else None
@@ -133,7 +133,7 @@ def test_a_file_that_follows_the_latest_version_counts_although_the_catalog_cann
 def late_writers(lake: Lake, mode: str, copies: str, *, commits: int) -> tuple[Transaction, Transaction]:
     """A blind append, and an append by one who has read everything: from before ``commits`` others and log cleanup."""
     lake.allow(MaintenanceKind.METADATA_CLEANUP)
-    copied = KEPT_CONTENT_BYTES if copies == "with copies" else 0
+    copied = CACHED_CONTENT_BYTES if copies == "with copies" else 0
     lake.client.settings = replace(lake.client.settings, copied_content_bytes=copied)
     table = lake.new_table(properties={"delta.isolationLevel": "Serializable"})
     set_commit_policy(table, CommitPolicy.parse(mode))
@@ -161,7 +161,7 @@ def late_file(name: str) -> AddFile:
     return AddFile(path=name, partition_values={"day": "2026-01-01"}, size=100, modification_time=1)
 
 
-def test_a_late_proposal_whose_winners_nobody_has_any_more_is_a_conflict_that_says_so(lake: Lake) -> None:
+def test_a_late_proposal_whose_winners_were_cleaned_up_is_a_conflict(lake: Lake) -> None:
     """OCC-9, CLEAN-10: staged without copies, they were in the log alone."""
     for transaction in late_writers(lake, "staged", "without copies", commits=3):
         with pytest.raises(CommitConflictError, match="version 1 after it is gone") as caught:
@@ -195,7 +195,7 @@ def test_a_proposal_so_late_that_the_catalog_has_let_its_winners_go_is_a_conflic
     lake: Lake, mode: str, copies: str
 ) -> None:
     """OCC-9, CLEAN-10: rather than a rebase on those winners that are still there."""
-    for transaction in late_writers(lake, mode, copies, commits=KEPT_COMMITS + 20):
+    for transaction in late_writers(lake, mode, copies, commits=CACHED_COMMITS + 20):
         with pytest.raises(CommitConflictError, match="version 1 after it is gone"):
             transaction.commit()
-    assert lake.client.table("main.test.t").snapshot().version == KEPT_COMMITS + 21
+    assert lake.client.table("main.test.t").snapshot().version == CACHED_COMMITS + 21

@@ -230,7 +230,7 @@ def test_a_moved_table_is_the_same_table() -> None:
     assert moved.table.snapshot().num_files == 10
 
 
-def test_a_domain_nobody_knows_and_unknown_actions_do_not_block_reading() -> None:
+def test_unknown_domains_and_unknown_actions_do_not_block_reading() -> None:
     """DOM-8, DOM-6, LOG-6."""
     log = _ten_versions()
     log.commit(

@@ -194,7 +194,9 @@ def test_a_snapshot_of_a_lost_history_is_not_built_upon(place: Place) -> None:
     assert sorted(table.snapshot().files["path"].to_pylist()) == sorted(other.snapshot().files["path"].to_pylist())
 
 
-def test_two_histories_are_told_apart_at_the_first_publication(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_two_histories_are_distinguished_at_the_first_publication(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     """A process that had the restored version in memory commits before it can notice."""
     client = place.client()
     table = create_table(client, identifier=NAME, schema=SCHEMA, partition_columns=("day",))
@@ -252,7 +254,7 @@ def test_a_write_after_a_move_names_the_old_and_the_new_place(place: Place) -> N
 
 
 @pytest.mark.parametrize("mode", [CommitPolicyKind.STAGED, CommitPolicyKind.PUT_IF_ABSENT])
-def test_a_directory_that_goes_while_rows_are_written_is_not_made_anew(place: Place, mode: CommitPolicyKind) -> None:
+def test_a_directory_deleted_during_a_write_is_not_created_again(place: Place, mode: CommitPolicyKind) -> None:
     client = place.client()
     table = create_table(client, identifier=NAME, schema=SCHEMA, partition_columns=("day",))
     choose_commit_policy(client, scope=NAME, policy=CommitPolicy(kind=mode))

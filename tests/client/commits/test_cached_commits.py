@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
-from cm_delta_dagster.catalog.ratification import KEPT_COMMITS
+from cm_delta_dagster.catalog.ratification import CACHED_COMMITS
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.schema import COMMITS, DEFINITIONS
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -180,7 +180,7 @@ def test_behind_a_checkpoint_kept_contents_stand_in_for_the_files(connect: Conne
     """CM-R3, CM-R5, CACHE-4"""
     writer, _, _ = connect()
     table = made(writer)
-    for number in range(KEPT_COMMITS + 20):
+    for number in range(CACHED_COMMITS + 20):
         append(table, f"{number}.parquet")
     checkpoint(table)
     for number in range(3):
@@ -188,8 +188,8 @@ def test_behind_a_checkpoint_kept_contents_stand_in_for_the_files(connect: Conne
     writer.wait_for_background()
     reader, store, _ = connect()
     snapshot = reader.table(NAME).snapshot()
-    assert state_of(snapshot) == state_of(table.snapshot()) and snapshot.num_files == KEPT_COMMITS + 23
-    published = [f"{version:020d}.json" for version in range(KEPT_COMMITS + 24)]
+    assert state_of(snapshot) == state_of(table.snapshot()) and snapshot.num_files == CACHED_COMMITS + 23
+    published = [f"{version:020d}.json" for version in range(CACHED_COMMITS + 24)]
     assert store.calls["list_from"] >= 1 and store.calls["read"] < len(published)
 
 
@@ -333,7 +333,7 @@ def test_the_doctor_tells_a_catalog_of_an_older_release_what_the_log_says(connec
 # Published marks
 
 
-def test_the_mark_of_a_commit_is_told_by_the_next_one_or_soon(connect: Connect) -> None:
+def test_the_published_version_is_reported_by_the_next_commit_or_after_a_delay(connect: Connect) -> None:
     """CM-P4: one transaction a commit while a writer is busy."""
     writer, store, catalog = connect(publish_delay_seconds=1000)
     table = made(writer)
@@ -378,7 +378,7 @@ def test_what_is_put_off_is_bounded_and_left_to_the_next_writer_of_a_client_that
     assert catalog.get_ratified_commits(table.table_id).commits == ()
 
 
-def test_a_verb_that_asks_what_is_published_finds_everything_told(connect: Connect) -> None:
+def test_an_operation_that_reads_the_published_version_finds_it_reported(connect: Connect) -> None:
     """CM-M5, CM-P3"""
     writer, _, _ = connect(publish_delay_seconds=1000)
     table = made(writer)
