@@ -8,7 +8,7 @@ might differ from Spark's.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cm_delta_dagster.arrow.schema import char_width
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.normal_forms import with_fewer_comparisons
 from cm_delta_dagster.protocol.predicates.predicates import (
@@ -35,6 +34,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     column_path,
     columns_of,
 )
+from cm_delta_dagster.protocol.schema.char_types import char_width
 from cm_delta_dagster.protocol.schema.types import (
     BYTE,
     DOUBLE,
@@ -50,6 +50,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     data_type_text,
 )
+from cm_delta_dagster.protocol.statistics.literals import moment_literal
 
 Columns = Callable[[str], pa.Array]
 """The values of a top-level column of the batch, by its name in the table."""
@@ -69,7 +70,6 @@ _COMPARE: Mapping[ComparisonOperator, Callable[..., pa.BooleanArray]] = {
 _INTEGERS: frozenset[DataType] = frozenset((BYTE, SHORT, INTEGER, LONG))
 _FLOATS: frozenset[DataType] = frozenset((FLOAT, DOUBLE))
 _EXACT_IN_DOUBLE = 2**53
-_EPOCH = datetime(1970, 1, 1)
 _EXACT = pa.decimal256(76, 38)
 _COLLATIONS = "__COLLATIONS"
 _LONG_LIST = 8
@@ -334,9 +334,9 @@ def _literal(value: Any, data_type: DataType) -> pa.Scalar | None:
         case "date" if isinstance(value, str):
             return _date_literal(value)
         case "timestamp" if isinstance(value, datetime) and value.tzinfo is not None:
-            return _moment_literal(value)
+            return moment_literal(value)
         case "timestamp_ntz" if isinstance(value, datetime) and value.tzinfo is None:
-            return _moment_literal(value)
+            return moment_literal(value)
     return None
 
 
@@ -346,8 +346,3 @@ def _date_literal(text: str) -> pa.Scalar | None:
     except ValueError:
         return None
     return pa.scalar(found, pa.date32()) if found.isoformat() == text else None
-
-
-def _moment_literal(value: datetime) -> pa.Scalar:
-    moment = value.replace(tzinfo=None) - (value.utcoffset() or timedelta(0))
-    return pa.scalar((moment - _EPOCH) // timedelta(microseconds=1), pa.int64())

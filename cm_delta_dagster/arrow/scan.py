@@ -21,7 +21,7 @@ from cm_delta_dagster.arrow.data_files import DataFile
 from cm_delta_dagster.arrow.file_scan import FileRequest, FileScan, FileToRead, OutputColumn, Unit
 from cm_delta_dagster.arrow.nullability import promises
 from cm_delta_dagster.arrow.predicates import row_filter
-from cm_delta_dagster.arrow.schema import arrow_field, char_width
+from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
@@ -31,6 +31,7 @@ from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, 
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.type_widening import check_type_changes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction, conjuncts, partition_only
+from cm_delta_dagster.protocol.schema.char_types import char_width
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
 from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors

@@ -5,7 +5,6 @@ It has the types, nullability, comments and all other metadata of the table, at 
 """
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,6 @@ import pyarrow as pa
 
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.types import (
-    STRING,
     VARIANT,
     VOID,
     ArrayType,
@@ -29,8 +27,6 @@ VARIANT_TYPE = pa.struct(
 """The Arrow type of a variant: the two parts of the Parquet Variant encoding, never shredded."""
 
 _RESERVED = "ARROW:"
-_CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
-_CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -46,12 +42,6 @@ def arrow_field(item: StructField) -> pa.Field:
     """One field of :func:`arrow_schema`."""
     nullable = item.nullable or item.type == VOID
     return pa.field(item.name, arrow_type(item.type), nullable=nullable, metadata=_metadata(item.metadata) or None)
-
-
-def char_width(item: StructField) -> int:
-    """Width of a ``char(n)`` column, 0 of any other. Files may hold values without the blanks that belong to them."""
-    declared = _CHAR.fullmatch(str(item.metadata.get(_CHAR_METADATA, "")))
-    return int(declared[1]) if declared and item.type == STRING else 0
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:

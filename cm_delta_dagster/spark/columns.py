@@ -4,7 +4,6 @@ A file names its columns by physical names, may hold nulls in NOT NULL columns, 
 determines the columns to read from a file and builds the table's columns from them: name, nesting, nullability, metadata.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -13,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
-from cm_delta_dagster.protocol.schema.types import STRING, VOID, ArrayType, DataType, MapType, StructField, StructType
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, char_width
+from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.nullability import non_null
 from cm_delta_dagster.spark.schema import quoted, spark_type, to_spark
 
@@ -23,8 +23,6 @@ Path: TypeAlias = tuple[str, ...]
 Names: TypeAlias = Callable[[Path, StructField], str]
 """The name in the files of the field at a path."""
 
-CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
-_CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
 # Keys that make Spark's Parquet reader fill in, match or pad values.
 _READER_METADATA = frozenset(("EXISTS_DEFAULT", "parquet.field.id", CHAR_METADATA))
 
@@ -67,12 +65,6 @@ def named(value: Column, item: StructField) -> Column:
 def is_unchanged(item: StructField, stored: StructField | None) -> bool:
     """Whether the loaded column equals the column of the table."""
     return item == stored and not char_width(item)
-
-
-def char_width(item: StructField) -> int:
-    """Width of a ``char(n)`` column, 0 for any other column."""
-    declared = _CHAR.fullmatch(str(item.metadata.get(CHAR_METADATA, "")))
-    return int(declared[1]) if declared and item.type == STRING else 0
 
 
 def padded(value: Column, item: StructField) -> Column:

@@ -31,8 +31,9 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     to_sql,
     with_parts,
 )
+from cm_delta_dagster.protocol.schema.char_types import char_width
 from cm_delta_dagster.protocol.schema.types import DOUBLE, FLOAT, DataType, StructType, walk_types
-from cm_delta_dagster.spark.columns import char_width, stored_path
+from cm_delta_dagster.spark.columns import stored_path
 from cm_delta_dagster.spark.large_predicates import spark_sql
 from cm_delta_dagster.spark.schema import sql_type
 

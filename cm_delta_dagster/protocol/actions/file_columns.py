@@ -244,3 +244,8 @@ def _dv_from_dict(value: Mapping[str, Any] | None) -> DeletionVectorDescriptor |
         cardinality=value["cardinality"],
         offset=value["offset"],
     )
+
+
+def with_data_change(files: pa.Table) -> pa.Table:
+    """The file actions that change data; an absent ``dataChange`` counts as true."""
+    return files.filter(pc.fill_null(files["dataChange"], True))

@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.protocol.actions.actions import AddCdcFile, CommitInfo, DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE, with_data_change
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition, incompatibility
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME, ColumnMappingMode
@@ -163,8 +163,8 @@ def _changes_of(
         return
     if _changed_no_row(commit.actions.commit_info):
         return
-    added = _with_data_change(commit.actions.adds)
-    removed = _removes_as_adds(_with_data_change(commit.actions.removes), commit, definition, table)
+    added = with_data_change(commit.actions.adds)
+    removed = _removes_as_adds(with_data_change(commit.actions.removes), commit, definition, table)
     add_keys, remove_keys = file_keys(location, added["path"]), file_keys(location, removed["path"])
     in_both = pc.is_in(remove_keys, value_set=add_keys)
     if not pc.any(in_both).as_py():
@@ -183,10 +183,6 @@ def _changes_of(
 
 def _part(commit: Commit, change_type: ChangeType | None, files: pa.Table) -> ChangePart:
     return ChangePart(version=commit.version, timestamp_ms=commit.timestamp_ms, change_type=change_type, files=files)
-
-
-def _with_data_change(files: pa.Table) -> pa.Table:
-    return files.filter(pc.fill_null(files["dataChange"], True))
 
 
 def _changed_no_row(info: CommitInfo | None) -> bool:

@@ -19,7 +19,7 @@ from cm_delta_dagster.errors import (
     UnsupportedFeatureError,
 )
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.actions.file_columns import dv_ids
+from cm_delta_dagster.protocol.actions.file_columns import dv_ids, with_data_change
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition, incompatibility
 from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
 from cm_delta_dagster.protocol.features.table_features import check_readable
@@ -182,8 +182,8 @@ def emitted_files(commit: CommitActions, rules: StreamRules) -> pa.Table:
     Raises:
         StreamSourceChangedError: the commit removes rows, which ``rules`` do not allow.
     """
-    added = _with_data_change(commit.adds)
-    removed = _with_data_change(commit.removes)
+    added = with_data_change(commit.adds)
+    removed = with_data_change(commit.removes)
     if not removed.num_rows:
         return added
     match rules.changes:
@@ -328,7 +328,3 @@ def _check_readable_by(current: VersionDefinition, reading: VersionDefinition, t
         f"Version {current.version} of {table} changes the schema incompatibly: {reason}. The stream has emitted all rows before "
         f"it. To continue with the new schema, restart the stream from its offset or from starting version {current.version}."
     )
-
-
-def _with_data_change(files: pa.Table) -> pa.Table:
-    return files.filter(pc.fill_null(files["dataChange"], True))

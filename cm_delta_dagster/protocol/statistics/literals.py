@@ -53,9 +53,9 @@ def literal_of(value: Any, data_type: DataType) -> pa.Scalar | None:
             is_date = isinstance(value, date) and not isinstance(value, datetime)
             return pa.scalar(value, pa.date32()) if is_date else None
         case "timestamp":
-            return _moment_literal(value) if isinstance(value, datetime) and value.tzinfo is not None else None
+            return moment_literal(value) if isinstance(value, datetime) and value.tzinfo is not None else None
         case "timestamp_ntz":
-            return _moment_literal(value) if isinstance(value, datetime) and value.tzinfo is None else None
+            return moment_literal(value) if isinstance(value, datetime) and value.tzinfo is None else None
         case "boolean":
             return pa.scalar(value) if isinstance(value, bool) else None
         case "binary":
@@ -104,6 +104,7 @@ def _string_literal(value: Any) -> pa.Scalar | None:
         return None
 
 
-def _moment_literal(value: datetime) -> pa.Scalar:
+def moment_literal(value: datetime) -> pa.Scalar:
+    """Microseconds since the epoch, in UTC; a value without a zone is taken as it is."""
     moment = value.replace(tzinfo=None) - (value.utcoffset() or timedelta(0))
     return pa.scalar((moment - _EPOCH) // timedelta(microseconds=1), pa.int64())
