@@ -34,14 +34,17 @@ _FAST_PACKAGES = {
     "repository",
     "storage",
 }
+_SLOW_PACKAGES = {"benchmarks", "definitions", "differential", "disasters", "model"}
 _SERVERS = {"spark", "postgres_server", "s3_endpoint"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks as ``fast`` the tests of the package that start no JVM and no server and that are not marked ``slow``."""
+    """Marks the tests of ``_SLOW_PACKAGES`` as ``slow``, and as ``fast`` those that are not slow and start no JVM or server."""
     for item in items:
         package = item.path.relative_to(Path(__file__).parent).parts[0]
+        if package in _SLOW_PACKAGES:
+            item.add_marker("slow")
         fixtures = set(getattr(item, "fixturenames", ()))
         parameters = {str(value) for value in getattr(getattr(item, "callspec", None), "params", {}).values()}
         needs_server = bool(_SERVERS & fixtures) or bool({"postgres", "s3"} & parameters) or "postgres" in item.name

@@ -342,7 +342,7 @@ def test_a_type_that_spark_does_not_take_from_python_is_refused_before_a_query_s
     """STREAM-1, UP-INT-1."""
     table = ForeignTable(tmp_path / "t", field("id", "long"), field("term", "interval year to month"))
     table.add("a.parquet", pa.table({"id": pa.array([1], pa.int64()), "term": pa.array([14], pa.int32())}))
-    with pytest.raises(InvalidArgumentError, match=r"'term' is of the type interval year to month.*stream_arrow"):
+    with pytest.raises(InvalidArgumentError, match=r"'term' has the type interval year to month.*stream_arrow"):
         stream(table.open(), spark=spark)
     rows: list[Any] = []
     run(
