@@ -194,6 +194,7 @@ _PREDICATES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     rows=st.lists(st.fixed_dictionaries({name: st.none() | value for name, value in _VALUES.items()}), max_size=12),
