@@ -20,7 +20,7 @@ from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import StoreRegistry
 
 if typing.TYPE_CHECKING:
-    from cm_delta_dagster.catalog.catalog import Catalog
+    from cm_delta_dagster.catalog.table_registry import TableRegistry
 
 
 class StorageGuard:
@@ -37,7 +37,7 @@ class StorageGuard:
         identifier: TableIdentifier,
         table_id: str,
         reader: CommitReader,
-        catalog: "Catalog",
+        catalog: "TableRegistry",
         catalog_answer: Callable[[], RatifiedCommits],
         stores: StoreRegistry,
         tables_behind: TablesBehind,

@@ -1,11 +1,13 @@
 """What the post-commit hooks of one table share: store, catalog, clock, and the scheduling of delayed work."""
 
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.ratification import Ratified, RatifiedCommit
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
@@ -16,6 +18,10 @@ from cm_delta_dagster.storage.store import Store
 
 DERIVED_FILE_DELAYS = 4
 """Checksums, checkpoints and reports of the published version, which no reader waits for, wait this many delays."""
+
+
+class HookCatalog(CommitCoordinator, MaintenancePolicies, typing.Protocol):
+    """The parts of a catalog that post-commit hooks use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +55,7 @@ class HookServices:
     """
 
     store: Store
-    catalog: Catalog
+    catalog: HookCatalog
     background: BackgroundWork
     now_ms: Callable[[], int]
     delay_seconds: float
