@@ -151,7 +151,7 @@ def _write(writer: Writer, url: str, home: str, name: str, times: int, begin: An
 
 @contextmanager
 def commit_prepared(url: str, home: str, name: str) -> Iterator[Callable[[], None]]:
-    """A commit of one prepared action; every attempt after a lost race is part of it."""
+    """A commit of one prepared action; every attempt after a conflict is part of it."""
     with connect(url, warehouse=f"{home}/commits") as lake:
         table = lake.client.table(name)
 
@@ -181,7 +181,7 @@ def append_row(url: str, home: str, name: str) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def append_row_with_deltalake(url: str, home: str, name: str) -> Iterator[Callable[[], None]]:
-    """The same by deltalake, which repeats a lost race by itself up to a bound."""
+    """The same by deltalake, which repeats it after a conflict, up to a limit."""
     deltalake = importlib.import_module("deltalake")
     properties = deltalake.CommitProperties(max_commit_retries=1000)
     yield lambda: deltalake.write_deltalake(f"{home}/{name}", _ROW, mode="append", commit_properties=properties)

@@ -1,4 +1,4 @@
-"""Values of one Parquet column as the table's type (protocol headings "Parquet", "Type Widening").
+"""Values of one Parquet column as the table's type (protocol heading "Type Widening").
 
 All physical types and all type changes that the protocol allows are supported; any other conversion, and one that would change a
 value, is refused. :mod:`~cm_delta_dagster.arrow.columns` handles nested types.

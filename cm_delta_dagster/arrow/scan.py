@@ -22,7 +22,6 @@ from cm_delta_dagster.arrow.file_scan import FileRequest, FileScan, FileToRead, 
 from cm_delta_dagster.arrow.nullability import promises
 from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.arrow.schema import arrow_field
-from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
 from cm_delta_dagster.protocol.actions.paths import resolve_path
@@ -32,6 +31,7 @@ from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLa
 from cm_delta_dagster.protocol.features.type_widening import check_type_changes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction, conjuncts, partition_only
 from cm_delta_dagster.protocol.schema.char_types import char_width
+from cm_delta_dagster.protocol.schema.selection import select_fields
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
 from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors
@@ -96,21 +96,11 @@ def _outputs(
     schema: StructType, columns: Sequence[str] | None, row_tracking: RowIdColumns | None
 ) -> tuple[StructField, ...]:
     offered = StructType((*schema.fields, *(_ROW_TRACKING_FIELDS if row_tracking else ())))
-    if columns is None:
-        return offered.fields
-    if isinstance(columns, str) or not columns:
-        raise InvalidArgumentError(
-            f"columns is {columns!r}; give a list of at least one name, or None for all columns."
-        )
-    found: dict[str, StructField] = {}
-    for name in columns:
-        item = offered.field(name)
-        if item is None:
-            raise InvalidArgumentError(f"The table has no column {name!r}; its columns are {', '.join(offered.names)}.")
-        if item.name in found:
-            raise InvalidArgumentError(f"Column {item.name!r} is requested twice; name every column once.")
-        found[item.name] = item
-    return tuple(found.values())
+    return select_fields(
+        offered,
+        columns,
+        missing=lambda name: f"The table has no column {name!r}; its columns are {', '.join(offered.names)}.",
+    )
 
 
 def _output(item: StructField, partitions: frozenset[str], row_tracking: RowIdColumns | None) -> OutputColumn:

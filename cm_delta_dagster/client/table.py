@@ -16,7 +16,7 @@ from cm_delta_dagster.client.post_commit.hook_services import HookServices
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit
+from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit, removed_by_cleanup
 from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
@@ -152,19 +152,17 @@ class Table:
         try:
             return self._load(ratified, version)
         except CorruptLogError as error:
-            names = [status.name for status in self.store.list_from(log_files.log_directory(self.location))]
-            oldest = log_segment.version_after_cleanup(
-                names,
-                ratified=[commit.version for commit in ratified.commits],
+            removed = removed_by_cleanup(
+                self.store,
+                self.location,
+                identifier=self.identifier,
                 version=version,
                 latest=ratified.latest_version,
+                ratified=ratified.commits,
             )
-            if oldest is None:
+            if removed is None:
                 raise
-            raise VersionNotFoundError(
-                f"Version {version} of {self.identifier} was removed by metadata cleanup; the oldest readable version is "
-                f"{oldest}."
-            ) from error
+            raise removed from error
 
     def commit_log(self) -> CommitLog:
         """The commits that exist now, unpublished ones included, up to the catalog's latest version."""

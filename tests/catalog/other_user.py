@@ -10,7 +10,7 @@ from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.storage.stores import Stores
 
-NOBODY = 65534
+UNPRIVILEGED_ID = 65534
 
 if __name__ == "__main__":
     place, name = sys.argv[1:]
@@ -18,8 +18,8 @@ if __name__ == "__main__":
         warm_up.list_tables()  # Runs the imports of the first use.
     if os.getuid() == 0:
         os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        os.setgid(UNPRIVILEGED_ID)
+        os.setuid(UNPRIVILEGED_ID)
     client = DeltaClient(SqlCatalog(f"sqlite:///{place}/catalog.db"), stores=Stores())
     print(client.table(name).snapshot().version)
     try:

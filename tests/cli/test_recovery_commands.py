@@ -89,7 +89,7 @@ def test_backup_restore_and_recover_restore_every_commit(house: House, tmp_path:
 
 def test_a_backup_is_complete_and_replaces_no_file(house: House, tmp_path: Path) -> None:
     backup = tmp_path / "backup.db"
-    with house.client().catalog as live:  # type: ignore[attr-defined]
+    with house.client().catalog as live:  # type: ignore[attr-defined]  # The interface Catalog is no context manager; SqlCatalog is.
         live.list_tables()
         assert house.run("backup", str(backup)).exit_code == 0
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup.db"]
@@ -171,7 +171,7 @@ def test_invalid_calls_are_usage_errors(house: House, words: tuple[str, ...]) ->
 
 def test_invalid_values_are_errors_of_one_sentence(house: House) -> None:
     for words in (
-        ("recover", "main.test.nobody"),
+        ("recover", "main.test.unknown"),
         ("recover", NAME, "--take-staged", "nothing.json"),
         ("recover", "--warehouse", str(house.warehouse), "--name", "nowhere=main.test.x"),
         ("recover", "--warehouse", str(house.warehouse), "--name", "nowhere=x"),

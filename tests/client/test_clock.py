@@ -122,10 +122,10 @@ def test_the_clock_of_postgresql_is_the_servers(postgres_url: str, monkeypatch: 
         table = create_table(client, identifier="main.test.t", schema=SCHEMA)
         assert abs(table.snapshot().timestamp_ms - real) < 60_000
         assert abs(commit(table) - real) < 60_000
-        claim = catalog.acquire_maintenance_lease(
+        lease = catalog.acquire_maintenance_lease(
             table.table_id, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=1000
         )
-        assert isinstance(claim, LeaseGranted) and abs(claim.expires_ms - real) < 60_000
+        assert isinstance(lease, LeaseGranted) and abs(lease.expires_ms - real) < 60_000
         client.close()
 
 
@@ -134,7 +134,10 @@ def test_the_clock_of_postgresql_goes_on_without_requests(postgres_url: str) -> 
     with SqlCatalog(postgres_url, warehouse="memory://w") as catalog:
         catalog.list_tables()
         sent: list[str] = []
-        count = lambda *event: sent.append(str(event[2]))  # noqa: E731
+
+        def count(*event: object) -> None:
+            sent.append(str(event[2]))
+
         sa.event.listen(sa.Engine, "before_cursor_execute", count)
         before = catalog.now_ms()
         time.sleep(0.05)

@@ -120,7 +120,7 @@ def a_taken_version_returns_its_winners_published_or_not(bench: Bench) -> None:
 
 
 def a_repeated_proposal_has_no_effect(bench: Bench) -> None:
-    """CM-C3: a client that lost the answer proposes again and learns that it had won"""
+    """CM-C3: a client with an unknown outcome proposes again and gets the ratified version"""
     with bench.client() as catalog:
         table = create(catalog).table_id
         mine = proposal(1)

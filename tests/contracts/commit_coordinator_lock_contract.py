@@ -19,7 +19,7 @@ _SHORT, _LONG = 0.05, 30.0
 
 
 def one_writer_at_a_time_holds_the_commit_lock(bench: Bench) -> None:
-    """OCC-15: writers who have met need not lose races against each other."""
+    """OCC-15: contended writers that take the commit lock do not conflict."""
     with bench.client() as catalog:
         table = create(catalog).table_id
     inside: list[int] = []

@@ -260,7 +260,7 @@ class Place:
         store = None if self.mode is CommitPolicyKind.PUT_IF_ABSENT else _FailingPublication(LATEST)
         with self.client(now_ms=self._tick, store=store) as client:
             self._append(client.table(NAME), "g", 50)
-        (self.table_directory / "part-orphan.parquet").write_bytes(b"nobody knows this file")
+        (self.table_directory / "part-orphan.parquet").write_bytes(b"an orphan file")
         self._make_old()
         self._note_objects()
         self._build_other_warehouse()

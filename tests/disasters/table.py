@@ -27,7 +27,7 @@ def _refused(error: str, reason: str) -> Expected:
 
 
 def _never(object_: Object, reason: str, **pattern: object) -> Rule:
-    return Rule(object=object_, expected=_is(Outcome.INAPPLICABLE, reason), **pattern)  # type: ignore[arg-type]
+    return Rule(object=object_, expected=_is(Outcome.INAPPLICABLE, reason), **pattern)  # type: ignore[arg-type]  # Fields of Rule.
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ def main() -> None:
     )
     # The later tasks sleep every 500 rows; the first tasks have completed their files by then.
     slow = (F.col("id") >= int(rows) // 2) & (F.col("id") % 500 == 0)
-    pause = F.when(slow, F.expr("java_method('java.lang.Thread', 'sleep', 50L)"))
+    delay = F.when(slow, F.expr("java_method('java.lang.Thread', 'sleep', 50L)"))
     frame = spark.range(0, int(rows), 1, QUICK_TASKS + SLOW_TASKS).select(
-        "id", F.concat(F.uuid(), F.coalesce(pause, F.lit(""))).alias("text")
+        "id", F.concat(F.uuid(), F.coalesce(delay, F.lit(""))).alias("text")
     )
     with connect(url, warehouse=warehouse, spark=spark) as lake:
         lake.table(name).append(frame)

@@ -1,4 +1,4 @@
-"""Calls of the two seams and their answers as values that can be compared, stored and given again."""
+"""Calls of the two interfaces and their answers as values that can be compared, stored and given again."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -109,7 +109,7 @@ def busy_writer(first: str, name: str, **more: Any) -> Member:
 
 
 def overwriter(name: str) -> Member:
-    """Reads the whole table and replaces it by one file; it conflicts with whoever is faster."""
+    """Reads the whole table and replaces it by one file; it conflicts with any faster writer."""
     return Member(
         name=name,
         act=lambda client: commit_row(client.table(NAME), name, overwrite=True),
@@ -176,7 +176,7 @@ def historian(name: str = "observer", *, kept: int = 0) -> Member:
 
 
 def staged_cleaner(name: str = "cleaner") -> Member:
-    """Deletes staged files that nobody needs, however young they are."""
+    """Deletes unneeded staged files of any age."""
 
     def act(client: DeltaClient) -> Cleaned:
         return Cleaned(clean_staged_commits(client.table(NAME), safety_age_ms=0).num_files)
@@ -190,7 +190,7 @@ def log_cleaner(name: str = "cleaner") -> Member:
 
 
 def creator(name: str, *, opens: bool = False) -> Member:
-    """Creates the table; with ``opens`` it is content with one that somebody else has created."""
+    """Creates the table; with ``opens`` it accepts a table that another member created."""
     make = open_or_create if opens else create_table
 
     def act(client: DeltaClient) -> Created:
@@ -200,7 +200,7 @@ def creator(name: str, *, opens: bool = False) -> Member:
 
 
 def creator_with_rows(name: str, *, joins: bool = False) -> Member:
-    """Creates the table with a first file in it; with ``joins`` it writes to one that somebody else has created."""
+    """Creates the table with a first file in it; with ``joins`` it writes to a table that another member created."""
 
     def write(table: Table) -> Wrote:
         table.store.write_if_absent(f"{table.location}/{row(name)}", b"rows")
@@ -299,7 +299,7 @@ def cast(
 
 
 def creation(name: str, *members: Member, **limits: Any) -> Cast:
-    """``members`` who want the same name, which nobody has; ``limits`` as of :class:`Cast`."""
+    """``members`` that create tables of one unused name; ``limits`` as of :class:`Cast`."""
     allowed = MaintenanceRule(scope="main", kind=MaintenanceKind.METADATA_CLEANUP, allowed=True)
     owner = Member(name="owner", act=lambda client: client.catalog.set_maintenance_rule(allowed))
     return Cast(

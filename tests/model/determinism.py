@@ -1,4 +1,4 @@
-"""Makes ids a function of who draws them and of how many were drawn before: without that no run could be run again.
+"""Makes ids a function of the caller and of the number of ids before, so that a run can be repeated.
 
 The source of random ids is ``uuid.uuid4`` of the standard library; it is replaced while an exploration runs. Clocks are given to
 clients and catalogs as arguments, and retries do not sleep by their settings.
@@ -45,7 +45,7 @@ def _uuid4() -> uuid.UUID:
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """Predictable ids, and no log lines: thousands of lost answers are what an exploration is about."""
+    """Predictable ids, and no log lines: an exploration causes thousands of unknown outcomes."""
     logger = logging.getLogger("cm_delta_dagster")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

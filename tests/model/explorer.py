@@ -2,7 +2,7 @@
 
 A state is the whole store, the whole database, the reference model and, for each member, everything it has seen so far. From each
 state every member may make its next call; and it may stop for ever before or after it (a crash), or the call may fail with or
-without effect while the member goes on (a lost request, a lost answer), or take effect at any later time (a delayed request), as
+without effect while the member goes on (a lost request, a lost response), or take effect at any later time (a delayed request), as
 long as the cast's budget lasts. Two interleavings that reach the same state have the same future, so equal states are visited
 once: this is exact, not an approximation. The states form a graph without cycles, whose paths are the interleavings; they are
 counted without being walked.
@@ -282,7 +282,7 @@ class Explorer:
             raise Violation(f"{violation}\n  in the step {node.member.name}: {call}") from violation
 
     def _arrivals(self, state: State) -> Iterator[Move]:
-        """Calls on their way that take effect now; nobody waits for the answer."""
+        """Delayed calls that take effect now; no member waits for the response."""
         world, nodes, crashes, losses, delayed = state
         for number in delayed:
             node = self.behaviours.nodes[number]
@@ -337,7 +337,7 @@ class Explorer:
         self._recover(frame.state)
 
     def _recover(self, state: State) -> None:
-        """What was acknowledged is there, and whoever comes afterwards finds a whole table."""
+        """Acknowledged commits exist, and a later client finds a complete table."""
         world, nodes = state[:2]
         for number in nodes:
             if number < _CRASHED:
@@ -359,9 +359,9 @@ class Explorer:
             return
         after, node = self.alone(self.cast.observer, world)
         self._observed.add(world)
-        # A commit that only storage knew is told to the catalog by whoever comes next.
-        told = any(table.untold for _, table in self.model(world).tables)
-        if typing.cast(Ended, node.reached).error is not None or (after != world and not told):
+        # A commit that only storage knew is recorded in the catalog by the next client.
+        unrecorded = any(table.unrecorded for _, table in self.model(world).tables)
+        if typing.cast(Ended, node.reached).error is not None or (after != world and not unrecorded):
             raise Violation(f"a reader that came now {typing.cast(Ended, node.reached).key} or changed something")
 
     def _version_zero(self, store: int, location: str) -> bytes | None:

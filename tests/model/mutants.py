@@ -1,6 +1,6 @@
 """Deliberately broken clients and catalogs: each breaks one rule of the protocol, and the explorer has to find a schedule for it.
 
-A broken client is the real one with a broken line to a seam, or a member that does by hand what the package does with care; a
+A broken client is the real one with a broken interface, or a member that does by hand what the package does with care; a
 broken catalog is the real one behind a wrong answer.
 """
 
@@ -123,7 +123,7 @@ class CatalogThatIsNotTold(Forwarding):
 
 
 class StoreThatReusesStagedFile(Forwarding):
-    """After a lost race the client offers its first commit again, under a name for the next version."""
+    """After a conflict the client offers its first commit again, under a name for the next version."""
 
     def __init__(self, real: Any) -> None:
         super().__init__(real)
@@ -136,7 +136,7 @@ class StoreThatReusesStagedFile(Forwarding):
 
 
 class StoreThatRewritesWhatItPublishes(Forwarding):
-    """Publishes a commit parsed and written anew, instead of its bytes."""
+    """Publishes a commit parsed and written again, instead of its bytes."""
 
     def write_if_absent(self, location: str, data: bytes, **how: bool) -> None:
         staged = _STAGED.fullmatch(location)
@@ -145,7 +145,7 @@ class StoreThatRewritesWhatItPublishes(Forwarding):
 
 
 class CatalogCallsThatGiveUp(Forwarding):
-    """The client takes a lost answer for a refusal."""
+    """The client treats an unknown outcome as a refusal."""
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         try:
@@ -174,13 +174,13 @@ class CatalogThatMixesUpContents(Forwarding):
 
 
 class RegistrationThatGivesUp(Forwarding):
-    """The client takes a lost answer for a name that is taken, and so deletes what it has written for the table."""
+    """The client treats an unknown outcome as a name that is taken, and deletes the files of the table."""
 
-    def register_table(self, table_id: str, identifier: TableIdentifier, **told: Any) -> TableEntry:
+    def register_table(self, table_id: str, identifier: TableIdentifier, **arguments: Any) -> TableEntry:
         try:
-            return self.real.register_table(table_id, identifier, **told)
+            return self.real.register_table(table_id, identifier, **arguments)
         except CatalogUnavailableError as error:
-            raise TableAlreadyExistsError("No answer, so somebody else has it.") from error
+            raise TableAlreadyExistsError("No answer, so another client has the name.") from error
 
 
 class StaleClock(Forwarding):
@@ -196,7 +196,7 @@ class StaleClock(Forwarding):
 
 
 def writer_that_retries_what_may_have_happened(name: str) -> Member:
-    """Takes a lost answer for a failure and starts again with a new commit."""
+    """Treats an unknown outcome as a failure and starts again with a new commit."""
 
     def act(client: DeltaClient) -> Wrote:
         table = client.table(NAME)
@@ -209,7 +209,7 @@ def writer_that_retries_what_may_have_happened(name: str) -> Member:
 
 
 def writer_that_gives_up(name: str) -> Member:
-    """Takes a lost answer for a failure and reports it."""
+    """Treats an unknown outcome as a failure and reports it."""
     return Member(
         name=name, act=lambda client: commit_row(client.table(NAME), name), broken_catalog=CatalogCallsThatGiveUp
     )
@@ -482,16 +482,16 @@ MUTANTS: Mapping[str, Mutant] = {
     "a reader that sees published commits only": Mutant(
         _of(writer("a"), reader_of_published_files_only()), "was read as", BOTH
     ),
-    "a writer that reuses its staged file after a lost race": Mutant(
+    "a writer that reuses its staged file after a conflict": Mutant(
         _of(writer("b"), _broken("a", StoreThatReusesStagedFile)), "version 2 says"
     ),
     "a writer whose commit says another time than its proposal": Mutant(
         _of(replace(writer("a"), broken_catalog=lambda real: StaleClock(real, 1))), "version 1 says"
     ),
-    "a writer that retries after a lost answer": Mutant(
+    "a writer that retries after an unknown outcome": Mutant(
         _of(writer_that_retries_what_may_have_happened("a"), losses=1), "a second time", BOTH
     ),
-    "a writer that takes a lost answer for a failure": Mutant(
+    "a writer that treats an unknown outcome as a failure": Mutant(
         _of(writer_that_gives_up("a"), losses=1), "reported as not committed", BOTH
     ),
     "a writer that takes unknown for success": Mutant(
@@ -503,7 +503,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "a cleaner that deletes proposals under way": Mutant(
         _of(writer("a"), cleaner_of_what_the_catalog_does_not_name()), "still serves|does not exist"
     ),
-    "a creator that deletes its files after a lost answer": Mutant(
+    "a creator that deletes its files after an unknown outcome": Mutant(
         lambda mode: creation(
             "mutant", replace(creator_with_rows("a"), broken_catalog=RegistrationThatGivesUp), losses=1
         ),

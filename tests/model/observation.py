@@ -62,7 +62,7 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A commit policy that somebody has chosen."""
+    """A commit policy that a member has set."""
 
     policy: str
 
@@ -139,7 +139,9 @@ def _observe_record(model: Model, call: Call, outcome: Ratified | VersionTaken) 
     if isinstance(outcome, VersionTaken):
         return model.with_table(table_id, model.table(table_id).refuse(proposal.version, proposal.summary.txn_id))
     table = model.table(table_id).tell(proposal.version, proposal.summary.txn_id, repeated=outcome.repeated)
-    require(outcome.latest_version == table.told, f"the catalog knows {table.told}, not {outcome.latest_version}")
+    require(
+        outcome.latest_version == table.recorded, f"the catalog knows {table.recorded}, not {outcome.latest_version}"
+    )
     return model.with_table(table_id, table)
 
 
@@ -190,7 +192,7 @@ def _check_served(table: TableModel, answer: RatifiedCommits, *, start: int = 0,
     served = [(commit.version, commit.file_name) for commit in answer.commits]
     versions = [version for version, _ in served]
     for commit in (*answer.cached_commits, *answer.commits):
-        if commit.content is not None and commit.version <= table.told:
+        if commit.content is not None and commit.version <= table.recorded:
             same = commit.content == table.ratified[commit.version].data
             require(same, f"the catalog serves another content of version {commit.version} than was ratified")
     kept = [commit.version for commit in answer.cached_commits]
@@ -243,7 +245,7 @@ def _check_error(model: Model, node: Node, ended: Ended, rows: frozenset[str]) -
     for _, table in model.tables:
         table.check_absent(rows)
     if isinstance(error, TableAlreadyExistsError):
-        require(bool(model.names), "a creation was refused because of a table that nobody has created")
+        require(bool(model.names), "a creation was refused because of a table that no member has created")
     if not node.lost and not isinstance(error, node.member.may_fail):
         raise Violation(f"{node.member.name} failed although nothing was lost: {type(error).__name__}: {error}")
 

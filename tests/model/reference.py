@@ -49,8 +49,8 @@ class Ratified:
 class TableModel:
     """One table. Versions are positions in ``ratified``, so they are contiguous and have one content each.
 
-    ``published`` is how far ``_delta_log`` reaches, ``announced`` how far the catalog was told that it does. With ``creates``
-    the creation of the next published file is its ratification; of ``untold`` such versions the catalog does not know yet.
+    ``published`` is how far ``_delta_log`` reaches, ``announced`` what was reported of it. With ``creates``
+    the creation of the next published file is its ratification; of ``unrecorded`` such versions the catalog does not know yet.
     The published files of ``cleaned`` versions were deleted: a file that is created under such a name means nothing.
     """
 
@@ -60,7 +60,7 @@ class TableModel:
     published: int = -1
     announced: int = -1
     creates: bool = False
-    untold: int = 0
+    unrecorded: int = 0
     cleaned: frozenset[int] = frozenset()
 
     @property
@@ -68,9 +68,9 @@ class TableModel:
         return len(self.ratified) - 1
 
     @property
-    def told(self) -> int:
+    def recorded(self) -> int:
         """The latest version that the catalog knows of."""
-        return self.latest - self.untold
+        return self.latest - self.unrecorded
 
     def create(self, version: int, name: str, data: bytes) -> "TableModel":
         """Ratified and published in one, by the file ``name``."""
@@ -78,7 +78,7 @@ class TableModel:
         require(self.published == self.latest, f"version {version} was created before {self.latest} was published")
         content = parse(data)
         ratified = self.ratify(version, name, data, txn_id=content.txn_id, timestamp=content.timestamp)
-        return replace(ratified, published=version, untold=self.untold + 1)
+        return replace(ratified, published=version, unrecorded=self.unrecorded + 1)
 
     def clean(self, version: int) -> "TableModel":
         return replace(self, cleaned=self.cleaned | {version})
@@ -94,14 +94,16 @@ class TableModel:
     def tell(self, version: int, txn_id: str, *, repeated: bool) -> "TableModel":
         require(version <= self.latest, f"version {version} was recorded but never created")
         require(parse(self.ratified[version].data).txn_id == txn_id, f"version {version} was recorded as txn {txn_id}")
-        require(repeated is (version <= self.told), f"version {version} was recorded, known was {self.told}")
+        require(repeated is (version <= self.recorded), f"version {version} was recorded, known was {self.recorded}")
         if repeated:
             return self
-        require(version == self.told + 1, f"version {version} was recorded after {self.told}")
-        return replace(self, untold=self.untold - 1, announced=version)
+        require(version == self.recorded + 1, f"version {version} was recorded after {self.recorded}")
+        return replace(self, unrecorded=self.unrecorded - 1, announced=version)
 
     def choose(self, *, creates: bool) -> "TableModel":
-        require(creates or not self.untold, "the commit policy changed while the catalog did not know of every commit")
+        require(
+            creates or not self.unrecorded, "the commit policy changed while the catalog did not know of every commit"
+        )
         require(not creates or self.published == self.latest, "put-if-absent began before everything was published")
         return replace(self, creates=creates)
 
@@ -161,13 +163,13 @@ class TableModel:
         self, latest: int, published: int, served: Iterable[tuple[int, str]], *, start: int = 0, end: int | None = None
     ) -> None:
         """An answer of the catalog: its latest version, its published mark, and versions with names within the range."""
-        require(latest == self.told, f"the catalog answers latest version {latest}, it is {self.told}")
+        require(latest == self.recorded, f"the catalog answers latest version {latest}, it is {self.recorded}")
         require(published <= self.published, f"the catalog answers published {published}, it is {self.published}")
         named = list(served)
         for version, name in named:
-            right = version <= self.told and name == self.ratified[version].name
+            right = version <= self.recorded and name == self.ratified[version].name
             require(right, f"the catalog names {name} for version {version}, which is not what was ratified")
-        last = self.told if end is None else min(end, self.told)
+        last = self.recorded if end is None else min(end, self.recorded)
         wanted = range(max(start, published + 1), last + 1)
         missing = set(wanted) - {version for version, _ in named}
         require(not missing, f"the catalog serves no commit for the unpublished versions {sorted(missing)}")

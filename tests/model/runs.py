@@ -25,7 +25,7 @@ from tests.model.determinism import Identity, acting_as
 from tests.model.services import START_MS
 
 _MAX_PARKED = 200
-_MAX_PARKED_SECONDS = 60.0  # A claim on a table is renewed, by a thread of its own, after 200 seconds.
+_MAX_PARKED_SECONDS = 60.0  # A lease on a table is renewed, by a thread of its own, after 200 seconds.
 _SECONDS_TO_ANSWER = 300.0
 
 SETTINGS = ClientSettings(
@@ -37,7 +37,7 @@ SETTINGS = ClientSettings(
     publish_delay_seconds=0,
     max_clock_difference_ms=2 * 365 * 24 * 60 * 60 * 1000,
 )
-"""No pauses and no turns: every interleaving can happen. Fewer questions about a lost answer, and calls one after the other;
+"""No backoff and no commit lock: every interleaving can happen. Fewer queries of an unknown outcome, and one call at a time;
 files are all that readers have. Every member goes by its own clock.
 """
 
@@ -45,7 +45,7 @@ SHIPPED = replace(SETTINGS, copied_content_bytes=CACHED_CONTENT_BYTES, publish_d
 """With copies in the catalog, and with publications and marks that are put off: until the next commit, or for ever."""
 
 LOOKING = replace(SETTINGS, retry_initial_seconds=1e-9, retry_max_seconds=1e-9)
-"""With pauses that nobody notices: after one a writer looks what others have done before it proposes, as it does in its turn."""
+"""With a backoff that takes no time: after it a writer refreshes before it proposes, as with the commit lock."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class InlineWork:
 
 
 class NoWork(InlineWork):
-    """A background thread that never gets its turn."""
+    """A background thread that never runs."""
 
     def submit(self, what: str, work: Callable[[], None]) -> None:
         return
@@ -119,7 +119,7 @@ class Member:
         act: what it does with its own client, over the gates; its result is compared with the model.
         may_fail: errors that it may end with although nothing was lost on its way.
         skew_ms: how far its clock is off.
-        broken_store, broken_catalog: what a broken client puts between itself and the seam.
+        broken_store, broken_catalog: what a broken client puts between itself and the interface.
         starts: the call that it stands at when the others begin; what it does before, it does in the world as it was then.
             None for a member that has done nothing yet.
         works_inline: checksums and checkpoints are made before ``act`` goes on; otherwise never.
@@ -178,7 +178,7 @@ class Run:
         if self._stopped:
             raise _Stop
         if not self._moving:
-            raise CatalogUnavailableError("Not this member's turn; only the renewal of a claim can come here.")
+            raise CatalogUnavailableError("Not this member's turn; only the renewal of a lease can come here.")
         self._asked.put(call)
         answer = self._answers.get()
         if answer is None:

@@ -129,7 +129,7 @@ class Machine:
         return self._states[number]
 
     def step(self, state: int, call: Call, caller: str) -> tuple[Answer, int]:
-        """``caller`` names who calls in which situation; it only seeds the ids that the service draws."""
+        """``caller`` names who calls in which situation; it only seeds the ids that the service generates."""
         key = (state, call.key, caller if call.method in self._drawing else "")
         found = self._steps.get(key)
         if found is not None:

@@ -1,4 +1,4 @@
-"""Every interleaving of small casts of the real client, with crashes and lost answers at every call, keeps the protocol.
+"""Every interleaving of small casts of the real client, with crashes and lost responses at every call, keeps the protocol.
 
 What is checked in every state, at every call and at every end is in ``reference`` and ``observation``. The counts are shown at the
 end of the run.
@@ -244,7 +244,7 @@ def test_three_writers_on_one_version_become_three_versions(mode: str, tell: Tel
 )
 def test_writers_beside_a_change_of_the_commit_mode_lose_nothing(mode: str, policy: str, tell: Tell) -> None:
     """CM-C3, CM-C5, CM-C6, CM-P2."""
-    # A switch that was left half-done is completed by whoever chooses next; until then writers wait.
+    # A switch that was left half-done is completed by the next client that sets the mode; until then writers wait.
     members = (writer("a", may_fail=(CommitRetriesExceededError,), settings=FEW_ATTEMPTS), chooser(policy))
     changed = cast(f"writer and choice of {policy}", *members, mode=mode, losses=1, delays=True)
     explorer = explore(replace(changed, recovery=(chooser(policy, "late chooser"), *changed.recovery)), tell)

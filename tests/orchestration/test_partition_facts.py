@@ -1,4 +1,4 @@
-"""What is told of partitions: counts where the table is not partitioned by them, versions read for several at once; and
+"""Facts about partitions: counts where the table is not partitioned by them, versions read for several at once; and
 keys and names that mean the same thing twice."""
 
 from datetime import UTC, datetime

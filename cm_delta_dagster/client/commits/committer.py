@@ -5,9 +5,11 @@ unknown commit outcome the catalog is asked for the version and its ``txnId``; n
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind
@@ -61,10 +63,11 @@ class TableCommitter:
         self._now_ms = now_ms
         self._post_commit = post_commit
         self._contention = Contention()
+        self._contention_lock = threading.Lock()
 
     def commit(self, transaction: Transaction) -> Committed:
         """See :meth:`Transaction.commit`."""
-        self._contention = self._contention.at_snapshot(transaction.snapshot.version)
+        self._update_contention(lambda known: known.at_snapshot(transaction.snapshot.version))
         rebase = Rebase(
             transaction,
             catalog=self._catalog,
@@ -79,7 +82,7 @@ class TableCommitter:
                 self._limit_backlog(rebase.base)
                 prepared, outcome = self._attempt(transaction, rebase.base)
             if isinstance(outcome, Ratified) and prepared is not None:
-                self._contention = self._contention.after_success(outcome.version)
+                self._update_contention(partial(Contention.after_success, version=outcome.version))
                 retries = max(attempt, min(1, len(rebase.winners)))
                 return self._finish(transaction, rebase, prepared, outcome, retries=retries)
             if isinstance(outcome, VersionTaken):
@@ -88,8 +91,12 @@ class TableCommitter:
                 rebase.base = replace(rebase.base, commit_policy=outcome.policy)
         raise self._exceeded(transaction, rebase.base, rebase.winners)
 
+    def _update_contention(self, change: Callable[[Contention], Contention]) -> None:
+        with self._contention_lock:
+            self._contention = change(self._contention)
+
     def _note_winners(self, winners: Sequence[CommitActions], published_version: int) -> None:
-        self._contention = self._contention.after_winners()
+        self._update_contention(Contention.after_winners)
         self._post_commit.note_winners(winners, published_version=published_version)
 
     @contextmanager
@@ -100,7 +107,7 @@ class TableCommitter:
             yield False
             return
         with self._catalog.commit_lock(base.table_id, seconds=seconds) as acquired:
-            self._contention = self._contention.after_wait(acquired=acquired)
+            self._update_contention(lambda known: known.after_wait(acquired=acquired))
             yield acquired
 
     def create(self, transaction: Transaction, base: Snapshot) -> CommitOutcome:

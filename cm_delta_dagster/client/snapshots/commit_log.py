@@ -322,3 +322,24 @@ class CommitLog:
             f"The commit of version {version} of {self.identifier} is missing at {self.location}/_delta_log, and the versions "
             f"up to {self.latest} exist; restore that file from a backup."
         )
+
+
+def removed_by_cleanup(
+    store: Store,
+    location: str,
+    *,
+    identifier: object,
+    version: int,
+    latest: int,
+    ratified: Sequence[RatifiedCommit] = (),
+) -> VersionNotFoundError | None:
+    """The error for a version that metadata cleanup removed; None if the log fails for another reason."""
+    names = [status.name for status in store.list_from(log_files.log_directory(location))]
+    oldest = log_segment.version_after_cleanup(
+        names, ratified=[commit.version for commit in ratified], version=version, latest=latest
+    )
+    if oldest is None:
+        return None
+    return VersionNotFoundError(
+        f"Version {version} of {identifier} was removed by metadata cleanup; the oldest readable version is {oldest}."
+    )

@@ -6,7 +6,7 @@ A catalog-managed table is refused, because only its catalog knows its latest ve
 from collections.abc import Iterator
 from contextlib import suppress
 
-from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit
+from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit, removed_by_cleanup
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state, read_checksum, read_hint
@@ -80,14 +80,12 @@ class PathTable:
         try:
             snapshot = self._load(version)
         except CorruptLogError as error:
-            names = [status.name for status in self.store.list_from(log_files.log_directory(self.location))]
-            oldest = log_segment.version_after_cleanup(names, version=version, latest=latest)
-            if oldest is None:
+            removed = removed_by_cleanup(
+                self.store, self.location, identifier=self.identifier, version=version, latest=latest
+            )
+            if removed is None:
                 raise
-            raise VersionNotFoundError(
-                f"Version {version} of {self.identifier} was removed by metadata cleanup; the oldest readable version is "
-                f"{oldest}."
-            ) from error
+            raise removed from error
         self._refuse_if_managed_since(version, latest)
         return snapshot
 

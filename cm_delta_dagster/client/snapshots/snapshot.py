@@ -1,4 +1,4 @@
-"""A table at one version (protocol "Snapshot"). Immutable; refreshing makes another one."""
+"""A table at one version (protocol "Action Reconciliation"). Immutable; a refresh returns another snapshot."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -37,7 +37,8 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     conjuncts,
     leaves,
 )
-from cm_delta_dagster.protocol.schema.types import StructField, StructType
+from cm_delta_dagster.protocol.schema.selection import select_fields
+from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors
@@ -167,24 +168,11 @@ def change_query(changes: TableChanges, columns: Sequence[str] | None, where: Pr
 
 
 def _output(schema: StructType, columns: Sequence[str] | None) -> StructType:
-    if columns is None:
-        return schema
-    if isinstance(columns, str) or not columns:
-        raise InvalidArgumentError(
-            f"columns is {columns!r}; give a list of at least one name, or None for all columns."
-        )
-    found: dict[str, StructField] = {}
-    for name in columns:
-        item = schema.field(name)
-        if item is None:
-            hint = "; changes have no row ids" if name in (ROW_ID, ROW_COMMIT_VERSION) else ""
-            raise InvalidArgumentError(
-                f"The change feed has no column {name!r}{hint}. Its columns are {', '.join(schema.names)}."
-            )
-        if item.name in found:
-            raise InvalidArgumentError(f"Column {item.name!r} is requested twice; name every column once.")
-        found[item.name] = item
-    return StructType(tuple(found.values()))
+    def missing(name: str) -> str:
+        hint = "; changes have no row ids" if name in (ROW_ID, ROW_COMMIT_VERSION) else ""
+        return f"The change feed has no column {name!r}{hint}. Its columns are {', '.join(schema.names)}."
+
+    return StructType(select_fields(schema, columns, missing=missing))
 
 
 def _uses_change_columns(predicate: Predicate) -> bool:

@@ -25,6 +25,7 @@ from cm_delta_dagster.protocol.changes.stream_planning import (
     initial_files,
     plan_batch,
 )
+from cm_delta_dagster.protocol.schema.selection import select_fields
 from cm_delta_dagster.protocol.schema.types import StructType
 
 LATEST = "latest"
@@ -91,16 +92,14 @@ def stream_columns(schema: StructType, columns: Sequence[str] | None) -> tuple[s
     """``columns`` as they are spelled in the schema; None for all. Raises InvalidArgumentError for an unknown column."""
     if columns is None:
         return None
-    if isinstance(columns, str) or not columns:
-        raise InvalidArgumentError(f"columns is {columns!r}; give a list of at least one name, or None for all.")
-    names = []
-    for name in columns:
-        item = schema.field(name)
-        if item is None or item.name in names:
-            what = f"there is no column {name!r}" if item is None else f"column {name!r} is requested twice"
-            raise InvalidArgumentError(f"The stream cannot be read: {what}. The columns are {', '.join(schema.names)}.")
-        names.append(item.name)
-    return tuple(names)
+    fields = select_fields(
+        schema,
+        columns,
+        missing=lambda name: (
+            f"The stream cannot be read: there is no column {name!r}. The columns are {', '.join(schema.names)}."
+        ),
+    )
+    return tuple(item.name for item in fields)
 
 
 def open_stream(

@@ -69,7 +69,7 @@ class CountingCatalog:
         def call(*arguments: Any, **named: Any) -> Any:
             self.calls[name] += 1
             if name in self.lost:
-                raise CatalogUnavailableError("Nobody answers.")
+                raise CatalogUnavailableError("The catalog does not answer.")
             return target(*arguments, **named)
 
         return call
@@ -247,7 +247,7 @@ def test_a_rebase_reads_its_winners_from_the_answer(connect: Connect) -> None:
     store.calls.clear()
     catalog.calls.clear()
     assert stale.commit().version == 5
-    # One look after the pause, so that no proposal is made in vain.
+    # One refresh after the backoff, so that no proposal fails.
     assert store.calls["read"] == 0 and catalog.calls["get_ratified_commits"] == 1
 
 
@@ -299,10 +299,10 @@ def test_a_created_commit_that_only_storage_knows_brings_its_definition(connect:
     transaction.set_metadata(with_schema(snapshot, StructType(fields=(*snapshot.schema.fields, column))))
     catalog.lost = {"record_published"}
     transaction.commit()
-    reader, _, told = connect()
-    before = told.load_table(TableIdentifier.parse(NAME))
+    reader, _, informed = connect()
+    before = informed.load_table(TableIdentifier.parse(NAME))
     latest = reader.table(NAME).snapshot()
-    after = told.load_table(TableIdentifier.parse(NAME))
+    after = informed.load_table(TableIdentifier.parse(NAME))
     assert before.definition is not None and after.definition is not None
     assert before.definition.metadata != latest.metadata == after.definition.metadata
     assert after.definition.protocol == latest.protocol and before.etag != after.etag
@@ -323,8 +323,8 @@ def test_the_doctor_tells_a_catalog_of_an_older_release_what_the_log_says(connec
     assert definition is not None and definition.metadata == table.snapshot().metadata
     with engine.begin() as connection:
         connection.execute(sa.update(DEFINITIONS).values(metadata=DEFINITIONS.c.metadata.op("||")(" ")))
-        told = connection.execute(sa.select(DEFINITIONS.c.protocol)).scalar_one()
-        wrong = told.replace("inCommitTimestamp", "appendOnly")
+        stored = connection.execute(sa.select(DEFINITIONS.c.protocol)).scalar_one()
+        wrong = stored.replace("inCommitTimestamp", "appendOnly")
         connection.execute(sa.update(DEFINITIONS).values(protocol=wrong))
     assert not doctor(table).healthy
     assert doctor(table, repair=True).findings == ()
@@ -405,7 +405,7 @@ def test_a_drop_right_after_a_commit_ends_quietly(connect: Connect, caplog: pyte
 
 
 def test_size_and_time_of_a_staged_commit_are_those_of_its_file(connect: Connect, clock: Clock) -> None:
-    """CM-C9: clients read a file by the size that they are told."""
+    """CM-C9: clients read a file by the size that the catalog returns."""
     writer, store, catalog = connect(publish_delay_seconds=1000)
     table = made(writer)
     append(table)

@@ -1,4 +1,4 @@
-"""Transactions of one table, interleaved by hand: ratification, rebase, conflicts, lost answers, publication."""
+"""Transactions of one table, interleaved by hand: ratification, rebase, conflicts, unknown outcomes, publication."""
 
 import itertools
 import json
@@ -277,7 +277,7 @@ def test_retries_are_bounded(client: DeltaClient, store: MemoryStore, new_table:
 
 
 class UnpublishingStore(MemoryStore):
-    """A store that refuses published commits while told so."""
+    """A store that refuses published commits while a switch is set."""
 
     refuse = False
 

@@ -307,8 +307,8 @@ def test_a_created_commit_unknown_to_the_catalog_is_found_by_the_next_client(
     lossy.lose = {"record_published"}
     committed = transaction.commit()
     assert another(client, store).snapshot().version == committed.version == 3
-    told = client.catalog.feed(after=0, limit=9)[-1]
-    assert (told.version, told.summary.txn_id, told.summary.data_change) == (3, committed.txn_id, True)
+    entry = client.catalog.feed(after=0, limit=9)[-1]
+    assert (entry.version, entry.summary.txn_id, entry.summary.data_change) == (3, committed.txn_id, True)
 
 
 @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ def test_a_switch_that_crashed_lets_writers_wait_until_anybody_completes_it(
 
 
 class LongRow:
-    """Passes calls on. Whoever waits for their turn gets it, if anybody does, and others have committed meanwhile."""
+    """Passes calls on; before a waiter gets the commit lock, another writer commits."""
 
     def __init__(self, catalog: Any) -> None:
         self._catalog = catalog
@@ -488,7 +488,7 @@ def test_the_holder_of_the_commit_lock_commits_after_concurrent_commits(
 def test_writers_do_not_wait_long_for_a_commit_lock_that_is_not_released(
     table: Table, client: DeltaClient, store: MemoryStore
 ) -> None:
-    """OCC-15: a holder that was stopped, or is off the net, must not make every commit wait for the whole time."""
+    """OCC-15: a holder that is suspended or unreachable does not delay every commit by the whole timeout."""
     row = LongRow(client.catalog)
     writer = another(client, store, row)
     append(writer)
@@ -509,7 +509,7 @@ def test_writers_do_not_wait_long_for_a_commit_lock_that_is_not_released(
 def test_writers_do_not_wait_for_the_commit_lock_during_a_switch(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore
 ) -> None:
-    """OCC-15, CM-C6: the pauses that let a switch come to its end would be left out."""
+    """OCC-15, CM-C6: a wait for the commit lock would replace the backoff that lets a switch finish."""
     choose(table, "put_if_absent")
     row = LongRow(client.catalog)
     writer = another(client, store, row)
@@ -544,7 +544,7 @@ def test_a_switch_into_put_if_absent_publishes_first_and_completes_after_a_crash
     assert append(writer) == 2
 
 
-def test_a_writer_with_an_old_answer_learns_of_the_switch(
+def test_a_writer_with_an_outdated_answer_notices_the_switch(
     table: Table, client: DeltaClient, store: MemoryStore
 ) -> None:
     """CM-C3."""
@@ -562,7 +562,7 @@ def test_a_writer_with_an_old_answer_learns_of_the_switch(
 
 
 class StoreWithoutPrimitive(WillfulStore):
-    """Creates whatever it is told to, or says that it cannot create exclusively."""
+    """Creates files as configured, or reports that it cannot create exclusively."""
 
     overwrites = False
 

@@ -321,7 +321,7 @@ def test_an_unknown_outcome_says_what_to_look_for(
     other.close()
 
 
-# --- what a rebase computes anew --------------------------------------------------------------------------------------
+# --- what a rebase computes again -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -410,7 +410,7 @@ def _rewrite(table: Table, low: int, name: str) -> Transaction:
 
 
 def test_merges_of_keys_apart_stand_however_often_the_others_files_were_rewritten(client: DeltaClient) -> None:
-    """OCC-8, OCC-9: what a removed file held is told by the commit that added it, also if that won the same race."""
+    """OCC-8, OCC-9: the rows of a removed file are known from the commit that added it, also if that is a winner."""
     table = create_table(client, identifier="main.test.keys", schema=SCHEMA)
     _rewrite(table, 0, "k0").commit()
     _rewrite(table, 100, "k100").commit()
@@ -579,7 +579,7 @@ def test_timestamps_that_are_turned_on_begin_after_the_file_before_also_if_that_
     enabled = {**base.metadata.configuration, "delta.enableInCommitTimestamps": "true"}
     enabling.set_metadata(replace(base.metadata, configuration=enabled))
     clock = log.now
-    log.now += 60_000  # The winner's file is ahead of the clock of whoever enables.
+    log.now += 60_000  # The winner's file is ahead of the clock of the enabling writer.
     log.commit(2, info(), add("f2"))
     log.now -= 60_000
     for before in (base, log.table.snapshot()):

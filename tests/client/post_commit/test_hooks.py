@@ -317,8 +317,8 @@ def test_the_backoff_grows_and_the_retries_end(caplog: pytest.LogCaptureFixture)
     background, work = BackgroundWork(), Failing()
     background.schedule("table", 1, "publication", work, seconds=0.02, tries=5)
     until(lambda: len(work.at) == 5)
-    pauses = [later - earlier for earlier, later in itertools.pairwise(work.at)]
-    assert all(pause >= least for pause, least in zip(pauses, (0.04, 0.08, 0.16, 0.32), strict=True))
+    waits = [later - earlier for earlier, later in itertools.pairwise(work.at)]
+    assert all(wait >= least for wait, least in zip(waits, (0.04, 0.08, 0.16, 0.32), strict=True))
     time.sleep(1)
     background.close()
     assert len(work.at) == 5

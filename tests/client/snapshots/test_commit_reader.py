@@ -49,7 +49,7 @@ def remove_staged(store: MemoryStore, table: Table) -> None:
         store.delete(status.location)
 
 
-def anew(catalog: SqlCatalog, store: MemoryStore, table: Table) -> Table:
+def reopened(catalog: SqlCatalog, store: MemoryStore, table: Table) -> Table:
     """The table as another process opens it."""
     settings = ClientSettings(copied_content_bytes=0)
     client = DeltaClient(catalog, stores=Stores({"memory": store}), settings=settings, now_ms=table.services.now_ms)
@@ -66,7 +66,7 @@ def test_the_catalog_keeps_the_digest_of_every_commit(catalog: SqlCatalog, store
 def test_a_harmed_commit_is_read_from_its_staged_file_with_a_warning(
     catalog: SqlCatalog, store: MemoryStore, grown: Table, harm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    expected = anew(catalog, store, grown).snapshot().num_files
+    expected = reopened(catalog, store, grown).snapshot().num_files
     where = published(grown, 3)
     match harm:
         case "altered":
@@ -76,8 +76,8 @@ def test_a_harmed_commit_is_read_from_its_staged_file_with_a_warning(
         case "missing":
             store.delete(where)
     with caplog.at_level(logging.WARNING):
-        assert anew(catalog, store, grown).snapshot().num_files == expected
-        assert anew(catalog, store, grown).snapshot(version=4).num_files == expected - 1
+        assert reopened(catalog, store, grown).snapshot().num_files == expected
+        assert reopened(catalog, store, grown).snapshot(version=4).num_files == expected - 1
     warnings = [record for record in caplog.records if "intact copy" in record.message]
     assert len(warnings) == 1 and "Version 3" in warnings[0].message
 
@@ -91,7 +91,7 @@ def test_a_harmed_commit_without_copy_is_an_error_that_says_what_can_be_read(
         alter(store, published(grown, 3))
     else:
         store.delete(published(grown, 3))
-    other = anew(catalog, store, grown)
+    other = reopened(catalog, store, grown)
     with pytest.raises(CorruptLogError, match="Versions 0 to 2 can still be read"):
         other.snapshot()
     assert other.snapshot(version=2).version == 2
@@ -110,7 +110,7 @@ def test_a_harmed_commit_is_read_from_the_catalogs_content(
     copying.wait_for_background()
     remove_staged(store, table)
     alter(store, published(table, 2))
-    assert anew(catalog, store, table).snapshot(version=2).num_files == 2
+    assert reopened(catalog, store, table).snapshot(version=2).num_files == 2
 
 
 def test_an_altered_staged_file_is_never_published(
@@ -131,7 +131,7 @@ def test_a_changed_timestamp_of_an_old_commit_does_not_move_time_travel(
     expected = [commit.timestamp_ms for commit in grown.commits(0, 5)]
     time = str(expected[2])
     alter(store, published(grown, 2), time.encode(), f"{int(time[0]) + 1}{time[1:]}".encode())
-    other = anew(catalog, store, grown)
+    other = reopened(catalog, store, grown)
     assert other.version_at_or_before(expected[2]) == 2
     assert [commit.timestamp_ms for commit in other.commits(0, 5)] == expected
 
@@ -142,7 +142,7 @@ def test_versions_removed_by_cleanup_do_not_come_back_from_copies(
     write_checkpoint(store, grown.snapshot(), now_ms=client.now_ms())
     for version in range(5):
         store.delete(published(grown, version))
-    other = anew(catalog, store, grown)
+    other = reopened(catalog, store, grown)
     assert other.snapshot().num_files == 5
     with pytest.raises(VersionNotFoundError, match="metadata cleanup"):
         other.snapshot(version=3)
@@ -154,13 +154,13 @@ def test_commits_without_digests_are_held_against_the_checksum(
     remove_staged(store, grown)
     with closing(sqlite3.connect(f"{tmp_path}/catalog.db")) as database, database:
         database.execute("UPDATE cm_delta_commits SET sha256 = NULL")
-    assert anew(catalog, store, grown).snapshot().num_files == 5
+    assert reopened(catalog, store, grown).snapshot().num_files == 5
     alter(store, published(grown, 3))
     with pytest.raises(CorruptLogError, match="differs from its checksum"):
-        anew(catalog, store, grown).snapshot()
+        reopened(catalog, store, grown).snapshot()
     store.delete(f"{grown.location}/_delta_log/{5:020d}.crc")
     with pytest.raises(CorruptLogError, match=r"Version 4 .* differs from its checksum"):
-        anew(catalog, store, grown).snapshot()
+        reopened(catalog, store, grown).snapshot()
 
 
 def test_a_staged_copy_is_found_though_the_catalog_does_not_know_its_name(
@@ -170,7 +170,7 @@ def test_a_staged_copy_is_found_though_the_catalog_does_not_know_its_name(
     with closing(sqlite3.connect(f"{tmp_path}/catalog.db")) as database, database:
         database.execute("UPDATE cm_delta_commits SET file_name = printf('%020d.json', version)")
     alter(store, published(grown, 3))
-    assert anew(catalog, store, grown).snapshot().num_files == 5
-    report = doctor(anew(catalog, store, grown), repair=True)
+    assert reopened(catalog, store, grown).snapshot().num_files == 5
+    report = doctor(reopened(catalog, store, grown), repair=True)
     assert [finding.problem for finding in report.repaired] == [Problem.COMMIT_DIFFERS]
     assert b'"adf"' not in store.read(published(grown, 3))

@@ -77,7 +77,7 @@ def _decorate(log: ForeignLog, kind: str, version: int) -> None:
 
 
 def _cut(data: bytes, length: int) -> bytes:
-    """``data`` cut off, never at the end of a line: such text cannot be told from whole text."""
+    """``data`` cut off, never at the end of a line: such text looks complete."""
     kept = data[:length]
     while kept and (kept.endswith(b"\n") or data[len(kept) : len(kept) + 1] == b"\n"):
         kept = kept[:-1]

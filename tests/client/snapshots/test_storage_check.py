@@ -48,7 +48,7 @@ class Place:
 
     def client(self, **settings: object) -> DeltaClient:
         catalog = SqlCatalog(f"sqlite:///{self.directory}/catalog.db", warehouse=f"file://{self.warehouse}")
-        chosen = ClientSettings(retry_initial_seconds=0.001, publish_delay_seconds=0, **settings)  # type: ignore[arg-type]
+        chosen = ClientSettings(retry_initial_seconds=0.001, publish_delay_seconds=0, **settings)  # type: ignore[arg-type]  # Fields of any type.
         client = DeltaClient(catalog, stores=Stores(), settings=chosen)
         self._open.append(client)
         return client

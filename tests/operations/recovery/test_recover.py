@@ -405,7 +405,7 @@ def test_a_table_whose_storage_is_not_there_is_a_problem_of_its_own(lake: Lake, 
     with pytest.raises(RecoveryError, match="mounted"):
         recover(lake.client, plan_recovery(lake.client, tables=[NAME]))
     with pytest.raises(TableNotFoundError):
-        plan_recovery(lake.client, tables=["main.test.nobody"])
+        plan_recovery(lake.client, tables=["main.test.unknown"])
 
 
 def test_a_damaged_published_commit_is_no_fork(lake: Lake, tmp_path: Path) -> None:

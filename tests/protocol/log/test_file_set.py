@@ -126,9 +126,9 @@ def test_files_with_equal_hashes_are_distinguished(asked: int) -> None:
     """REC-5: keys are compared after hashes, and the cost is not quadratic in the number of collisions."""
     files = _many(200)
     same = np.zeros(200, dtype=np.uint64)
-    crowded = FileSet(_LOCATION, files.schema).plus(KeyedFiles(files, _LOCATION, same))
+    colliding = FileSet(_LOCATION, files.schema).plus(KeyedFiles(files, _LOCATION, same))
     gone = KeyedFiles(files.slice(50, asked), _LOCATION, same[:asked])
-    assert (crowded.segments[0].rows.candidates(gone.hashes) is None) == (asked == 20)
-    left = crowded.without(gone)
+    assert (colliding.segments[0].rows.candidates(gone.hashes) is None) == (asked == 20)
+    left = colliding.without(gone)
     assert len(left) == 200 - asked
     assert not set(_paths(left)) & set(gone.files["path"].to_pylist())
