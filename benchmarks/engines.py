@@ -1,6 +1,6 @@
-"""What each engine does for each task. One process runs one engine; sessions and tables are made before the clock starts.
+"""The tasks of each engine. One process runs one engine; sessions and tables are created before timing starts.
 
-A task is a function; it returns extra figures or nothing. What is asked is the same of all: three columns of every row for a
+A task is a function that returns extra figures or None. Every engine returns the same result: three columns of all rows for a
 scan, the number of files for a snapshot or a listing.
 """
 
@@ -31,7 +31,7 @@ Task: typing.TypeAlias = Callable[[], dict[str, Any] | None]
 
 
 class Engine(typing.Protocol):
-    """A worker's view of an engine: ``prepare`` once, then any of ``tasks`` any number of times, then ``close``."""
+    """What a worker calls: ``prepare`` once, then the ``tasks`` in any order and number, then ``close``."""
 
     def prepare(self, home: Path, shared: Shared) -> None: ...
     def tasks(self) -> dict[str, Task]: ...
@@ -39,7 +39,7 @@ class Engine(typing.Protocol):
 
 
 def spark_session(**config: str) -> Any:
-    """A local session of two threads, the same for every Spark engine but for ``config``."""
+    """A local session of two threads. All Spark engines use the same settings, except for ``config``."""
     builder = importlib.import_module("pyspark.sql").SparkSession.builder.master("local[2]")
     settings = {
         "spark.ui.enabled": "false",
@@ -89,7 +89,7 @@ class _SparkEngine:
 
 
 class PlainSpark(_SparkEngine):
-    """``df.write.parquet`` and ``spark.read.parquet``: the floor."""
+    """``df.write.parquet`` and ``spark.read.parquet``, the lower bound for every engine that uses Spark."""
 
     def prepare(self, home: Path, shared: Shared) -> None:
         self._start(home, shared)
@@ -185,7 +185,7 @@ class Ours(_SparkEngine):
         return {"files": snapshot.num_files, "resident": beyond_text(before, snapshot.num_files)}
 
     def _prepare_refresh(self) -> None:
-        """The state is brought forward as ``Table.snapshot`` does it, by the commits that are new."""
+        """Refresh the state by the new commits, as ``Table.snapshot`` does."""
         self.commit_reader = importlib.import_module("cm_delta_dagster.client.snapshots.commit_reader").CommitReader
         self.published_source = importlib.import_module(
             "cm_delta_dagster.client.snapshots.commit_sources"
@@ -283,7 +283,7 @@ class DeltaSpark(_SparkEngine):
 
 
 class Deltalake:
-    """deltalake (delta-rs): no JVM, so only the tasks that need none of Spark's rows."""
+    """deltalake (delta-rs): the tasks that do not need Spark."""
 
     def prepare(self, home: Path, shared: Shared) -> None:
         self.deltalake = importlib.import_module("deltalake")
@@ -355,21 +355,21 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 
 
 def scan(frame: Any) -> None:
-    """Reads three columns of every row; the answer is one row."""
+    """Read three columns of every row and return one row."""
     frame.selectExpr("sum(amount)", "max(at)", "count(label)").collect()
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds, the JVM's not counted."""
+    """Memory of this process in bytes, without the JVM."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def beyond_text(before: int, files: int) -> float:
-    """Bytes a file that this process holds more than ``before``, the text of paths and statistics not counted."""
+    """Growth of this process since ``before`` in bytes per file, without the text of paths and statistics."""
     return (resident_bytes() - before) / files - tables.text_bytes()
 
 
 def _range_condition(files: int) -> str:
-    """A hundredth of the files, from the middle."""
+    """A hundredth of the files, from the middle of the table."""
     first = files // 2 * tables.ROWS_PER_FILE
     return f"id >= {first} and id < {first + max(1, files // 100) * tables.ROWS_PER_FILE}"

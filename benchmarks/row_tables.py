@@ -22,7 +22,7 @@ _FIELDS = {"id": "long", "customer": "integer", "amount": "double", "paid": "boo
 
 
 def row_table(root: Path, rows: int) -> Path:
-    """``rows`` rows of eight columns and one file a region, in one commit."""
+    """Write ``rows`` rows of eight columns in one commit, one file for each region."""
     adds = []
     for region in range(REGIONS):
         count = (region + 1) * rows // REGIONS - region * rows // REGIONS
@@ -35,7 +35,7 @@ def row_table(root: Path, rows: int) -> Path:
 
 
 def deleted_table(root: Path, source: Path) -> Path:
-    """The files of ``source`` with one row of a hundred deleted."""
+    """Write a table of the files of ``source`` in which every hundredth row is deleted."""
     adds = []
     for file in sorted(source.glob("region=*/*.parquet")):
         place = root / file.relative_to(source)

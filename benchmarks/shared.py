@@ -1,4 +1,4 @@
-"""The tables that all engines of one run read, made once; where they are and how large."""
+"""Locations and sizes of the tables that all engines of a run read; each is created once."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ _NEEDED = {
     "arrow_deleted": "deleted",
 }
 COLD_SHARE = 10
-"""The cold snapshot is one of a tenth of the files of the others."""
+"""The table of the cold snapshot has the number of files of the other tables divided by this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +37,11 @@ class Shared:
     jars: tuple[str, ...] = ()
 
     def place(self, name: str) -> Path:
-        """Root of the table ``name``: checkpoint, json, cold, rows or deleted. Never written to after it was made."""
+        """Root of the table ``name``: checkpoint, json, cold, rows or deleted. The table never changes after its creation."""
         return self.home / name
 
     def save(self, file: Path) -> None:
-        """For the engines' processes."""
+        """The text that the worker processes read."""
         values = {
             "home": str(self.home),
             "rows": self.rows,
@@ -60,7 +60,7 @@ class Shared:
         )  # fmt: skip
 
     def make(self) -> None:
-        """All tables that the tasks need and that are not there from an earlier run with the same sizes."""
+        """Create the tables that the tasks need, except those of an earlier run with the same sizes."""
         for name in _needed(self.tasks):
             stamp = self.home / f"{name}.json"
             size = {"rows": self.rows} if name in ("rows", "deleted") else {"files": self.files}

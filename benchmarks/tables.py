@@ -40,7 +40,7 @@ _MAP = pa.map_(pa.string(), pa.string())
 
 
 def json_table(root: Path, files: int) -> Path:
-    """A table of ten JSON commits and nothing else."""
+    """Write a table that consists of ten JSON commits."""
     log = root / "_delta_log"
     log.mkdir(parents=True)
     for version in range(COMMITS):
@@ -59,7 +59,7 @@ def json_table(root: Path, files: int) -> Path:
 
 
 def checkpoint_table(root: Path, files: int) -> Path:
-    """A table of a classic checkpoint of version 9, the commit of that version, and nothing else."""
+    """Write a table that consists of a classic checkpoint of version 9 and the commit of that version."""
     log = root / "_delta_log"
     log.mkdir(parents=True)
     rows = _rows(0, files)
@@ -87,13 +87,13 @@ def checkpoint_table(root: Path, files: int) -> Path:
 
 
 def text_bytes() -> float:
-    """Length of path and statistics of a file, on average: what any state of a table has to hold."""
+    """Average length of the path and the statistics of a file, which every engine must store."""
     rows = _rows(500_000, 1000)
     return sum(pc.sum(pc.binary_length(rows[name])).as_py() for name in ("path", "stats")) / 1000
 
 
 def append_commit(root: Path, version: int) -> None:
-    """One more commit, which adds one file."""
+    """Write a further commit that adds one file."""
     add = {"path": f"day=2024-01-01/part-{version:05d}-{uuid.uuid4()}.snappy.parquet", "partitionValues": {"day": "2024-01-01"},
            "size": 45000, "modificationTime": 1700000000000, "dataChange": True, "stats": '{"numRecords":1000}'}  # fmt: skip
     lines = [json.dumps({"commitInfo": {"operation": "WRITE"}}), json.dumps({"add": add})]
@@ -122,7 +122,7 @@ def _metadata_row() -> dict[str, object]:
 
 
 def _rows(first: int, count: int) -> dict[str, pa.Array]:
-    """Columns of the adds number ``first`` and on; the same for every call, so that all engines meet the same table."""
+    """Columns of the adds from number ``first``; equal for equal arguments, so that all engines read the same table."""
     numbers = np.arange(first, first + count)
     texts = np.random.default_rng(first).bytes(16 * count).hex()
     ids = pa.array([texts[at : at + 32] for at in range(0, 32 * count, 32)])

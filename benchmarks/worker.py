@@ -1,4 +1,4 @@
-"""One engine in its own process: reads a task name a line, runs it, answers with a JSON line of seconds and extra figures."""
+"""The process of one engine: reads a task name per line, runs the task, writes its seconds and extra figures as a JSON line."""
 
 import json
 import os
@@ -13,7 +13,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process and all its descendants, the JVM among them."""
+    """User and system time in seconds of this process and its descendants, including the JVM."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
