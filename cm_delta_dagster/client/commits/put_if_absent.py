@@ -1,4 +1,4 @@
-"""Commits made by creating their published file (protocol "Catalog-managed tables", put-if-absent).
+"""Commits made by creating their published file (protocol heading "Catalog-managed tables", put-if-absent).
 
 The file is the commit, whether the catalog has recorded it or not. A client that asks the catalog about such a table also looks
 for files above the catalog's latest version, and has the catalog record them before it uses them.

@@ -1,4 +1,4 @@
-"""The commits of a table and their times (protocol "In-Commit Timestamps").
+"""The commits of a table and their times (protocol heading "In-Commit Timestamps").
 
 For history, change data and time travel; compactions are never used. An in-commit timestamp is read from the first line of the
 commit. Without one, the time of a commit is the modification time of its file, adjusted to increase strictly.

@@ -1,4 +1,4 @@
-"""Partition values: conversion between the text of the log and values (heading "Partition Value Serialization").
+"""Partition values: conversion between the text of the log and values (protocol heading "Partition Value Serialization").
 
 The empty string and null both mean NULL, for every type. Values come from the log; directory names are not read.
 """

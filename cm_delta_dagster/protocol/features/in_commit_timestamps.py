@@ -1,4 +1,4 @@
-"""Timestamps of commits (heading "In-Commit Timestamps"). All times are epoch milliseconds."""
+"""Timestamps of commits (protocol heading "In-Commit Timestamps"). All times are epoch milliseconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

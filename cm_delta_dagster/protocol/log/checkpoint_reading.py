@@ -1,4 +1,4 @@
-"""Decodes the rows of checkpoint files (protocol "Checkpoints", "V2 Spec", "V1 Spec").
+"""Decodes the rows of checkpoint files (protocol headings "Checkpoints", "V2 Spec", "V1 Spec").
 
 Handles classic checkpoints, single parts of multi-part checkpoints, top-level files of V2 checkpoints and sidecars. The caller
 reads the files, and ``action_reconciliation`` combines the contents of several files into a table state.

@@ -1,4 +1,4 @@
-"""Reads many ``stats`` texts of few shapes without a parser (protocol "Per-file Statistics").
+"""Reads many ``stats`` texts of few shapes without a parser (protocol heading "Per-file Statistics").
 
 The statistics of a table usually have the same keys in the same order, and many have the same length. Texts that differ only in
 digits and in letters of strings form a rectangle of bytes, which is compared column by column. Every byte of a text is verified
