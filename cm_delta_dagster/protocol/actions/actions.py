@@ -79,7 +79,11 @@ class DeletionVectorDescriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddFile:
-    """A data file that the commit adds to the table. ``path`` is percent-encoded as in the log; ``stats`` is JSON text."""
+    """A data file that the commit adds to the table.
+
+    ``path`` is percent-encoded as in the log, ``size`` is in bytes, ``modification_time`` in epoch milliseconds, and ``stats`` is
+    JSON text.
+    """
 
     path: str
     partition_values: Mapping[str, str | None]

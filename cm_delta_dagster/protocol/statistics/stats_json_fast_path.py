@@ -258,8 +258,9 @@ def _data(texts: pa.Array) -> tuple[int, int]:
 class _Shape:
     """A pattern for texts of the same length.
 
-    ``text`` is an example. Each byte is ``fixed``, one of the ``digits`` of a number (not zero if ``leading``), or a ``plain``
-    letter of a string. ``leaves`` has the start and the end, exclusive, of each value.
+    ``text`` is an example. The other arrays mark the positions of its bytes. A ``fixed`` byte is the same in all texts. A byte of
+    ``digits`` is a digit of a number; ``leading`` marks the first digits, which must not be zero. A ``plain`` byte is a letter of a
+    string. ``leaves`` has the start and the end (exclusive) of each value.
     """
 
     text: np.ndarray
