@@ -74,7 +74,7 @@ def ratified_commits(
 
 
 def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> ObjectStatus | None:
-    """Create the published file of ``proposal``; the file if it holds this commit, None if it holds another one.
+    """Create the published file of ``proposal``. Returns the status of the file, or None if it holds another commit.
 
     Retrying after an error is safe: the ``txnId`` in an existing file identifies the commit.
 
