@@ -399,6 +399,7 @@ def _letters(values: pa.Array) -> np.ndarray:
 
 
 def _assembled(layout: _Layout, values: list[pa.Array], schema: pa.Schema, count: int) -> pa.StructArray:
+    """``count`` actions as structs: ``values`` has the parsed texts of each slot; the other fields are constants of the layout."""
     columns: dict[str, pa.Array] = {}
     maps: dict[str, dict[str, pa.Array]] = {}
     for slot, column in zip(layout.slots, values, strict=True):

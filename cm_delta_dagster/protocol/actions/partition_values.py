@@ -155,6 +155,7 @@ def _serialize_float(value: Any) -> str | None:
 
 
 def _serialize_single(value: Any) -> str | None:
+    """Text of a ``float`` (single precision) value; None if it is not a number or too large for the type."""
     text = _serialize_float(value)
     if text is None or not math.isfinite(value):
         return text
