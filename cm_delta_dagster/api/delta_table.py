@@ -157,7 +157,14 @@ class DeltaTable(TableReads[Table]):
         target_size: int | None = None,
         min_size: int | None = None,
     ) -> OptimizePlan:
-        """List the files that :meth:`optimize` would rewrite; changes nothing."""
+        """List the files that :meth:`optimize` would rewrite; changes nothing.
+
+        Args:
+            where: condition on partition columns; None for all partitions.
+            target_size: target size of a rewritten file in bytes; by default ``delta.targetFileSize`` of the table, or 1 GiB.
+            min_size: files of at least this many bytes are rewritten only if they have many deleted rows; by default
+                ``target_size``.
+        """
         return plan_optimize(self.table, where=where, target_size=target_size, min_size=min_size)
 
     def optimize(

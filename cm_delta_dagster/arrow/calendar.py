@@ -39,9 +39,12 @@ Days = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LegacyCalendar:
-    """Whether dates and INT64 timestamps, and INT96 timestamps, of a file are in the legacy calendar.
+    """Which values of a file are in the legacy calendar (Julian before 1582-10-15).
 
-    ``zone`` is the time zone of the writer; without one in the file it is UTC.
+    Attributes:
+        datetimes: dates and INT64 timestamps are.
+        int96: INT96 timestamps are.
+        zone: the time zone of the writer; UTC if the file names none.
     """
 
     datetimes: bool = False

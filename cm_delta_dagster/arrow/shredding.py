@@ -5,7 +5,7 @@ returns the plain encoding. It does not shred.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from itertools import accumulate
 
@@ -186,7 +186,7 @@ def _primitives(typed: pa.Array) -> _Values:
     if pat.is_decimal(kind):
         encode: Callable[..., bytes] = _decimal_encoder(kind)
     elif pat.is_timestamp(kind) or pat.is_time64(kind):
-        encode, typed = _moment_encoder(kind), typed.view(pa.int64())
+        encode, typed = _time_encoder(kind), typed.view(pa.int64())
     elif pat.is_date32(kind):
         encode, typed = _packed(v.DATE, "<i"), typed.view(pa.int32())
     else:
@@ -240,18 +240,18 @@ def _decimal_encoder(kind: pa.DataType) -> Callable[..., bytes]:
     return encode
 
 
-def _moment_encoder(kind: pa.DataType) -> Callable[..., bytes]:
-    if pat.is_time64(kind):
-        codes: Iterable[int] = (v.TIME,) if kind.unit == "us" else ()
-    elif kind.unit == "us":
-        codes = (v.TIMESTAMP if kind.tz else v.TIMESTAMP_NTZ,)
-    elif kind.unit == "ns":
-        codes = (v.TIMESTAMP_NANOS if kind.tz else v.TIMESTAMP_NTZ_NANOS,)
-    else:
-        codes = ()
-    for code in codes:
-        return _packed(code, "<q")
-    raise v.damaged_variant(f"a typed value is stored as {kind}, which no variant can hold")
+def _time_encoder(kind: pa.DataType) -> Callable[..., bytes]:
+    """Encoder of times and timestamps, which are passed as integers in the unit of ``kind``."""
+    match kind.unit, pat.is_time64(kind):
+        case "us", True:
+            code = v.TIME
+        case "us", False:
+            code = v.TIMESTAMP if kind.tz else v.TIMESTAMP_NTZ
+        case "ns", False:
+            code = v.TIMESTAMP_NANOS if kind.tz else v.TIMESTAMP_NTZ_NANOS
+        case _:
+            raise v.damaged_variant(f"a typed value is stored as {kind}, which no variant can hold")
+    return _packed(code, "<q")
 
 
 _ENCODERS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[..., bytes]]] = (

@@ -93,7 +93,7 @@ class RecoverableCatalog(typing.Protocol):
         """Create the entry of a table of a lost catalog, with its id and location. A repeated call has no effect.
 
         Returns:
-            The entry, None for a dropped table.
+            The entry; None if ``table`` is a dropped table.
 
         Raises:
             TableAlreadyExistsError: another table has the name.

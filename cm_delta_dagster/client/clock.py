@@ -28,7 +28,13 @@ class CheckedClock:
         self._has_warned = False
 
     def __call__(self) -> int:
-        """The time. The first use of the catalog's clock is logged as a warning. Raises CatalogUnavailableError."""
+        """The time in epoch milliseconds: of this machine or, if the clocks differ too much, of the catalog.
+
+        The first use of the catalog's clock is logged as a warning.
+
+        Raises:
+            CatalogUnavailableError: the catalog did not answer.
+        """
         own, catalog = self._own_ms(), self._catalog.now_ms()
         if abs(own - catalog) <= self._max_difference_ms:
             return own

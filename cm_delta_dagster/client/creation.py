@@ -1,4 +1,4 @@
-"""Creates a table by committing its version 0 (protocol "Creating and Dropping Catalog-managed Tables").
+"""Creates a table by committing its version 0 (protocol heading "Creating and Dropping Catalog-managed Tables").
 
 The catalog reserves an id and a location, version 0 is written there, and the catalog registers the name last. So a creation
 that fails before leaves nothing visible; its files lie at a location that no other table gets.

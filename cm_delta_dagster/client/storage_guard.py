@@ -82,9 +82,10 @@ class StorageGuard:
             self.refuse_if_behind()
 
     def refuse_if_behind(self) -> None:
-        """Compare the listing of ``_delta_log`` with the catalog, as is required before every deletion.
+        """Check that ``_delta_log`` has no commits that the catalog does not know. Required before every deletion.
 
-        Raises CatalogBehindStorageError.
+        Raises:
+            CatalogBehindStorageError: it has such commits.
         """
         found = self.find_behind(self._catalog_answer())
         if found is not None:

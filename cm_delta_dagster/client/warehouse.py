@@ -50,8 +50,8 @@ class WarehouseGuard:
         """Verify, before a table is created, that the warehouse belongs to this catalog; write the marker if it is missing.
 
         Raises:
-            WarehouseMismatchError: the marker names another catalog; or there is no marker, and the warehouse has tables and the
-                catalog none. Nothing was written.
+            WarehouseMismatchError: the marker names another catalog; or there is no marker, the warehouse has tables, and the
+                catalog has no tables. Nothing was written.
             TableStorageMissingError: the warehouse has neither a marker nor any of the catalog's tables.
             CatalogUnavailableError, StorageError: the check failed.
         """

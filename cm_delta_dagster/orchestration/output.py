@@ -140,6 +140,7 @@ def _dispatch(
     part: PartitionSlice | None,
     options: CommitOptions,
 ) -> WriteResult:
+    """Write ``frame`` with the operation that belongs to the mode of ``contract``, limited to ``part``."""
     within = None if part is None else part.predicate
     match contract.mode:
         case WriteMode.APPEND | WriteMode.ERROR_IF_EXISTS:

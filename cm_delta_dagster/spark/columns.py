@@ -199,7 +199,7 @@ def _reshaped_entry(entry: Column, stored: MapType, wanted: MapType, where: str)
 
 
 def _only_renamed(stored: DataType, wanted: DataType) -> bool:
-    """Whether a cast by position is sufficient: the same nesting, no void, and no NOT NULL inside."""
+    """Whether the types differ only in names of fields, so that a cast by position is sufficient; nested NOT NULL excludes it."""
     match stored, wanted:
         case StructType(), StructType():
             return len(stored.fields) == len(wanted.fields) and all(

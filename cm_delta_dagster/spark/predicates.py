@@ -70,7 +70,7 @@ def holds(predicate: Predicate, schema: StructType) -> Column:
 def on_stored_columns(
     predicate: Predicate, schema: StructType, stored: StructType, *, only: frozenset[str]
 ) -> Column | None:
-    """The parts of the predicate that can be evaluated on the columns of files; None if there is none.
+    """A Spark condition with the parts of ``predicate`` that can be evaluated on the columns of files; None if there are none.
 
     Args:
         schema: the table's data columns.

@@ -61,6 +61,7 @@ def place_by_exclusive_rename(temporary: str, target: str) -> None:
 
 @functools.cache
 def _renameat2() -> Callable[..., int] | None:
+    """The function of the C library; None where it does not exist."""
     try:
         function = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):

@@ -25,9 +25,10 @@ _RANGE = re.compile(r"\b([A-Z][A-Za-z0-9-]*?-?)(\d+) (?:to|bis) (?:\1)?(\d+)\b")
 _INTRODUCTION = """# Requirements
 
 The rules that this project implements, by id. The docstrings of tests name the ids that they prove; this page is generated from
-them by `python -m tests.repository.requirements --write`. The heading is the one of the [Delta protocol](https://github.com/delta-io/delta/blob/master/PROTOCOL.md)
-or of its RFC on catalog-managed tables; ids whose rule no document states follow the reference implementation. A rule without
-a test is either not implemented yet (the writer refuses the feature) or tested without its id.
+them by `python -m tests.repository.requirements --write`. The heading is one of the [Delta protocol](https://github.com/delta-io/delta/blob/master/PROTOCOL.md)
+or of its [RFCs](https://github.com/delta-io/delta/tree/master/protocol_rfcs). A source in brackets is not a heading: no protocol
+text states the rule, and it follows delta-spark, the paper on Delta Lake, or a decision of this project. A rule without a test is
+either not implemented yet (the writer refuses the feature) or tested without its id.
 
 In the rules, `v20(n)` is the number `n` padded with zeros to 20 digits, `log/` is the directory `_delta_log`, DV a deletion
 vector, and ICT the in-commit timestamp.

@@ -1,4 +1,7 @@
-"""URLs and SQLAlchemy engines of catalog databases."""
+"""URLs and SQLAlchemy engines of catalog databases.
+
+Connections to SQLite are set up so that a committed transaction survives a crash; ``postgres_session`` checks this for PostgreSQL.
+"""
 
 import os
 from pathlib import Path

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def file_lock(path: Path, *, seconds: float) -> Iterator[bool]:
-    """Hold the lock within the block, if acquired within ``seconds``. The value is whether it is held.
+    """Try to acquire the lock for the block, waiting at most ``seconds``. Yields whether the block holds the lock.
 
     Args:
         path: the lock file, which is created with its directory if it does not exist.

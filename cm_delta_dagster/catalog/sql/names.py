@@ -169,5 +169,8 @@ def _matches_definition(proposal: CommitProposal, content: bytes) -> bool:
         actions = decode_commit(content, version=proposal.version)
     except CorruptLogError:
         return False
-    sets = ((actions.metadata, proposal.metadata), (actions.protocol, proposal.protocol))
-    return all(own is None or (given is not None and encode_action(own) == encode_action(given)) for own, given in sets)
+    pairs = ((actions.metadata, proposal.metadata), (actions.protocol, proposal.protocol))
+    return all(
+        committed is None or (proposed is not None and encode_action(committed) == encode_action(proposed))
+        for committed, proposed in pairs
+    )

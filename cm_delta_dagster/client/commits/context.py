@@ -1,4 +1,4 @@
-"""Provenance and idempotency of a commit. No I/O."""
+"""What a caller adds to a commit: tags and user metadata for ``commitInfo``, and the ``txn`` that makes a write idempotent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class IdempotencyRule(StrEnum):
     """The table's ``txn`` version equals ours: for ids without order, such as a hash of a run id."""
 
     MONOTONIC = "monotonic"
-    """The table's ``txn`` version is ours or a later one: for batch numbers ."""
+    """The table's ``txn`` version is equal to ours or higher: for batch numbers, which increase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

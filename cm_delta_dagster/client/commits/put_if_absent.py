@@ -1,4 +1,4 @@
-"""Commits made by creating their published file (protocol "Catalog-managed tables", put-if-absent).
+"""Commits made by creating their published file (protocol heading "Catalog-managed tables", put-if-absent).
 
 The file is the commit, whether the catalog has recorded it or not. A client that asks the catalog about such a table also looks
 for files above the catalog's latest version, and has the catalog record them before it uses them.
@@ -74,7 +74,7 @@ def ratified_commits(
 
 
 def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> ObjectStatus | None:
-    """Create the published file of ``proposal``; the file if it holds this commit, None if it holds another one.
+    """Create the published file of ``proposal``. Returns the status of the file, or None if it holds another commit.
 
     Retrying after an error is safe: the ``txnId`` in an existing file identifies the commit.
 

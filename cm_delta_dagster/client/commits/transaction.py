@@ -1,4 +1,4 @@
-"""A write that is not committed yet (protocol "Writer Requirements for Catalog-managed tables"). Mutable.
+"""A write that is not committed yet (protocol heading "Writer Requirements for Catalog-managed tables"). Mutable.
 
 A transaction knows what it read and what it will change; it does not know files beyond their actions. ``commit`` hands it to
 the committer, which proposes it, rebases it over winners and reports the outcome.

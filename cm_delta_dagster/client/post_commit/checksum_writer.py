@@ -1,4 +1,4 @@
-"""Writes the checksums of versions that this client committed (protocol "Version Checksum File").
+"""Writes the checksums of versions that this client committed (protocol heading "Version Checksum File").
 
 A checksum is computed from an older one and the commits since, so that the table's files need not be replayed. Small commits
 of other writers are cached for that as they are read during a rebase or a refresh. While writers contend, a checksum whose

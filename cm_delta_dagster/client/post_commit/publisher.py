@@ -1,4 +1,4 @@
-"""Publication of ratified commits (protocol "Publishing Commits").
+"""Publication of ratified commits (protocol heading "Publishing Commits").
 
 Copies ratified content byte for byte to ``_delta_log/<version>.json``, in order, put-if-absent. Any number of publishers may
 run concurrently: an existing file with the same content counts as published. Staged files are kept; metadata cleanup deletes

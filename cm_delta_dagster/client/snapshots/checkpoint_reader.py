@@ -1,4 +1,4 @@
-"""Reads the files of a checkpoint (protocol "Checkpoints")."""
+"""Reads the files of a checkpoint (protocol heading "Checkpoints")."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

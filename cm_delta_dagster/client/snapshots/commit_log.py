@@ -1,4 +1,4 @@
-"""The commits of a table and their times (protocol "In-Commit Timestamps").
+"""The commits of a table and their times (protocol heading "In-Commit Timestamps").
 
 For history, change data and time travel; compactions are never used. An in-commit timestamp is read from the first line of the
 commit. Without one, the time of a commit is the modification time of its file, adjusted to increase strictly.
@@ -18,8 +18,9 @@ from cm_delta_dagster.client.snapshots.commit_sources import published_source, r
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, VersionNotFoundError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.features.in_commit_timestamps import InCommitTimestampPeriod, monotonic_times
+from cm_delta_dagster.protocol.features.in_commit_timestamps import InCommitTimestampPeriod
 from cm_delta_dagster.protocol.log import log_files, log_segment
+from cm_delta_dagster.protocol.log.commit_times import monotonic_times
 from cm_delta_dagster.protocol.log.log_files import CommitFile, parse_log_file
 from cm_delta_dagster.protocol.log.log_segment import InlineCommit, PublishedCommit, RatifiedSource
 from cm_delta_dagster.storage.store import ObjectStatus, Store

@@ -1,6 +1,6 @@
 """Where the content of a commit can be read: the catalog's answer, a staged file, a published file. Values only; nothing is read.
 
-Protocol heading "Reading catalog-managed tables". ``commit_reader`` reads sources.
+Protocol heading "Reading Catalog-managed Tables". ``commit_reader`` reads sources.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""A table at one version (protocol "Action Reconciliation"). Immutable; a refresh returns another snapshot."""
+"""A table at one version (protocol heading "Action Reconciliation"). Immutable; a refresh returns another snapshot."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -79,7 +79,7 @@ class CommitCopies:
 
 
 def fits(record: RatifiedCommit, data: bytes) -> bool:
-    """Return whether ``data`` agrees with ``record``; without a digest it must also parse as a commit."""
+    """Whether ``data`` is the commit that was ratified as ``record``. If the record has no digest, ``data`` must also parse."""
     if not is_ratified(record, data):
         return False
     if record.sha256 is not None:

@@ -1,4 +1,4 @@
-"""Permission and lease of maintenance runs (heading "Maintenance Operations on Catalog-managed Tables").
+"""Permission and lease of maintenance runs (protocol heading "Maintenance Operations on Catalog-managed Tables").
 
 "Delta clients must consult the catalog before running any maintenance job": an operation changes nothing before
 :func:`require_permission` returns. :func:`maintenance_lease` prevents two maintenance runs on one table at the same time. The

@@ -1,4 +1,4 @@
-"""Write a checkpoint on demand (heading "Checkpoints").
+"""Write a checkpoint on demand (protocol heading "Checkpoints").
 
 ``client.post_commit.checkpoint_writer`` builds and writes the checkpoint. This module asks for permission and publishes the
 version first, because only a published version may be checkpointed.

@@ -1,4 +1,4 @@
-"""Delete the log files whose retention has expired (heading "Metadata Cleanup").
+"""Delete the log files whose retention has expired (protocol heading "Metadata Cleanup").
 
 ``protocol.log.cleanup`` decides which files may be deleted. This module lists the log, reads the checkpoint that will be the
 oldest completely before it deletes anything, and deletes files in ascending order of version.

@@ -1,4 +1,4 @@
-"""Delete staged commit files that no client needs (heading "Metadata Cleanup").
+"""Delete staged commit files that no client needs (protocol heading "Metadata Cleanup").
 
 A commit leaves its staged file behind, and each lost commit attempt leaves another. A staged file of a published version is a
 copy or a lost attempt. A staged file of a later version may still be ratified and is never deleted.

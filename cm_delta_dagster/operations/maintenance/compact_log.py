@@ -1,4 +1,4 @@
-"""Write a log compaction file (heading "Log Compaction Files").
+"""Write a log compaction file (protocol heading "Log Compaction Files").
 
 A compaction makes reading faster; the commits that it covers stay. ``protocol.log.log_compaction`` builds its content.
 """

@@ -1,4 +1,4 @@
-"""Publish ratified commits on demand (heading "Publishing Commits").
+"""Publish ratified commits on demand (protocol heading "Publishing Commits").
 
 Each writer publishes after its commit. This operation publishes commits whose writer crashed or failed to publish. It needs no
 permission, because publication is a part of the commit and not maintenance.

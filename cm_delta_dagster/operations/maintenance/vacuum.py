@@ -1,4 +1,4 @@
-"""VACUUM: delete data files that no version within the retention needs (heading "VACUUM Protocol Check").
+"""VACUUM: delete data files that no version within the retention needs (protocol heading "VACUUM Protocol Check").
 
 ``protocol.log.cleanup`` decides which files may be deleted. This module lists the table, makes the plan from a snapshot taken
 after the listing, and deletes the files. It never deletes log files or staged commits.

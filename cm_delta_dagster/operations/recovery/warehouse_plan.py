@@ -72,7 +72,7 @@ class AdoptionResult:
 
 
 def explain_adoption(plan: WarehousePlan) -> Iterator[str]:
-    """Yield the plan as sentences."""
+    """Yield the lines of text that show the plan to a user."""
     former = plan.former_catalog_id
     if former not in (None, plan.catalog_id):
         yield (

@@ -1,4 +1,4 @@
-"""CREATE TABLE, empty or with its first rows (heading "Creating and Dropping Catalog-managed Tables").
+"""CREATE TABLE, empty or with its first rows (protocol heading "Creating and Dropping Catalog-managed Tables").
 
 Creation has three phases: the catalog reserves a table id and a location, the client writes version 0 there, the catalog
 registers the name. The first rows are part of version 0, so that no reader sees the table without them. A write operation

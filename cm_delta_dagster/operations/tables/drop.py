@@ -1,4 +1,4 @@
-"""DROP TABLE: remove the name; log and data stay (heading "Creating and Dropping Catalog-managed Tables").
+"""DROP TABLE: remove the name; log and data stay (protocol heading "Creating and Dropping Catalog-managed Tables").
 
 ``operations.tables.purge`` deletes the files later.
 """

@@ -1,4 +1,4 @@
-"""Set the commit mode of a table, and stage inline commits for other clients (heading "Catalog-managed tables").
+"""Set the commit mode of a table, and stage inline commits for other clients (protocol heading "Catalog-managed tables").
 
 A change between staged, inline and automatic takes effect immediately. A change to or from put-if-absent takes several steps,
 during which writers wait. If the client crashes between the steps, setting the mode again completes them.

@@ -1,4 +1,4 @@
-"""UNDROP TABLE: register a dropped table under its name again (heading "Creating and Dropping Catalog-managed Tables")."""
+"""UNDROP TABLE: register a dropped table under its name again (protocol heading "Creating and Dropping Catalog-managed Tables")."""
 
 import datetime
 

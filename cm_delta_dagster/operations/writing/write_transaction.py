@@ -120,7 +120,7 @@ class TargetShape:
 
 
 def check_not_append_only(snapshot: Snapshot, operation: str) -> None:
-    """Refuse an operation that removes rows from an append-only table (heading "Append-only Tables").
+    """Refuse an operation that removes rows from an append-only table (protocol heading "Append-only Tables").
 
     Args:
         operation: the operation with its article, for the message.

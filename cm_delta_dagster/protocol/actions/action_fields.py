@@ -1,4 +1,4 @@
-"""The fields of each action: conversion between JSON objects and Python values.
+"""The fields of each action (protocol heading "Actions"): conversion between JSON objects and Python values.
 
 Every action is written with this module. File actions are read as columns by
 :mod:`~cm_delta_dagster.protocol.actions.commit_json`, other actions are read with this module.

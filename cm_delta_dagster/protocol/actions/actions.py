@@ -1,4 +1,4 @@
-"""Actions of a commit, as frozen values.
+"""Actions of a commit, as frozen values (protocol heading "Actions").
 
 The file actions of a table are kept in columns (:mod:`~cm_delta_dagster.protocol.actions.file_columns`); ``AddFile`` and
 ``RemoveFile`` represent the few that a single transaction proposes. JSON names are defined in
@@ -59,7 +59,10 @@ class DomainMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionVectorDescriptor:
-    """Where the deletion vector of a file is stored; ``storage_type`` is ``u``, ``p`` or ``i`` (heading "Deletion Vectors")."""
+    """Where the deletion vector of a file is stored (protocol heading "Deletion Vector Descriptor Schema").
+
+    ``storage_type`` is ``u`` for a file named by a UUID, ``p`` for a file named by its absolute path, ``i`` for an inline vector.
+    """
 
     storage_type: str
     path_or_inline_dv: str
@@ -76,7 +79,11 @@ class DeletionVectorDescriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddFile:
-    """A data file that the commit adds to the table. ``path`` is percent-encoded as in the log; ``stats`` is JSON text."""
+    """A data file that the commit adds to the table.
+
+    ``path`` is percent-encoded as in the log, ``size`` is in bytes, ``modification_time`` in epoch milliseconds, and ``stats`` is
+    JSON text.
+    """
 
     path: str
     partition_values: Mapping[str, str | None]

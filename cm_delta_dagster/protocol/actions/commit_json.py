@@ -1,7 +1,8 @@
-"""Actions of a commit as JSON lines (heading "Delta Log Entries").
+"""Actions of a commit as JSON lines (protocol heading "Delta Log Entries").
 
 A small commit is parsed line by line. A large commit is parsed with ``pyarrow.json``, which creates columns of file actions
-without a Python object per file. Both return the same :class:`CommitActions`.
+without a Python object per file. Both return the same :class:`CommitActions`. Unknown actions and fields are
+ignored. ``checkpointMetadata`` and ``sidecar`` occur only in JSON checkpoints; reconciliation ignores them in commits.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""File actions as columns.
+"""File actions as columns (protocol heading "Add File and Remove File").
 
 Tables of file actions have the fields of ``add`` and ``remove`` in checkpoints, so states are read from and written to checkpoints
 without a Python object per file. Only the files that a single transaction proposes become Python values.

@@ -1,4 +1,4 @@
-"""File actions in bulk: conversion of JSON lines to columns with ``pyarrow.json``.
+"""File actions as columns, converted from JSON lines with ``pyarrow.json`` (protocol heading "Add File and Remove File").
 
 ``pyarrow.json`` has no map type, converts ISO dates in undeclared fields to timestamps and infers types block by block. So every
 known field is declared. The keys of ``partitionValues`` and ``tags`` are read from sample lines and declared as strings.

@@ -3,7 +3,7 @@
 Most lines of a commit have the same keys in the same order. The text between the values is then the same in all of them, and
 comparing it takes a fraction of the time of parsing. Every byte of a line is checked: it is part of that constant text, or part of
 a value that consists of plain characters, digits or escaped quotes only. Lines that differ in any other way are left to another
-layout or to a parser.
+layout or to a parser. Protocol heading "Add File and Remove File".
 """
 
 import json
@@ -399,6 +399,7 @@ def _letters(values: pa.Array) -> np.ndarray:
 
 
 def _assembled(layout: _Layout, values: list[pa.Array], schema: pa.Schema, count: int) -> pa.StructArray:
+    """``count`` actions as structs: ``values`` has the parsed texts of each slot; the other fields are constants of the layout."""
     columns: dict[str, pa.Array] = {}
     maps: dict[str, dict[str, pa.Array]] = {}
     for slot, column in zip(layout.slots, values, strict=True):

@@ -1,4 +1,4 @@
-"""Fields of actions from parsed JSON, with the types of the protocol.
+"""Fields of actions from parsed JSON, with the types that the protocol requires (protocol heading "Actions").
 
 Every function raises KeyError if a required field is missing, and TypeError or ValueError if a field has another type. The
 caller adds the version and the line to the message.

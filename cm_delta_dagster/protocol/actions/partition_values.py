@@ -1,4 +1,4 @@
-"""Partition values: conversion between the text of the log and values (heading "Partition Value Serialization").
+"""Partition values: conversion between the text of the log and values (protocol heading "Partition Value Serialization").
 
 The empty string and null both mean NULL, for every type. Values come from the log; directory names are not read.
 """
@@ -155,6 +155,7 @@ def _serialize_float(value: Any) -> str | None:
 
 
 def _serialize_single(value: Any) -> str | None:
+    """Text of a ``float`` (single precision) value; None if it is not a number or too large for the type."""
     text = _serialize_float(value)
     if text is None or not math.isfinite(value):
         return text

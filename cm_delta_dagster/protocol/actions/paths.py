@@ -1,4 +1,4 @@
-"""Paths of data files.
+"""Paths of data files (protocol heading "Add File and Remove File").
 
 There are three forms: the *path* of the log (percent-encoded, relative or absolute), the *location* (absolute URI with a decoded
 path, as storage expects it), and the *key* (normalised location, equal for all spellings of one file). Nothing here accesses

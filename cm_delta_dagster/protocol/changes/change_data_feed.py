@@ -1,4 +1,4 @@
-"""Plans the files from which the row changes of some versions are read (protocol "Change Data Files", "Add CDC File").
+"""Plans the files from which the row changes of some versions are read (protocol headings "Change Data Files", "Add CDC File").
 
 Plans from decoded commits; scans read the rows. For a file whose deletion vector changed, :func:`resolve_vector_changes` builds a
 deletion vector that leaves only the changed rows, so that scans do not handle changes. Does not write change data files.

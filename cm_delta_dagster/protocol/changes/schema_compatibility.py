@@ -1,4 +1,4 @@
-"""Whether files of one version can be read with the schema of another (protocol "Change Metadata", "Column Mapping").
+"""Whether files of one version can be read with the schema of another (protocol headings "Change Metadata", "Column Mapping").
 
 Used by the change data feed and by streams, which read several versions with one schema. The rules are those of delta-spark:
 columns may be added and NOT NULL may be dropped; any other change is incompatible.

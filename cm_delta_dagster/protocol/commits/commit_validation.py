@@ -1,4 +1,4 @@
-"""Validates the actions of a commit before it is written (protocol "Delta Log Entries", "Action Reconciliation")."""
+"""Validates the actions of a commit before it is written (protocol headings "Delta Log Entries", "Action Reconciliation")."""
 
 from collections.abc import Iterable, Sequence
 

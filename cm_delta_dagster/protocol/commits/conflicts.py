@@ -1,4 +1,4 @@
-"""Conflict detection between a transaction and a winning commit (protocol "Commit Protocol").
+"""Conflict detection between a transaction and a winning commit (protocol heading "Commit Protocol").
 
 Decides from the read set and the changes of a transaction whether it can be rebased on a commit that took its version. The rules
 are those of delta-spark. Read sets are predicates, so that writes to different partitions do not conflict.

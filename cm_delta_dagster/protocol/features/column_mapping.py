@@ -1,4 +1,4 @@
-"""Column mapping (heading "Column Mapping"): the names and ids of columns in data files, statistics and partition values.
+"""Column mapping (protocol heading "Column Mapping"): the names and ids of columns in data files, statistics and partition values.
 
 Schemas, predicates and ``partitionColumns`` use logical names; this module translates them to physical names. It does not assign
 ids or physical names.

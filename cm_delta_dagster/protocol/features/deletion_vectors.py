@@ -1,7 +1,8 @@
-"""Deletion vectors (heading "Deletion Vectors"): descriptors, Z85 and bitmaps.
+"""Deletion vectors (protocol heading "Deletion Vectors"): descriptors, Z85 and bitmaps.
 
 Converts bytes to a bitmap of zero-based physical row positions and back, and a descriptor to a location. It does not access files.
-Two obsolete bitmap layouts are read but never written.
+The scans in ``arrow`` and ``spark`` apply every deletion vector of a file, also if ``delta.enableDeletionVectors`` is false. Two
+obsolete bitmap layouts are read but never written.
 """
 
 import struct

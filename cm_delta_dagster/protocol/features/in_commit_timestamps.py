@@ -1,6 +1,8 @@
-"""Timestamps of commits (heading "In-Commit Timestamps"). All times are epoch milliseconds."""
+"""Timestamps of commits (protocol heading "In-Commit Timestamps"). All times are epoch milliseconds.
 
-from collections.abc import Sequence
+The times of commits without an in-commit timestamp are in :mod:`~cm_delta_dagster.protocol.log.commit_times`.
+"""
+
 from dataclasses import dataclass, replace
 
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
@@ -75,25 +77,3 @@ def with_enablement(metadata: Metadata, *, before: Metadata, version: int, times
     enablement = {ENABLEMENT_VERSION_KEY: str(version), ENABLEMENT_TIMESTAMP_KEY: str(timestamp_ms)}
     others = {key: value for key, value in metadata.configuration.items() if key not in enablement}
     return replace(metadata, configuration={**others, **(enablement if will_be else {})})
-
-
-def monotonic_times(modification_times: Sequence[int]) -> tuple[int, ...]:
-    """Modification times of commit files, adjusted to be strictly increasing, for tables without in-commit timestamps."""
-    times: list[int] = []
-    for time in modification_times:
-        times.append(time if not times or time > times[-1] else times[-1] + 1)
-    return tuple(times)
-
-
-def version_at(commits: Sequence[tuple[int, int]], timestamp_ms: int) -> int | None:
-    """The newest version whose time is <= ``timestamp_ms``; None if all versions are later.
-
-    Args:
-        commits: pairs of version and time, both strictly increasing.
-    """
-    found = None
-    for version, time in commits:
-        if time > timestamp_ms:
-            break
-        found = version
-    return found

@@ -1,4 +1,4 @@
-"""Checks of a ``metaData`` action that do not depend on table features.
+"""Checks of a ``metaData`` action that do not depend on table features (protocol heading "Change Metadata").
 
 ``table_features`` checks features; data files are checked when they are read.
 """

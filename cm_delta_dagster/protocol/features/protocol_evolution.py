@@ -1,4 +1,4 @@
-"""Which features the protocol of a table lists: those of a new table, and what a commit may add (heading "Protocol Evolution").
+"""Features that the protocol of a table lists, at creation and after a commit (protocol heading "Protocol Evolution").
 
 What each feature is, and which tables this client reads and writes, is decided by
 :mod:`~cm_delta_dagster.protocol.features.table_features`.

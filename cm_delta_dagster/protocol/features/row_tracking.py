@@ -1,4 +1,4 @@
-"""Row tracking (heading "Row Tracking"): columns of row ids, the high-water mark, and fresh ids.
+"""Row tracking (protocol heading "Row Tracking"): columns of row ids, the high-water mark, and fresh ids.
 
 The stable id of a row is the value of a hidden materialized column if its file has that column, else ``baseRowId`` plus the
 position of the row; the scans compute it. Materialized values are not written.

@@ -1,4 +1,4 @@
-"""Table features: what each one is, and which tables this client can read and write (heading "Table Features").
+"""Table features: what each one is, and which tables this client can read and write (protocol heading "Table Features").
 
 :data:`FEATURES` defines each feature and how far this client supports it. Which features the protocol of a new or changed table
 lists is decided by :mod:`~cm_delta_dagster.protocol.features.protocol_evolution`; whether rows comply with a feature is checked

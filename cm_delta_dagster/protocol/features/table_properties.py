@@ -1,7 +1,8 @@
 """Table properties: the ``configuration`` of the metadata as typed values, and the rules for properties that users set.
 
-Unknown keys are kept, and booleans are compared with ``true`` ignoring case. A value that is not valid raises an error only when it
-is read. Which feature a property needs is defined in :mod:`~cm_delta_dagster.protocol.features.table_features`.
+Protocol heading "Table Properties". Unknown keys are kept, and booleans are compared with ``true`` ignoring case. A value that is
+not valid raises an error only when it is read. Which feature a property needs is defined in
+:mod:`~cm_delta_dagster.protocol.features.table_features`.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Type widening: which recorded changes of a column's type can be read.
+"""Type widening (protocol heading "Type Widening"): which recorded changes of a column's type can be read.
 
 The metadata of a field records the changes as ``delta.typeChanges``. The scans convert the values of old files. Types are not
 changed here.

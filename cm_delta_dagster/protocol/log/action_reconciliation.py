@@ -1,4 +1,4 @@
-"""Builds table states from checkpoints and commits (protocol "Action Reconciliation").
+"""Builds table states from checkpoints and commits (protocol heading "Action Reconciliation").
 
 The newest action for a logical file, identified by ``(path, dvId)``, decides whether the file is live or a tombstone. The state
 is columnar and layered: the file actions of a commit form a layer over the older columns until the state is read.

@@ -1,4 +1,4 @@
-"""The decoded content of a checkpoint file (protocol "Checkpoints").
+"""The decoded content of a checkpoint file (protocol heading "Checkpoints").
 
 ``checkpoint_reading`` produces it and ``action_reconciliation`` combines it into a table state. It has a module of its own
 because ``checkpoints``, which builds checkpoints from table states, imports ``action_reconciliation``.

@@ -1,4 +1,4 @@
-"""Which files in ``_delta_log`` are a complete checkpoint (protocol "Checkpoints").
+"""Which files in ``_delta_log`` are a complete checkpoint (protocol heading "Checkpoints").
 
 The only place that decides this: a classic or V2 checkpoint is one file, a multi-part checkpoint is complete if none of its
 parts is missing ("readers must ignore multi-part checkpoints with missing parts"). Sidecars are not looked at.

@@ -1,10 +1,9 @@
-"""Decodes the rows of checkpoint files (protocol "Checkpoints", "V2 Spec", "V1 Spec").
+"""Decodes the rows of checkpoint files (protocol headings "Checkpoints", "V2 Spec", "V1 Spec").
 
 Handles classic checkpoints, single parts of multi-part checkpoints, top-level files of V2 checkpoints and sidecars. The caller
 reads the files, and ``action_reconciliation`` combines the contents of several files into a table state.
 """
 
-import json
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -89,33 +88,16 @@ def read_checkpoint(top: pa.Table) -> CheckpointContent:
 
 def read_checkpoint_json(data: bytes) -> CheckpointContent:
     """Decode the JSON form of the top-level file of a V2 checkpoint. Raises CorruptLogError as :func:`read_checkpoint`."""
-    # decode_commit ignores checkpointMetadata and sidecar, which do not occur in commits.
     actions = commit_json.decode_commit(data, version=-1)
-    markers: list[CheckpointMetadata] = []
-    sidecars: list[SidecarFile] = []
-    try:
-        for line in data.splitlines():
-            if b'"checkpointMetadata"' not in line and b'"sidecar"' not in line:
-                continue
-            action = json.loads(line)
-            if action.get("checkpointMetadata") is not None:
-                markers.append(_checkpoint_metadata(action["checkpointMetadata"]))
-            if action.get("sidecar") is not None:
-                sidecars.append(_sidecar(action["sidecar"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptLogError(
-            f"A JSON checkpoint contains a line that is not an action ({type(error).__name__}: {error}). Write a new "
-            "checkpoint."
-        ) from error
     content = CheckpointContent(
         adds=actions.adds,
         removes=actions.removes,
-        checkpoint_metadata=_only(markers, "checkpointMetadata"),
+        checkpoint_metadata=actions.checkpoint_metadata,
         protocol=actions.protocol,
         metadata=actions.metadata,
-        transactions=tuple(actions.transactions),
+        transactions=actions.transactions,
         domains=tuple(domain for domain in actions.domains if not domain.removed),
-        sidecars=tuple(sidecars),
+        sidecars=actions.sidecars,
     )
     _refuse_mixture(content)
     return content

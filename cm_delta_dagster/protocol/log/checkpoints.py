@@ -1,4 +1,4 @@
-"""Builds the rows of checkpoints from table states (protocol "Checkpoints", "V2 Spec", "V1 Spec").
+"""Builds the rows of checkpoints from table states (protocol headings "Checkpoints", "V2 Spec", "V1 Spec").
 
 Each row is one action: one struct column per kind of action, of which exactly one is not null. The caller encodes the rows,
 names the files and writes them. Multi-part checkpoints are not built. ``checkpoint_reading`` is the inverse.

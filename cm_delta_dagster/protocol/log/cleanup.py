@@ -1,4 +1,4 @@
-"""Plans which files VACUUM and metadata cleanup delete (protocol "Metadata Cleanup", "VACUUM Protocol Check").
+"""Plans which files VACUUM and metadata cleanup delete (protocol headings "Metadata Cleanup", "VACUUM Protocol Check").
 
 A plan is also the result of a dry run. The caller lists, reads and deletes files, asks the catalog for permission and checks
 that the client supports the table's writer features.

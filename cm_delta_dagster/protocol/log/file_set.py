@@ -1,4 +1,4 @@
-"""Sets of file actions, searchable by logical file (protocol "Action Reconciliation").
+"""Sets of file actions, searchable by logical file (protocol heading "Action Reconciliation").
 
 A :class:`FileSet` is an immutable set of adds or removes with one row per logical file. It consists of segments, and sets that
 differ in a few files share the others. The cost of applying a commit therefore depends on the number of its files, not on the

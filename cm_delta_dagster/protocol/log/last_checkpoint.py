@@ -1,4 +1,4 @@
-"""The ``_last_checkpoint`` file and its checksum (protocol "Last Checkpoint File", "JSON checksum").
+"""The ``_last_checkpoint`` file and its checksum (protocol headings "Last Checkpoint File", "JSON checksum").
 
 The file is only a hint. An invalid file decodes to None, and the reader then lists more of the log. The caller decides when the
 file is written.

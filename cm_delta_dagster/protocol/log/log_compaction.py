@@ -1,4 +1,4 @@
-"""Builds the content of log compaction files (protocol "Log Compaction Files").
+"""Builds the content of log compaction files (protocol heading "Log Compaction Files").
 
 The caller decides whether the range is published and may be compacted. ``log_files`` builds the file name.
 """

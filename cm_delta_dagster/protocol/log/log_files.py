@@ -1,4 +1,4 @@
-"""Names of the files in ``_delta_log`` (protocol "Delta Log Entries", "Checkpoints", "Log Compaction Files").
+"""Names of the files in ``_delta_log`` (protocol headings "Delta Log Entries", "Checkpoints", "Log Compaction Files").
 
 Classifies files by name alone. A name that matches no pattern is not a file of the Delta log.
 """

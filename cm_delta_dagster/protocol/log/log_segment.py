@@ -1,4 +1,4 @@
-"""Selects the files from which a version is built (protocol "Reading Catalog-managed Tables").
+"""Selects the files from which a version is built (protocol heading "Reading Catalog-managed Tables").
 
 From the names in ``_delta_log`` and the catalog's ratified commits, selects the newest complete checkpoint and the commits
 after it. A commit from the catalog takes precedence over a published commit of the same version, files of later versions are

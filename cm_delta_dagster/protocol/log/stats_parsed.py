@@ -1,4 +1,4 @@
-"""Converts between ``stats`` texts and the ``stats_parsed`` struct of checkpoints (protocol "Checkpoint Schema").
+"""Converts between ``stats`` texts and the ``stats_parsed`` struct of checkpoints (protocol heading "Checkpoint Schema").
 
 Works on whole columns, because a table may have millions of files. The statistics themselves determine which columns the
 struct has. ``statistics`` collects statistics and ``data_skipping`` uses them.

@@ -1,4 +1,4 @@
-"""Version checksums (protocol "Version Checksum File"): counts and sums over a table state.
+"""Version checksums (protocol heading "Version Checksum File"): counts and sums over a table state.
 
 Computes a checksum from a table state, or from the previous checksum and the commits since then without reading the table
 state. Does not write ``allFiles``, whose size is proportional to the table.

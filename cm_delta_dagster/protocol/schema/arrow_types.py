@@ -1,4 +1,4 @@
-"""Delta types as Arrow types, and Arrow types as Delta types.
+"""Delta types as Arrow types and back (protocol heading "Delta Data Type to Parquet Type Mappings").
 
 Rows and partition values have these types. ``variant`` has no Arrow type here; the scans convert variants.
 """

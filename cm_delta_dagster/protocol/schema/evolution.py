@@ -1,5 +1,6 @@
 """Schema enforcement and evolution: which offered columns fit a table, and the schema of the table after the write.
 
+Protocol headings "Change Metadata", "Consistency Between Table Metadata and Data Files".
 Names are compared ignoring case, and the spelling of the table is kept. Types of existing columns never change here; type
 widening is a separate operation. Rows are checked elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Interval types: their names, and their text as partition values.
+"""Interval types (protocol heading "Interval Types"): their names, and their text as partition values.
 
 There are two families: a signed number of months and a signed number of microseconds. A narrowed name such as ``interval day``
 denotes the same type and is kept as the log spells it. Parquet files contain the number.

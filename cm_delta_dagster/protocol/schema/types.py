@@ -1,4 +1,4 @@
-"""Schemas and their JSON (heading "Schema Serialization Format").
+"""Schemas and their JSON (protocol heading "Schema Serialization Format").
 
 Parses and writes the schema JSON of the log, which is the JSON of Spark's ``StructType``, and checks column names. Which
 columns fit a table is decided by :mod:`~cm_delta_dagster.protocol.schema.evolution`, which features a type needs by

@@ -1,4 +1,4 @@
-"""Where the type ``void`` may occur in a schema (heading "Schema Serialization Format").
+"""Where the type ``void`` may occur in a schema (protocol heading "Void Type").
 
 A void column or field contains only NULL and is not written to data files. That works for a column, and for a field of a struct
 that has other fields. An array or a map of void would lose its length, and a struct of void fields only would lose its own NULLs,

@@ -1,4 +1,4 @@
-"""Data skipping: the files that a predicate excludes (protocol "Per-file Statistics", "Partition Value Serialization").
+"""Data skipping: the files that a predicate excludes (protocol headings "Per-file Statistics", "Partition Value Serialization").
 
 Evaluates a predicate on the Arrow table of ``add`` actions. The answer for a file is false (no row of the file satisfies the
 predicate), true (every row does) or null (unknown without reading rows). Statistics that are missing, invalid or of another

@@ -1,4 +1,4 @@
-"""Files that the bounds and null counts of a column exclude (protocol "Per-file Statistics").
+"""Files that the bounds and null counts of a column exclude (protocol heading "Per-file Statistics").
 
 One step of ``data_skipping``, which resolves the columns of a predicate and combines the answers for its parts.
 """

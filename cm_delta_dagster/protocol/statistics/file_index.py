@@ -1,4 +1,4 @@
-"""Caches parsed columns of file actions (protocol "Per-file Statistics", "Partition Value Serialization").
+"""Caches parsed columns of file actions (protocol headings "Per-file Statistics", "Partition Value Serialization").
 
 A :class:`FileIndex` caches the partition values and statistics that predicates needed for one table of files. The cache is keyed
 by the chunks of the Arrow columns. A table that shares chunks with the previous one, as after a commit of a few files, is

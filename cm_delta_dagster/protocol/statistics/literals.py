@@ -1,4 +1,4 @@
-"""Converts values and literals to common types, so that Arrow compares them as Spark does (protocol "Per-file Statistics").
+"""Converts values and literals to common types, so that Arrow compares them as Spark does (protocol heading "Per-file Statistics").
 
 Used by data skipping. There is no literal for comparisons in which Spark would cast the column.
 """

@@ -1,4 +1,4 @@
-"""Computes exact row counts, minima and maxima from the log (protocol "Per-file Statistics", "Deletion Vectors").
+"""Computes exact row counts, minima and maxima from the log (protocol headings "Per-file Statistics", "Deletion Vectors").
 
 The rules are those of delta-spark's metadata-only queries, and stricter where writers differ: bounds are used only if they are
 tight, belong to files without deletion vectors and have a type whose bounds are written without loss. Aggregates that are not

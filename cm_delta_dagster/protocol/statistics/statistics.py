@@ -1,4 +1,4 @@
-"""Collects per-file statistics (protocol "Per-file Statistics").
+"""Collects per-file statistics (protocol heading "Per-file Statistics").
 
 Chooses the columns that have statistics and builds the ``stats`` text of a data file from its Parquet footer. Does not read
 files: the caller passes footers. ``stats_json`` parses the texts.

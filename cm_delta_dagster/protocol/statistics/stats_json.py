@@ -1,4 +1,4 @@
-"""Parses ``stats`` texts to Arrow columns (protocol "Per-file Statistics").
+"""Parses ``stats`` texts to Arrow columns (protocol heading "Per-file Statistics").
 
 Parses only the requested columns. Invalid texts and values become null and are not errors, because statistics are optional.
 ``statistics`` collects statistics, ``data_skipping`` uses them.

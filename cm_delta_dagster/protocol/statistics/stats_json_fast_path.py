@@ -1,4 +1,4 @@
-"""Reads many ``stats`` texts of few shapes without a parser (protocol "Per-file Statistics").
+"""Reads many ``stats`` texts of few shapes without a parser (protocol heading "Per-file Statistics").
 
 The statistics of a table usually have the same keys in the same order, and many have the same length. Texts that differ only in
 digits and in letters of strings form a rectangle of bytes, which is compared column by column. Every byte of a text is verified
@@ -258,8 +258,9 @@ def _data(texts: pa.Array) -> tuple[int, int]:
 class _Shape:
     """A pattern for texts of the same length.
 
-    ``text`` is an example. Each byte is ``fixed``, one of the ``digits`` of a number (not zero if ``leading``), or a ``plain``
-    letter of a string. ``leaves`` has the start and the end, exclusive, of each value.
+    ``text`` is an example. The other arrays mark the positions of its bytes. A ``fixed`` byte is the same in all texts. A byte of
+    ``digits`` is a digit of a number; ``leading`` marks the first digits, which must not be zero. A ``plain`` byte is a letter of a
+    string. ``leaves`` has the start and the end (exclusive) of each value.
     """
 
     text: np.ndarray

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.features.in_commit_timestamps import (
-    monotonic_times,
     next_in_commit_timestamp,
-    version_at,
     with_enablement,
 )
 
@@ -31,17 +29,6 @@ def test_timestamps_increase_even_if_the_clock_goes_back(clock: list[int]) -> No
     for now in clock:
         times.append(next_in_commit_timestamp(now, times[-1] if times else None))
     assert all(earlier < later for earlier, later in itertools.pairwise(times))
-
-
-def test_file_times_are_adjusted_to_increase() -> None:
-    """TT-7."""
-    assert monotonic_times([10, 10, 5, 30, 29]) == (10, 11, 12, 30, 31)
-
-
-@pytest.mark.parametrize(("timestamp", "version"), [(9, None), (10, 3), (19, 3), (20, 4), (25, 4), (30, 5), (99, 5)])
-def test_a_timestamp_finds_the_newest_version_not_after_it(timestamp: int, version: int | None) -> None:
-    """TT-2."""
-    assert version_at([(3, 10), (4, 20), (5, 30)], timestamp) == version
 
 
 _ENABLED = "delta.enableInCommitTimestamps"
