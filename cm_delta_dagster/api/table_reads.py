@@ -23,10 +23,10 @@ from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches, read_changes_arrow
 from cm_delta_dagster.operations.reading.read_stream import stream
 from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
-from cm_delta_dagster.operations.reading.stream_planning import StreamOptions
+from cm_delta_dagster.operations.reading.stream_state import StreamOptions
 from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.protocol.changes.batch_planning import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
-from cm_delta_dagster.protocol.changes.stream_planning import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates

@@ -27,7 +27,7 @@ from cm_delta_dagster.catalog.sql.commit_rows import (
     HEAD_COLUMNS,
     THE_TABLE,
     ratified_commit,
-    ratified_commits,
+    ratified_commits_of,
     unknown_table,
     values_of,
 )
@@ -273,7 +273,7 @@ def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: Commi
 
 def _winners(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
     """The winning commits, published or not, with the content that the catalog has."""
-    return replace(ratified_commits(head, ()), commits=tuple(ratified_commit(row) for row in rows))
+    return replace(ratified_commits_of(head, ()), commits=tuple(ratified_commit(row) for row in rows))
 
 
 def _repeated(proposal: CommitProposal, head: Any) -> Ratified:

@@ -15,6 +15,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     DEFINITIONS,
     DROPPED,
     MAINTENANCE_LEASES,
+    NAME_COLUMNS,
     PURGED,
     PURGING,
     STAGING,
@@ -24,7 +25,6 @@ from cm_delta_dagster.catalog.sql.schema import (
 from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, PurgeRefusedError, TableNotFoundError
 
-_NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
 _INACTIVE = sa.select(TABLES).where(TABLES.c.state.in_((STAGING, DROPPED, PURGING)))
 _SAME = TABLES.c.table_id == sa.bindparam("of_table")
 _SET_STATE = sa.update(TABLES).where(_SAME).values(state=sa.bindparam("to_state"))
@@ -43,7 +43,7 @@ _HAS_COMMITS = sa.select(COMMITS.c.version).where(COMMITS.c.table_id == sa.bindp
 
 def inactive_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[InactiveTable, ...]:
     """Staging, dropped and purging tables whose names begin with ``parts``, oldest first."""
-    conditions = [column == part for column, part in zip(_NAME, parts, strict=False)]
+    conditions = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=False)]
     found = [_inactive(row) for row in connection.execute(_INACTIVE.where(*conditions))]
     return tuple(sorted(found, key=lambda table: (table.since_ms, table.identifier, table.table_id)))
 

@@ -14,7 +14,7 @@ from cm_delta_dagster.catalog.maintenance import (
     MaintenanceRule,
 )
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
-from cm_delta_dagster.catalog.sql.schema import IS_ACTIVE, MAINTENANCE_LEASES, MAINTENANCE_RULES, TABLES
+from cm_delta_dagster.catalog.sql.schema import IS_ACTIVE, MAINTENANCE_LEASES, MAINTENANCE_RULES, NAME_COLUMNS, TABLES
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -26,9 +26,7 @@ _DECIDING = _RULES.where(
 _LOCKED_TABLE = (
     sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE).with_for_update()
 )
-_NAME_NOW = sa.select(TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name).where(
-    TABLES.c.table_id == sa.bindparam("of_table")
-)
+_NAME_NOW = sa.select(*NAME_COLUMNS).where(TABLES.c.table_id == sa.bindparam("of_table"))
 
 
 def set_rule(connection: sa.Connection, rule: MaintenanceRule) -> None:

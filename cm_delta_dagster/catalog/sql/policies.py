@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
-from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, TABLES
+from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, NAME_COLUMNS, TABLES
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 
@@ -86,9 +86,7 @@ def remove_rule(connection: sa.Connection, scope: str) -> None:
 
 def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
     """Rules of catalogs, schemas and tables, by scope."""
-    own = sa.select(TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name, TABLES.c.commit_policy).where(
-        IS_ACTIVE, TABLES.c.commit_policy.is_not(None)
-    )
+    own = sa.select(*NAME_COLUMNS, TABLES.c.commit_policy).where(IS_ACTIVE, TABLES.c.commit_policy.is_not(None))
     found = {row.scope: row.policy for row in connection.execute(sa.select(COMMIT_POLICIES))}
     for row in connection.execute(own):
         found[str(TableIdentifier(row.catalog_name, row.schema_name, row.table_name))] = row.commit_policy

@@ -42,6 +42,9 @@ commit must follow version ``barrier_after``. Of the published commits exactly t
 in ``COMMITS``. ``etag`` counts the changes of name and definition.
 """
 
+NAME_COLUMNS = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
+"""The parts of a table's identifier, in order."""
+
 IS_ACTIVE = TABLES.c.state == sa.literal_column(f"'{ACTIVE}'")
 """A literal: with a parameter SQLite would plan each statement again, because a partial index depends on the value."""
 

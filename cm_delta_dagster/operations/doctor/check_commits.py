@@ -14,8 +14,8 @@ from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.doctor.commit_copies import (
     CommitCopies,
     CopyState,
-    fits,
     foreign_transaction,
+    matches_record,
     read_copies,
     read_or_none,
 )
@@ -116,7 +116,7 @@ class CommitCheck:
         for version in sorted(version for version in self._listed if version < kept):
             name = log_files.commit_file_name(version)
             record, data = self._seen.records.get(version), read_or_none(self._table, f"{directory}/{name}")
-            if record is None or data is None or fits(record, data):
+            if record is None or data is None or matches_record(record, data):
                 continue
             self._listed -= {version}
             self._add(

@@ -18,9 +18,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_to_table
-from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
-from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
-from cm_delta_dagster.protocol.changes.stream_planning import (
+from cm_delta_dagster.protocol.changes.batch_planning import (
     UNBOUNDED,
     AdmissionLimits,
     ChangeHandling,
@@ -29,6 +27,8 @@ from cm_delta_dagster.protocol.changes.stream_planning import (
     initial_files,
     plan_batch,
 )
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
+from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
 from cm_delta_dagster.protocol.schema.types import INTEGER, LONG, STRING, StructField, StructType, schema_to_json
 
