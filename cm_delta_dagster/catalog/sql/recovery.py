@@ -24,6 +24,7 @@ from cm_delta_dagster.catalog.sql.schema import (
 )
 from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.errors import CatalogError, RecoveryError, TableNotFoundError
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _CATALOG_ID = sa.select(IDENTITY.c.catalog_id).where(IDENTITY.c.row_id == 1)
 _OF_TABLE = COMMITS.c.table_id == sa.bindparam("of_table")
@@ -98,8 +99,8 @@ def _check_order(proposals: Sequence[CommitProposal], *, first: int, follows_ms:
     for version, proposal in enumerate(proposals, start=first):
         if proposal.version != version or proposal.summary.in_commit_timestamp <= previous_ms:
             raise RecoveryError(
-                f"Version {proposal.version} with the in-commit timestamp {proposal.summary.in_commit_timestamp} cannot be "
-                f"recorded as version {version} after {previous_ms}: versions must have no gap and timestamps must "
+                f"Version {proposal.version} with the in-commit timestamp {utc_text(proposal.summary.in_commit_timestamp)} cannot "
+                f"be recorded as version {version} after {utc_text(previous_ms)}: versions must have no gap and timestamps must "
                 "increase. Nothing was changed."
             )
         previous_ms = proposal.summary.in_commit_timestamp

@@ -162,14 +162,15 @@ def load_table_by_id(connection: sa.Connection, table_id: str) -> TableEntry:
 
 def _entry(rows: Sequence[Any]) -> TableEntry:
     head = rows[-1]
+    identifier = identifier_of(head)
     return TableEntry(
-        identifier=identifier_of(head),
+        identifier=identifier,
         table_id=head.table_id,
         location=head.location,
         ratified=ratified_commits_of(head, rows),
         created_ms=head.created_ms,
         etag=definitions.etag(head),
-        definition=definitions.definition(head),
+        definition=definitions.definition(head, identifier),
     )
 
 

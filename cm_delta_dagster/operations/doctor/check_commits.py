@@ -21,11 +21,12 @@ from cm_delta_dagster.operations.doctor.commit_copies import (
 )
 from cm_delta_dagster.operations.doctor.findings import Findings, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
-from cm_delta_dagster.operations.recovery.display_text import counted, utc_text
+from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.cleanup import cut_off_timestamp
 from cm_delta_dagster.protocol.log.log_files import CommitFile
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _BACKUP = "No intact copy of it was found: restore the file from a backup."
 _CONTESTED = "The catalog has no digest of this commit, so the ratified copy is not known; none is changed."
