@@ -29,6 +29,7 @@ from cm_delta_dagster.protocol.log import checkpoint_reading, checkpoints
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay, state_from_checkpoint
 from cm_delta_dagster.protocol.log.checkpoint_reading import decode_checkpoint, decode_checkpoint_json
 from cm_delta_dagster.protocol.log.checkpoints import build_checkpoint
+from tests.support.actions import add_file
 
 _LOCATION = "file:///data/t"
 _NOW = 100 * 24 * 60 * 60 * 1000
@@ -248,7 +249,7 @@ def test_statistics_are_read_from_the_struct_if_there_is_no_text() -> None:
 
 def test_many_file_actions_are_all_written_to_sidecars() -> None:
     """CKPT-V2-4, CKPT-V2-5, CKPT-V2-6, CKPT-V2-7, V2ACT-1."""
-    adds = [AddFile(path=f"f{n}", partition_values={"p": None}, size=n, modification_time=0) for n in range(25)]
+    adds = [add_file(f"f{n}", partition_values={"p": None}, size=n) for n in range(25)]
     tables = build_checkpoint(_state(*adds, _FULL_REMOVE), now_ms=_NOW, max_inline=20, rows_per_sidecar=10)
     assert [table.num_rows for table in tables.sidecars] == [10, 10, 6]
     assert all(table.column_names == ["add", "remove"] for table in tables.sidecars)

@@ -3,10 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from cm_delta_dagster.protocol.actions.actions import AddFile, RemoveFile
+from cm_delta_dagster.protocol.actions.actions import RemoveFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_to_table
 from cm_delta_dagster.protocol.log import cleanup
 from cm_delta_dagster.protocol.log.cleanup import FILES_SCHEMA, UnreferencedFiles
+from tests.support.actions import add_file
 
 _DAY = 24 * 60 * 60 * 1000
 _NOW = 20_000 * _DAY + 5_000_000
@@ -22,7 +23,7 @@ def _vacuum(
     vectors: tuple[str, ...] = (),
     partition_columns: tuple[str, ...] = (),
 ) -> UnreferencedFiles:
-    adds = [AddFile(path=path, partition_values={}, size=1, modification_time=0) for path in live]
+    adds = [add_file(path) for path in live]
     removes = [RemoveFile(path=path, deletion_timestamp=stamp) for path, stamp in (removed or {}).items()]
     rows = [{"path": path, "size": 10, "modification_time": _NOW - age} for path, age in listed.items()]
     return cleanup.unreferenced_files(
