@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.ratification import CommitSummary
-from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IDENTITY, NAME_COLUMNS, TABLES
+from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IDENTITY, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.catalog.tables import TableIdentifier
 
 _FEED: sa.Select[Any] = (
@@ -78,7 +78,7 @@ def latest_position(connection: sa.Connection) -> int:
 def _entry(row: sa.Row[Any]) -> FeedEntry:
     return FeedEntry(
         position=row.position,
-        identifier=TableIdentifier(row.catalog_name, row.schema_name, row.table_name),
+        identifier=identifier_of(row),
         table_id=row.table_id,
         version=row.version,
         data_version=row.data_version,

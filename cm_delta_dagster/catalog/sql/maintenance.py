@@ -14,7 +14,14 @@ from cm_delta_dagster.catalog.maintenance import (
     MaintenanceRule,
 )
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
-from cm_delta_dagster.catalog.sql.schema import IS_ACTIVE, MAINTENANCE_LEASES, MAINTENANCE_RULES, NAME_COLUMNS, TABLES
+from cm_delta_dagster.catalog.sql.schema import (
+    IS_ACTIVE,
+    MAINTENANCE_LEASES,
+    MAINTENANCE_RULES,
+    NAME_COLUMNS,
+    TABLES,
+    identifier_of,
+)
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -76,7 +83,7 @@ def decision(
     if table_id is not None:
         row = connection.execute(_NAME_NOW, {"of_table": table_id}).one_or_none()
         if row is not None:
-            identifier = TableIdentifier(row.catalog_name, row.schema_name, row.table_name)
+            identifier = identifier_of(row)
     schema_scope = f"{identifier.catalog}.{identifier.schema}"
     parameters = {"of_kind": kind.value, "scopes": [identifier.catalog, schema_scope, str(identifier)]}
     found = connection.execute(_DECIDING, parameters).all()

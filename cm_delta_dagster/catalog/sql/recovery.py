@@ -21,6 +21,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     PURGED,
     TABLES,
     VERSION_PINS,
+    identifier_of,
 )
 from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.errors import CatalogError, RecoveryError, TableNotFoundError
@@ -200,7 +201,7 @@ def relocate_table(connection: sa.Connection, table_id: str, *, location: str, m
         return
     if row.location != moved_from:
         raise RecoveryError(
-            f"{tables.identifier_of(row)} was not relocated from {moved_from} to {location}: the catalog has it at "
+            f"{identifier_of(row)} was not relocated from {moved_from} to {location}: the catalog has it at "
             f"{row.location} now. Make a new plan."
         )
     _refuse_shared(connection, location, table_id=table_id)
@@ -220,6 +221,6 @@ def _refuse_shared(connection: sa.Connection, location: str, *, table_id: str) -
     other = connection.execute(others).first()
     if other is not None:
         raise RecoveryError(
-            f"Table {table_id} cannot have the location {location}: {tables.identifier_of(other)} (table id {other.table_id}, "
+            f"Table {table_id} cannot have the location {location}: {identifier_of(other)} (table id {other.table_id}, "
             f"{other.state}) is at {other.location}. Nothing was changed. Choose another location."
         )

@@ -24,6 +24,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     NAME_COLUMNS,
     STAGING,
     TABLES,
+    identifier_of,
 )
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
@@ -216,11 +217,6 @@ def list_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[Tabl
     conditions = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=False)]
     rows = connection.execute(sa.select(*NAME_COLUMNS).where(IS_ACTIVE, *conditions)).all()
     return tuple(sorted(identifier_of(row) for row in rows))
-
-
-def identifier_of(row: Any) -> TableIdentifier:
-    """The name in a row of ``TABLES``."""
-    return TableIdentifier(row.catalog_name, row.schema_name, row.table_name)
 
 
 def name_parameters(identifier: TableIdentifier) -> dict[str, str]:
