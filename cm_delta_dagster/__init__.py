@@ -108,8 +108,8 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.writing.merge import MergeMode
     from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
+    from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
-    from cm_delta_dagster.protocol.changes.stream_planning import ChangeHandling
     from cm_delta_dagster.protocol.predicates.predicates import (
         AlwaysTrue,
         And,
@@ -289,7 +289,7 @@ _MODULES = {
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
-    "ChangeHandling": "cm_delta_dagster.protocol.changes.stream_planning",
+    "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
     "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",
     "CleanLogPlan": "cm_delta_dagster.operations.maintenance.clean_log",
     "CleanLogResult": "cm_delta_dagster.operations.maintenance.clean_log",

@@ -15,6 +15,7 @@ from cm_delta_dagster.client.snapshots.path_table import PathTable
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.arguments import Timestamp, as_predicate, epoch_milliseconds
+from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.history import HistoryEntry, history
 from cm_delta_dagster.operations.reading.metadata_query import aggregate
 from cm_delta_dagster.operations.reading.read import ReadPlan, plan_read, read
@@ -23,10 +24,10 @@ from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches, read_changes_arrow
 from cm_delta_dagster.operations.reading.read_stream import stream
 from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
-from cm_delta_dagster.operations.reading.stream_planning import StreamOptions
+from cm_delta_dagster.operations.reading.stream_state import StreamOptions
 from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.protocol.changes.batch_planning import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
-from cm_delta_dagster.protocol.changes.stream_planning import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates
@@ -181,6 +182,20 @@ class TableReads(typing.Generic[TableT]):
         """Return row count, minima and maxima as far as statistics in the log give them exactly; reads no rows."""
         return aggregate(self.table, columns=columns, where=where)
 
+    def _change_range(
+        self,
+        start_version: int | None,
+        end_version: int | None,
+        start_timestamp: Timestamp | None,
+        end_timestamp: Timestamp | None,
+    ) -> ChangeRange:
+        return ChangeRange(
+            start_version=start_version,
+            start_timestamp_ms=self._epoch_ms(start_timestamp),
+            end_version=end_version,
+            end_timestamp_ms=self._epoch_ms(end_timestamp),
+        )
+
     def changes(
         self,
         *,
@@ -201,11 +216,8 @@ class TableReads(typing.Generic[TableT]):
         """
         return read_changes(
             self.table,
+            self._change_range(start_version, end_version, start_timestamp, end_timestamp),
             spark=self._connection.spark,
-            start_version=start_version,
-            start_timestamp_ms=self._epoch_ms(start_timestamp),
-            end_version=end_version,
-            end_timestamp_ms=self._epoch_ms(end_timestamp),
             columns=columns,
             where=where,
         )
@@ -223,10 +235,7 @@ class TableReads(typing.Generic[TableT]):
         """Like :meth:`changes`, as an Arrow table."""
         return read_changes_arrow(
             self.table,
-            start_version=start_version,
-            start_timestamp_ms=self._epoch_ms(start_timestamp),
-            end_version=end_version,
-            end_timestamp_ms=self._epoch_ms(end_timestamp),
+            self._change_range(start_version, end_version, start_timestamp, end_timestamp),
             columns=columns,
             where=where,
         )
@@ -244,10 +253,7 @@ class TableReads(typing.Generic[TableT]):
         """Like :meth:`changes`, as a stream of Arrow record batches."""
         return read_change_batches(
             self.table,
-            start_version=start_version,
-            start_timestamp_ms=self._epoch_ms(start_timestamp),
-            end_version=end_version,
-            end_timestamp_ms=self._epoch_ms(end_timestamp),
+            self._change_range(start_version, end_version, start_timestamp, end_timestamp),
             columns=columns,
             where=where,
         )

@@ -18,6 +18,7 @@ from cm_delta_dagster.arrow.shredding import unshredded
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.changes.change_data_feed import is_change_type
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, field_id, physical_name
+from cm_delta_dagster.protocol.schema.arrow_types import is_list
 from cm_delta_dagster.protocol.schema.types import (
     VARIANT,
     VOID,
@@ -168,7 +169,7 @@ class FileLayout:
             return self._variant(node, where)
         if isinstance(wanted, StructType) and pat.is_struct(stored):
             return self._struct(node, wanted, target, where)
-        if isinstance(wanted, ArrayType) and _is_list(stored):
+        if isinstance(wanted, ArrayType) and is_list(stored):
             return self._list(node, wanted, target, where)
         if isinstance(wanted, MapType) and pat.is_map(stored):
             return self._map(node, wanted, target, where)
@@ -246,16 +247,11 @@ def _node(item: pa.Field, first: int) -> _Node:
         children: Sequence[pa.Field] = [stored.field(index) for index in range(stored.num_fields)]
     elif pat.is_map(stored):
         children = [stored.key_field, stored.item_field]
-    elif _is_list(stored):
+    elif is_list(stored):
         children = [stored.value_field]
     else:
         children = []
     return _Node(item, stored, first, tuple(_nodes_of(children, first)))
-
-
-def _is_list(stored: pa.DataType) -> bool:
-    kinds = (pat.is_list, pat.is_large_list, pat.is_fixed_size_list, pat.is_list_view, pat.is_large_list_view)
-    return any(is_kind(stored) for is_kind in kinds)
 
 
 def _has_ids(node: _Node) -> bool:

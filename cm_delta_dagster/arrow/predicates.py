@@ -6,7 +6,7 @@ might differ from Spark's.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -34,7 +34,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     column_path,
     columns_of,
 )
-from cm_delta_dagster.protocol.schema.char_types import char_width
+from cm_delta_dagster.protocol.schema.char_types import COLLATIONS_METADATA, char_width
 from cm_delta_dagster.protocol.schema.types import (
     BYTE,
     DOUBLE,
@@ -50,7 +50,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     data_type_text,
 )
-from cm_delta_dagster.protocol.statistics.literals import moment_literal
+from cm_delta_dagster.protocol.statistics.literals import ARROW_COMPARISONS, moment_literal
 
 Columns = Callable[[str], pa.Array]
 """The values of a top-level column of the batch, by its name in the table."""
@@ -59,19 +59,10 @@ _Op = ComparisonOperator
 _Answer = Callable[[Columns, int], pa.BooleanArray]
 _Test = Callable[[pa.Array], pa.BooleanArray]
 
-_COMPARE: Mapping[ComparisonOperator, Callable[..., pa.BooleanArray]] = {
-    _Op.EQ: pc.equal,
-    _Op.NE: pc.not_equal,
-    _Op.LT: pc.less,
-    _Op.LE: pc.less_equal,
-    _Op.GT: pc.greater,
-    _Op.GE: pc.greater_equal,
-}
 _INTEGERS: frozenset[DataType] = frozenset((BYTE, SHORT, INTEGER, LONG))
 _FLOATS: frozenset[DataType] = frozenset((FLOAT, DOUBLE))
 _EXACT_IN_DOUBLE = 2**53
 _EXACT = pa.decimal256(76, 38)
-_COLLATIONS = "__COLLATIONS"
 _LONG_LIST = 8
 """Lists with at least this many values are looked up instead of compared one by one."""
 
@@ -177,7 +168,7 @@ def _resolved(column: str, schema: StructType) -> tuple[tuple[str, ...], DataTyp
                 f"The condition names column {column!r}, which the table does not have; its columns are "
                 f"{', '.join(schema.names)}."
             )
-        if _COLLATIONS in item.metadata:
+        if COLLATIONS_METADATA in item.metadata:
             raise InvalidArgumentError(
                 f"The condition compares column {column!r}, which has a collation, and only Spark can apply it. Read through Spark."
             )
@@ -261,7 +252,7 @@ def _comparison(leaf: Comparison, data_type: DataType) -> _Test:
         return lambda array: equal(array).fill_null(False)
     if leaf.value is None or data_type == VOID:
         return lambda array: _all(None, len(array))
-    operation = _COMPARE[leaf.operator]
+    operation = ARROW_COMPARISONS[leaf.operator]
     if data_type in _FLOATS or (isinstance(leaf.value, float) and data_type in _INTEGERS):
         return _float_comparison(leaf, data_type)
     if isinstance(data_type, DecimalType) or data_type in _INTEGERS:
@@ -275,7 +266,7 @@ def _comparison(leaf: Comparison, data_type: DataType) -> _Test:
 
 
 def _number_comparison(leaf: Comparison, data_type: DataType) -> _Test:
-    value, operation = leaf.value, _COMPARE[leaf.operator]
+    value, operation = leaf.value, ARROW_COMPARISONS[leaf.operator]
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise _cannot(leaf, data_type)
     if isinstance(value, int) and not isinstance(data_type, DecimalType) and -(2**63) <= value < 2**63:
@@ -308,7 +299,7 @@ def _float_comparison(leaf: Comparison, data_type: DataType) -> _Test:
         values = array.cast(pa.float64(), safe=False)
         is_nan = pc.is_nan(values)
         if not math.isnan(number):
-            answer = _COMPARE[operator](values, literal)
+            answer = ARROW_COMPARISONS[operator](values, literal)
             return pc.or_(answer, is_nan) if operator in (_Op.GT, _Op.GE) else answer
         if operator in (_Op.EQ, _Op.GE):
             return is_nan

@@ -4,11 +4,11 @@ In-commit timestamps of a table must increase, so one commit from a machine whos
 later commits. With such a clock, VACUUM and log cleanup would delete files that are still needed.
 """
 
-import datetime
 import logging
 from collections.abc import Callable
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _log = logging.getLogger(__name__)
 
@@ -44,16 +44,9 @@ class CheckedClock:
                 "The clock of this machine says %s and the clock of the catalog %s. They differ by %.0f seconds, more than "
                 "ClientSettings.max_clock_difference_ms allows (%.0f seconds), so commits get the time of the catalog. Set "
                 "the clock of this machine (NTP), or that of the catalog if it is the wrong one.",
-                _text(own),
-                _text(catalog),
+                utc_text(own),
+                utc_text(catalog),
                 abs(own - catalog) / 1000,
                 self._max_difference_ms / 1000,
             )
         return catalog
-
-
-def _text(time_ms: int) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC).isoformat(timespec="seconds")
-    except (OverflowError, OSError, ValueError):  # Out of the range of datetime.
-        return f"{time_ms} ms after 1970"

@@ -18,7 +18,7 @@ from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.reading.read import ReadPlan, plan_snapshot_read
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.metadata_keys import own_run_tags
-from cm_delta_dagster.orchestration.output import OutputWrite, Written, check_frame, write_output
+from cm_delta_dagster.orchestration.output import OutputWrite, Written, check_output, write_output
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession
 from cm_delta_dagster.orchestration.runs import WriteOrigin, pin_version, pinned_version, raise_pinned_version, run_tags
@@ -55,7 +55,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         if obj is None:
             self._report_none(context, write)
             return
-        frame = check_frame(obj, name=write.origin.name)
+        frame = check_output(obj, name=write.origin.name)
         started = time.monotonic()
         written = write_output(self.catalog.client, frame=frame, write=write)
         raise_pinned_version(write.origin.step_context, written.table, written.result.version)

@@ -220,7 +220,7 @@ def _refuse_existing_rows(
         )
 
 
-def check_frame(value: Any, *, name: str) -> DataFrame:
+def check_output(value: Any, *, name: str) -> DataFrame:
     """``value`` if it is a PySpark DataFrame, classic or Connect. Raises InvalidArgumentError."""
     if isinstance(value, DataFrame):
         return value

@@ -19,11 +19,8 @@ from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value, serialize_partition_value
 from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION, decode_path, hive_unescape, resolve_path
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
-from cm_delta_dagster.protocol.schema.types import StructField
+from cm_delta_dagster.protocol.schema.types import TRANSACTION_COLUMN, StructField
 from cm_delta_dagster.spark.partition_text import canonical_pattern
-
-TRANSACTION_COLUMN = "delta.txn"
-"""Hidden partition column that Spark discovers in ``delta.txn=<hex>`` directories."""
 
 # Spark's listing silently omits these, even if they are named explicitly
 # (HadoopFSUtils.shouldFilterOutPathName).

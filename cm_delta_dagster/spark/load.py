@@ -16,12 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import StorageError
 from cm_delta_dagster.protocol.actions.paths import normalise_location
-from cm_delta_dagster.protocol.schema.types import STRING, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import STRING, TRANSACTION_COLUMN, StructField, StructType
 from cm_delta_dagster.spark.columns import reader_schema
 from cm_delta_dagster.spark.footers import read_footer
 from cm_delta_dagster.spark.layout import (
     PATTERN_LETTER,
-    TRANSACTION_COLUMN,
     FileGroup,
     LayoutKind,
     is_visible,

@@ -38,7 +38,7 @@ def files_named(files: pa.Table, location: str, keys: Mapping[str, int]) -> pa.T
     return files.filter(pc.is_in(file_keys(location, files["path"]), value_set=wanted))
 
 
-def count_rows(frame: DataFrame) -> int:
+def count_frame_rows(frame: DataFrame) -> int:
     """Rows of ``frame``, by a Spark job; for files without a row count in the log."""
     with spark_errors("counting rows"):
         return int(frame.count())

@@ -19,7 +19,7 @@ from cm_delta_dagster.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_relative_name
 from cm_delta_dagster.protocol.features.row_tracking import RowIdColumns
@@ -44,6 +44,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from tests.arrow.data_files import DataFiles, columns, mapped, numbered
+from tests.support.actions import add_file
 from tests.support.waiting import until
 
 _ROW_IDS = RowIdColumns(row_id="_row-id-col-1", row_commit_version="_row-commit-version-col-1")
@@ -222,9 +223,7 @@ def test_files_may_lie_anywhere_below_the_table(data_files: DataFiles) -> None:
             size_in_bytes=len(bitmaps[count - 1]),
             cardinality=count,
         )
-        data_files.adds.append(
-            AddFile(path=name, partition_values={"p": name[0]}, size=1, modification_time=0, deletion_vector=vector)
-        )
+        data_files.adds.append(add_file(name, partition_values={"p": name[0]}, deletion_vector=vector))
 
     rows = data_files.rows(columns(id=LONG, p=STRING), ["p"])
     assert rows == [(1, "x"), (2, "x"), (3, "x"), (0, "p"), (3, "p")]

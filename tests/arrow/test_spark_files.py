@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.arrow.variant import variant_columns_to_json
-from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.schema.types import VARIANT, StructType
 from cm_delta_dagster.spark.schema import from_spark
 from tests.arrow.data_files import DataFiles, columns
+from tests.support.actions import add_file
 
 
 @contextmanager
@@ -34,9 +34,7 @@ def _written(frame: DataFrame, tmp_path: Path, settings: Mapping[str, str]) -> D
     with _settings(frame.sparkSession, settings):
         frame.coalesce(1).write.parquet(str(data_files.root))
     for path in data_files.root.glob("*.parquet"):
-        data_files.adds.append(
-            AddFile(path=path.name, partition_values={}, size=path.stat().st_size, modification_time=0)
-        )
+        data_files.adds.append(add_file(path.name, size=path.stat().st_size))
     assert data_files.adds
     return data_files
 

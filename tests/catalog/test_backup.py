@@ -15,8 +15,8 @@ from cm_delta_dagster.errors import CatalogBehindStorageError
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
 from cm_delta_dagster.operations.tables.create import create_table
-from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.actions import add_file
 from tests.support.lake import SCHEMA
 
 PAGE = Path(__file__).parents[2] / "docs" / "backup-and-restore.md"
@@ -52,7 +52,7 @@ def programs_of(url: str) -> Path:
 
 def append(table: Table, path: str) -> int:
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
-    transaction.add_files([AddFile(path=path, partition_values={}, size=4, modification_time=1)])
+    transaction.add_files([add_file(path, size=4)])
     Path(table.location.removeprefix("file://"), path).write_bytes(b"PAR1")
     return transaction.commit().version
 

@@ -13,10 +13,10 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CatalogError
 from cm_delta_dagster.operations.tables.create import create_table
-from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 from tests.catalog.pooler import pooled
+from tests.support.actions import add_file
 
 pytestmark = pytest.mark.postgres
 
@@ -43,7 +43,7 @@ def test_many_writers_share_a_few_sessions_of_a_pooler(pooler: str, tmp_path: Pa
             for commit in range(COMMITS):
                 transaction = table.start_transaction(table.snapshot(), operation="WRITE")
                 path = f"{number}-{commit}.parquet"
-                transaction.add_files([AddFile(path=path, partition_values={}, size=1, modification_time=1)])
+                transaction.add_files([add_file(path)])
                 transaction.commit()
 
     with closing(client()) as first:

@@ -23,8 +23,8 @@ from cm_delta_dagster.errors import (
     WarehouseMismatchError,
 )
 from cm_delta_dagster.operations.tables.create import create_table
-from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.actions import add_file
 from tests.support.lake import SCHEMA
 
 NAME = "main.test.t"
@@ -46,7 +46,7 @@ class House:
             table = create_table(client, identifier=NAME, schema=SCHEMA) if create else client.table(NAME)
             name = f"part-{table.snapshot().version}.parquet"
             transaction = table.start_transaction(table.snapshot(), operation="WRITE")
-            transaction.add_files([AddFile(path=name, partition_values={}, size=4, modification_time=1)])
+            transaction.add_files([add_file(name, size=4)])
             Path(table.location.removeprefix("file://"), name).write_bytes(b"PAR1")
             return transaction.commit().version
         finally:

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitRejectedError
 from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum
 from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA
 from tests.support.lake import DAY_MS, START_MS, Lake
@@ -58,7 +58,7 @@ def test_a_commit_by_a_clock_that_is_far_off_gets_the_catalogs_time(
     (warning,) = [record.getMessage() for record in caplog.records if "clock" in record.getMessage()]
     then = START_MS + DAY_MS
     for moment in (then, then + skew_ms):
-        assert datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="seconds") in warning
+        assert utc_text(moment) in warning
     assert "Set the clock of this machine" in warning
     assert commit(lake.client.table("main.test.t")) == lake.clock.now + 1
 

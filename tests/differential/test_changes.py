@@ -8,6 +8,7 @@ import pytest
 
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
 from cm_delta_dagster.storage.stores import Stores
 from tests.differential.peers import DeltaSpark, canonical
@@ -44,9 +45,10 @@ def check_range(peer: DeltaSpark, location: Path, start: int, end: int | None) -
         theirs = canonical(their_changes(peer, location, start, end))
     except RuntimeError:
         with pytest.raises(CmDeltaError):
-            read_changes_arrow(table, start_version=start, end_version=end)
+            read_changes_arrow(table, ChangeRange(start_version=start, end_version=end))
         return False
-    assert canonical(read_changes_arrow(table, start_version=start, end_version=end)) == theirs, (start, end)
+    ours = canonical(read_changes_arrow(table, ChangeRange(start_version=start, end_version=end)))
+    assert ours == theirs, (start, end)
     return True
 
 
@@ -66,7 +68,7 @@ def test_changes_are_those_that_delta_spark_tells(delta_spark: DeltaSpark, tmp_p
     delta_spark.sql(f"alter table {name} set tblproperties ('delta.enableChangeDataFeed'='false')")
     assert not check_range(delta_spark, location, 8, None)
     assert check_range(delta_spark, location, 8, 9)
-    times = read_changes_arrow(open_path_table(Stores(), str(location)), start_version=2, end_version=3)
+    times = read_changes_arrow(open_path_table(Stores(), str(location)), ChangeRange(start_version=2, end_version=3))
     assert all(isinstance(time, datetime) for time in times["_commit_timestamp"].to_pylist())
 
 

@@ -339,7 +339,7 @@ CONDITIONS: list[Case] = [
     (
         "a time before the table",
         VersionNotFoundError,
-        (NAME, "as of 1 ms", "oldest readable version 0"),
+        (NAME, "as of 1970-01-01T00:00:00.001Z", "oldest readable version 0"),
         lambda act: read(act.orders, spark=act.spark, timestamp_ms=1),
     ),
     (

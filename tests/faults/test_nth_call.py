@@ -28,10 +28,10 @@ from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge
 from cm_delta_dagster.operations.tables.rename import rename_table
 from cm_delta_dagster.operations.tables.undrop import undrop_table
-from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.faults.nth_call import Fault, Plan, World
+from tests.support.actions import add_file
 
 pytestmark = pytest.mark.slow
 TABLE, DROPPED, RENAMED, MADE = "main.test.t", "main.test.dropped", "main.test.renamed", "main.test.made"
@@ -62,7 +62,7 @@ def write(table: Table, world: World, path: str, remove: str | None = None) -> N
 def commit(table: Table, path: str, remove: str | None = None) -> None:
     snapshot = table.snapshot()
     transaction = table.start_transaction(snapshot, operation="WRITE")
-    add = AddFile(path=path, partition_values={}, size=100, modification_time=1, stats='{"numRecords":1}')
+    add = add_file(path, size=100, stats='{"numRecords":1}')
     transaction.add_files([add])
     if remove is not None:
         files = snapshot.files.filter([value == remove for value in snapshot.files["path"].to_pylist()])

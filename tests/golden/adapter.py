@@ -129,9 +129,10 @@ def catalog_arrow(path: str, version: int | None, commits: list[dict[str, Any]],
 
 
 def cdf_arrow(path: str, start: int, end: int | None) -> pa.Table:
+    from cm_delta_dagster.operations.reading.change_query import ChangeRange
     from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
 
-    return read_changes_arrow(_table(path), start_version=start, end_version=end)
+    return read_changes_arrow(_table(path), ChangeRange(start_version=start, end_version=end))
 
 
 # --- rows through Spark -----------------------------------------------------------------------------------------------
@@ -199,6 +200,7 @@ def _to_arrow(frame: Any) -> pa.Table:
 
 
 def cdf(path: str, start: int, end: int | None) -> pa.Table:
+    from cm_delta_dagster.operations.reading.change_query import ChangeRange
     from cm_delta_dagster.operations.reading.read_changes import read_changes
 
-    return read_changes(_table(path), spark=_spark(), start_version=start, end_version=end).toArrow()
+    return read_changes(_table(path), ChangeRange(start_version=start, end_version=end), spark=_spark()).toArrow()

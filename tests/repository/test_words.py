@@ -79,5 +79,12 @@ def test_the_words_of_the_list_are_not_used() -> None:
     assert not found, "\n".join(found)
 
 
+def test_commands_in_messages_have_no_placeholder() -> None:
+    """A message has the identifier of the table, or is worded without one."""
+    package = sorted((ROOT / "cm_delta_dagster").rglob("*.py"))
+    found = [str(file.relative_to(ROOT)) for file in package if re.search(r"cm-delta \w+ NAME", file.read_text())]
+    assert not found
+
+
 def test_a_word_of_the_list_is_found_in_any_case() -> None:
     assert words_of("A room.\nTold twice, retold") == [(1, "room", "package"), (2, "Told", "reported, unreported")]

@@ -20,7 +20,7 @@ from cm_delta_dagster.protocol.actions.paths import decode_path, encode_path, fi
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_inline
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.protocol.statistics.statistics import leaf_columns
+from cm_delta_dagster.protocol.statistics.statistics import schema_leaves
 from cm_delta_dagster.spark.load import Loader, lists_exactly
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark
@@ -50,7 +50,7 @@ class Files:
             frame,
             store=LocalStore(),
             layout=self.layout(),
-            spec=WriteSpec(statistics_columns=leaf_columns(self.schema)),
+            spec=WriteSpec(statistics_columns=schema_leaves(self.schema)),
         )
         self.adds += written.adds
         return list(written.adds)

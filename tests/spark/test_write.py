@@ -25,7 +25,7 @@ from cm_delta_dagster.protocol.actions.paths import decode_path
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
-from cm_delta_dagster.protocol.statistics.statistics import leaf_columns
+from cm_delta_dagster.protocol.statistics.statistics import schema_leaves
 from cm_delta_dagster.spark.schema import from_spark
 from cm_delta_dagster.spark.session import check_frame
 from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files
@@ -46,7 +46,7 @@ def write(frame: DataFrame, root: Path, **arguments: Any) -> WrittenFiles:
         layout=TableLayout(
             location=f"file://{root}", schema=schema, partition_columns=arguments.pop("partition_columns", ())
         ),
-        spec=WriteSpec(statistics_columns=leaf_columns(schema), **arguments),
+        spec=WriteSpec(statistics_columns=schema_leaves(schema), **arguments),
     )
 
 

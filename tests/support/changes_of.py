@@ -10,6 +10,7 @@ import deltalake
 import pyarrow as pa
 
 from cm_delta_dagster.client.snapshots.path_table import PathTable, open_path_table
+from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_COLUMNS
 from cm_delta_dagster.storage.stores import Stores
@@ -54,7 +55,7 @@ def check_every_range(table: PathTable, changes_of: Any, versions: Iterable[int]
     found = 0
     for first in ordered:
         for last in ordered[ordered.index(first) + 1 :]:
-            changes = changes_of(table, start_version=first + 1, end_version=last)
+            changes = changes_of(table, ChangeRange(start_version=first + 1, end_version=last))
             assert applied(states[first], changes) == states[last], (first, last)
             found += changes.num_rows > 0
     return found

@@ -90,10 +90,10 @@ def get_ratified_commits(
     rows = _RATIFIED.rows(connection, parameters)
     if not rows:
         raise unknown_table(table_id)
-    return ratified_commits(rows[0], rows, preceding_timestamp=rows[0].preceding_timestamp)
+    return ratified_commits_of(rows[0], rows, preceding_timestamp=rows[0].preceding_timestamp)
 
 
-def ratified_commits(head: Any, rows: Sequence[Any], *, preceding_timestamp: int | None = None) -> RatifiedCommits:
+def ratified_commits_of(head: Any, rows: Sequence[Any], *, preceding_timestamp: int | None = None) -> RatifiedCommits:
     """The value of a head and its commits. Rows of an outer join without a commit are left out."""
     found = [ratified_commit(row) for row in rows if row.version is not None]
     published = head.published_version

@@ -27,7 +27,7 @@ from cm_delta_dagster.catalog.sql.commit_rows import (
     HEAD_COLUMNS,
     THE_TABLE,
     ratified_commit,
-    ratified_commits,
+    ratified_commits_of,
     unknown_table,
     values_of,
 )
@@ -35,6 +35,7 @@ from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, TABLES
 from cm_delta_dagster.errors import CatalogError, CommitRejectedError, InvalidArgumentError
 from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _LOCKED_HEAD = Prepared(sa.select(*HEAD_COLUMNS).where(THE_TABLE).with_for_update())
 _ADVANCE = Prepared(
@@ -126,8 +127,8 @@ def check_timestamp(
     if timestamp - now_ms <= max_ahead_ms or (previous is not None and timestamp == previous + 1):
         return
     raise CommitRejectedError(
-        f"Version {version} of table {table_id} was proposed with the in-commit timestamp {timestamp}, which lies "
-        f"{(timestamp - now_ms) / 1000:.0f} seconds ahead of the catalog's clock ({now_ms}); the catalog allows "
+        f"Version {version} of table {table_id} was proposed with the in-commit timestamp {utc_text(timestamp)}, which lies "
+        f"{(timestamp - now_ms) / 1000:.0f} seconds ahead of the catalog's clock ({utc_text(now_ms)}); the catalog allows "
         f"{max_ahead_ms / 1000:.0f} seconds, because every later commit must have a later timestamp. Nothing was "
         "committed. Set the clock of the writer's machine, and keep ClientSettings.max_clock_difference_ms within "
         "that bound."
@@ -169,8 +170,8 @@ def _ratify(
     if proposal.summary.in_commit_timestamp <= latest_timestamp:
         raise CommitRejectedError(
             f"Version {proposal.version} of table {table_id} was proposed with the in-commit timestamp "
-            f"{proposal.summary.in_commit_timestamp}, not later than {latest_timestamp} of version {latest}: each must "
-            "be greater than the one before."
+            f"{utc_text(proposal.summary.in_commit_timestamp)}, not later than {utc_text(latest_timestamp)} of version "
+            f"{latest}: each must be greater than the one before."
         )
     content_from = commit_content.content_from_after(proposal, head.content_from)
     insert_commit(
@@ -273,7 +274,7 @@ def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: Commi
 
 def _winners(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
     """The winning commits, published or not, with the content that the catalog has."""
-    return replace(ratified_commits(head, ()), commits=tuple(ratified_commit(row) for row in rows))
+    return replace(ratified_commits_of(head, ()), commits=tuple(ratified_commit(row) for row in rows))
 
 
 def _repeated(proposal: CommitProposal, head: Any) -> Ratified:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.schema import DEFINITIONS, TABLES
-from cm_delta_dagster.catalog.tables import TableDefinition
+from cm_delta_dagster.catalog.tables import TableDefinition, TableIdentifier
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
@@ -87,7 +87,7 @@ def etag(row: Any) -> str:
     return f"{row.table_id}/{row.etag}"
 
 
-def definition(row: Any) -> TableDefinition | None:
+def definition(row: Any, identifier: TableIdentifier) -> TableDefinition | None:
     """The value of ``COLUMNS``; None if an action is missing or unreadable. Clients then read both from the log."""
     if row.metadata is None or row.protocol is None:
         return None
@@ -98,9 +98,10 @@ def definition(row: Any) -> TableDefinition | None:
         actions = None
     if actions is None or actions.metadata is None or actions.protocol is None:
         _log.warning(
-            "The catalog's copy of metadata and protocol of table %s is damaged; clients read them from the log. "
-            "Run `cm-delta doctor NAME --repair` to write it again.",
-            row.table_id,
+            "The catalog's copy of metadata and protocol of %s is damaged; clients read them from the log. "
+            "Run `cm-delta doctor %s --repair` to write it again.",
+            identifier,
+            identifier,
         )
         return None
     return TableDefinition(

@@ -8,18 +8,17 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.ratification import CommitSummary
-from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IDENTITY, TABLES
+from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IDENTITY, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.catalog.tables import TableIdentifier
 
-_NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
 _FEED: sa.Select[Any] = (
-    sa.select(*(column for column in COMMITS.c if column.name != "content"), *_NAME)
+    sa.select(*(column for column in COMMITS.c if column.name != "content"), *NAME_COLUMNS)
     .select_from(COMMITS.join(TABLES, TABLES.c.table_id == COMMITS.c.table_id))
     .where(COMMITS.c.position > sa.bindparam("after"))
     .order_by(COMMITS.c.position)
     .limit(sa.bindparam("at_most"))
 )
-_FEED_OF_NAMES = _FEED.where(sa.tuple_(*_NAME).in_(sa.bindparam("names", expanding=True)))
+_FEED_OF_NAMES = _FEED.where(sa.tuple_(*NAME_COLUMNS).in_(sa.bindparam("names", expanding=True)))
 _HEAD = sa.select(IDENTITY.c.catalog_id, FEED_COUNTER.c.position.label("latest_position")).select_from(
     IDENTITY.join(FEED_COUNTER, sa.and_(IDENTITY.c.row_id == 1, FEED_COUNTER.c.counter_id == 1))
 )
@@ -79,7 +78,7 @@ def latest_position(connection: sa.Connection) -> int:
 def _entry(row: sa.Row[Any]) -> FeedEntry:
     return FeedEntry(
         position=row.position,
-        identifier=TableIdentifier(row.catalog_name, row.schema_name, row.table_name),
+        identifier=identifier_of(row),
         table_id=row.table_id,
         version=row.version,
         data_version=row.data_version,

@@ -15,16 +15,17 @@ from cm_delta_dagster.catalog.sql.schema import (
     DEFINITIONS,
     DROPPED,
     MAINTENANCE_LEASES,
+    NAME_COLUMNS,
     PURGED,
     PURGING,
     STAGING,
     TABLES,
     VERSION_PINS,
+    identifier_of,
 )
 from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, PurgeRefusedError, TableNotFoundError
 
-_NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
 _INACTIVE = sa.select(TABLES).where(TABLES.c.state.in_((STAGING, DROPPED, PURGING)))
 _SAME = TABLES.c.table_id == sa.bindparam("of_table")
 _SET_STATE = sa.update(TABLES).where(_SAME).values(state=sa.bindparam("to_state"))
@@ -43,7 +44,7 @@ _HAS_COMMITS = sa.select(COMMITS.c.version).where(COMMITS.c.table_id == sa.bindp
 
 def inactive_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[InactiveTable, ...]:
     """Staging, dropped and purging tables whose names begin with ``parts``, oldest first."""
-    conditions = [column == part for column, part in zip(_NAME, parts, strict=False)]
+    conditions = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=False)]
     found = [_inactive(row) for row in connection.execute(_INACTIVE.where(*conditions))]
     return tuple(sorted(found, key=lambda table: (table.since_ms, table.identifier, table.table_id)))
 
@@ -51,7 +52,7 @@ def inactive_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[
 def undrop_table(connection: sa.Connection, table_id: str) -> TableEntry:
     """DROPPED to ACTIVE. The unique index over active names admits one of several concurrent calls."""
     row = _locked(connection, table_id)
-    identifier = tables.identifier_of(row)
+    identifier = identifier_of(row)
     if row.state == ACTIVE:
         return tables.load_table(connection, identifier)
     if row.state != DROPPED:
@@ -70,7 +71,7 @@ def rename_table(connection: sa.Connection, table_id: str, identifier: TableIden
     row = _locked(connection, table_id)
     if row.state != ACTIVE:
         raise unknown_table(table_id)
-    before = tables.identifier_of(row)
+    before = identifier_of(row)
     if before != identifier:
         try:
             connection.execute(_RENAME, {"of_table": table_id, **tables.name_parameters(identifier)})
@@ -88,7 +89,7 @@ def begin_purge(
     if min_age_ms < 0:
         raise InvalidArgumentError(f"min_age_ms is {min_age_ms}; give the milliseconds to wait, at least 0.")
     row = _locked(connection, table_id)
-    what = f"{tables.identifier_of(row)} (table id {table_id})"
+    what = f"{identifier_of(row)} (table id {table_id})"
     if row.state == PURGED:
         raise unknown_table(table_id)
     if row.state == ACTIVE:
@@ -166,7 +167,7 @@ def _check_location(
 
 def _inactive(row: sa.Row[tuple[object, ...]]) -> InactiveTable:
     return InactiveTable(
-        identifier=tables.identifier_of(row),
+        identifier=identifier_of(row),
         table_id=row.table_id,
         location=row.location,
         state=InactiveState(row.state),

@@ -14,7 +14,14 @@ from cm_delta_dagster.catalog.maintenance import (
     MaintenanceRule,
 )
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
-from cm_delta_dagster.catalog.sql.schema import IS_ACTIVE, MAINTENANCE_LEASES, MAINTENANCE_RULES, TABLES
+from cm_delta_dagster.catalog.sql.schema import (
+    IS_ACTIVE,
+    MAINTENANCE_LEASES,
+    MAINTENANCE_RULES,
+    NAME_COLUMNS,
+    TABLES,
+    identifier_of,
+)
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -26,9 +33,7 @@ _DECIDING = _RULES.where(
 _LOCKED_TABLE = (
     sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE).with_for_update()
 )
-_NAME_NOW = sa.select(TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name).where(
-    TABLES.c.table_id == sa.bindparam("of_table")
-)
+_NAME_NOW = sa.select(*NAME_COLUMNS).where(TABLES.c.table_id == sa.bindparam("of_table"))
 
 
 def set_rule(connection: sa.Connection, rule: MaintenanceRule) -> None:
@@ -78,7 +83,7 @@ def decision(
     if table_id is not None:
         row = connection.execute(_NAME_NOW, {"of_table": table_id}).one_or_none()
         if row is not None:
-            identifier = TableIdentifier(row.catalog_name, row.schema_name, row.table_name)
+            identifier = identifier_of(row)
     schema_scope = f"{identifier.catalog}.{identifier.schema}"
     parameters = {"of_kind": kind.value, "scopes": [identifier.catalog, schema_scope, str(identifier)]}
     found = connection.execute(_DECIDING, parameters).all()

@@ -13,8 +13,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
-from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, TABLES
-from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 
 _PUT_IF_ABSENT = CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT)
@@ -86,12 +85,10 @@ def remove_rule(connection: sa.Connection, scope: str) -> None:
 
 def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
     """Rules of catalogs, schemas and tables, by scope."""
-    own = sa.select(TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name, TABLES.c.commit_policy).where(
-        IS_ACTIVE, TABLES.c.commit_policy.is_not(None)
-    )
+    own = sa.select(*NAME_COLUMNS, TABLES.c.commit_policy).where(IS_ACTIVE, TABLES.c.commit_policy.is_not(None))
     found = {row.scope: row.policy for row in connection.execute(sa.select(COMMIT_POLICIES))}
     for row in connection.execute(own):
-        found[str(TableIdentifier(row.catalog_name, row.schema_name, row.table_name))] = row.commit_policy
+        found[str(identifier_of(row))] = row.commit_policy
     return tuple(
         CommitPolicyRule(scope=scope, policy=CommitPolicy.parse(text)) for scope, text in sorted(found.items())
     )

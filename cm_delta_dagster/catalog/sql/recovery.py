@@ -21,9 +21,11 @@ from cm_delta_dagster.catalog.sql.schema import (
     PURGED,
     TABLES,
     VERSION_PINS,
+    identifier_of,
 )
 from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.errors import CatalogError, RecoveryError, TableNotFoundError
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _CATALOG_ID = sa.select(IDENTITY.c.catalog_id).where(IDENTITY.c.row_id == 1)
 _OF_TABLE = COMMITS.c.table_id == sa.bindparam("of_table")
@@ -98,8 +100,8 @@ def _check_order(proposals: Sequence[CommitProposal], *, first: int, follows_ms:
     for version, proposal in enumerate(proposals, start=first):
         if proposal.version != version or proposal.summary.in_commit_timestamp <= previous_ms:
             raise RecoveryError(
-                f"Version {proposal.version} with the in-commit timestamp {proposal.summary.in_commit_timestamp} cannot be "
-                f"recorded as version {version} after {previous_ms}: versions must have no gap and timestamps must "
+                f"Version {proposal.version} with the in-commit timestamp {utc_text(proposal.summary.in_commit_timestamp)} cannot "
+                f"be recorded as version {version} after {utc_text(previous_ms)}: versions must have no gap and timestamps must "
                 "increase. Nothing was changed."
             )
         previous_ms = proposal.summary.in_commit_timestamp
@@ -199,7 +201,7 @@ def relocate_table(connection: sa.Connection, table_id: str, *, location: str, m
         return
     if row.location != moved_from:
         raise RecoveryError(
-            f"{tables.identifier_of(row)} was not relocated from {moved_from} to {location}: the catalog has it at "
+            f"{identifier_of(row)} was not relocated from {moved_from} to {location}: the catalog has it at "
             f"{row.location} now. Make a new plan."
         )
     _refuse_shared(connection, location, table_id=table_id)
@@ -219,6 +221,6 @@ def _refuse_shared(connection: sa.Connection, location: str, *, table_id: str) -
     other = connection.execute(others).first()
     if other is not None:
         raise RecoveryError(
-            f"Table {table_id} cannot have the location {location}: {tables.identifier_of(other)} (table id {other.table_id}, "
+            f"Table {table_id} cannot have the location {location}: {identifier_of(other)} (table id {other.table_id}, "
             f"{other.state}) is at {other.location}. Nothing was changed. Choose another location."
         )

@@ -4,7 +4,11 @@ The migrations create them; a test compares the two. Every name starts with ``cm
 may share the database.
 """
 
+from typing import Any
+
 import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.tables import TableIdentifier
 
 METADATA = sa.MetaData()
 
@@ -41,6 +45,9 @@ TABLES = sa.Table(
 commit must follow version ``barrier_after``. Of the published commits exactly those from ``content_from`` on have their content
 in ``COMMITS``. ``etag`` counts the changes of name and definition.
 """
+
+NAME_COLUMNS = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
+"""The parts of a table's identifier, in order; :func:`identifier_of` reads them from a row."""
 
 IS_ACTIVE = TABLES.c.state == sa.literal_column(f"'{ACTIVE}'")
 """A literal: with a parameter SQLite would plan each statement again, because a partial index depends on the value."""
@@ -155,3 +162,8 @@ VERSION_PINS = sa.Table(
     sa.Column("pinned_ms", sa.BigInteger, nullable=False, index=True),
 )
 """The version that an owner (a run) reads of a table. Expires by time, because an owner does not report its end."""
+
+
+def identifier_of(row: Any) -> TableIdentifier:
+    """The identifier in a row that has ``NAME_COLUMNS``."""
+    return TableIdentifier(row.catalog_name, row.schema_name, row.table_name)

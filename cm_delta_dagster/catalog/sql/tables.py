@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.sql import commits, definitions, policies
-from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commits, unknown_table
+from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commits_of, unknown_table
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
@@ -21,14 +21,15 @@ from cm_delta_dagster.catalog.sql.schema import (
     DROPPED,
     IS_ACTIVE,
     MAINTENANCE_LEASES,
+    NAME_COLUMNS,
     STAGING,
     TABLES,
+    identifier_of,
 )
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
-_NAME = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
 _OF_NAME = sa.and_(
     TABLES.c.catalog_name == sa.bindparam("of_catalog"),
     TABLES.c.schema_name == sa.bindparam("of_schema"),
@@ -162,14 +163,15 @@ def load_table_by_id(connection: sa.Connection, table_id: str) -> TableEntry:
 
 def _entry(rows: Sequence[Any]) -> TableEntry:
     head = rows[-1]
+    identifier = identifier_of(head)
     return TableEntry(
-        identifier=identifier_of(head),
+        identifier=identifier,
         table_id=head.table_id,
         location=head.location,
-        ratified=ratified_commits(head, rows),
+        ratified=ratified_commits_of(head, rows),
         created_ms=head.created_ms,
         etag=definitions.etag(head),
-        definition=definitions.definition(head),
+        definition=definitions.definition(head, identifier),
     )
 
 
@@ -212,14 +214,9 @@ def drop_table(
 
 def list_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[TableIdentifier, ...]:
     """Registered names that begin with ``parts``, sorted by code point, independent of the database's collation."""
-    conditions = [column == part for column, part in zip(_NAME, parts, strict=False)]
-    rows = connection.execute(sa.select(*_NAME).where(IS_ACTIVE, *conditions)).all()
+    conditions = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=False)]
+    rows = connection.execute(sa.select(*NAME_COLUMNS).where(IS_ACTIVE, *conditions)).all()
     return tuple(sorted(identifier_of(row) for row in rows))
-
-
-def identifier_of(row: Any) -> TableIdentifier:
-    """The name in a row of ``TABLES``."""
-    return TableIdentifier(row.catalog_name, row.schema_name, row.table_name)
 
 
 def name_parameters(identifier: TableIdentifier) -> dict[str, str]:

@@ -5,7 +5,6 @@ run concurrently: an existing file with the same content counts as published. St
 them.
 """
 
-import datetime
 from collections.abc import Callable, Mapping, Sequence
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
@@ -14,6 +13,7 @@ from cm_delta_dagster.client.snapshots.commit_sources import published_source, r
 from cm_delta_dagster.errors import CatalogBehindStorageError, CorruptLogError, ObjectAlreadyExistsError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.storage.store import Store
 
 
@@ -28,7 +28,8 @@ def publish_commits(
 
     Args:
         reached: called with the newest published version, also if a later commit fails.
-        contents: bytes of commits that the caller has in memory, by version; others are read from their staged files.
+        contents: bytes of commits that the caller has in memory, by version; others are read from their staged files or,
+            if inline, from the record of the catalog.
 
     Returns:
         The versions published or found published, ascending.
@@ -64,8 +65,8 @@ def publish_one(store: Store, location: str, *, version: int, data: bytes) -> No
             _refuse_fork(target, version, found)
             raise CorruptLogError(
                 f"{target} was there before version {version} was published and is not what the catalog ratified: another program "
-                "wrote to the log by its path. Readers of the catalog see the ratified commit, which stays staged. Move "
-                "that file away and publish again."
+                "wrote to the log by its path. Readers of the catalog see the ratified commit, whose content is kept in its "
+                "staged file or in the catalog. Move that file away and publish again."
             ) from error
 
 
@@ -77,12 +78,12 @@ def _refuse_fork(target: str, version: int, found: bytes) -> None:
         return
     if info is None or not info.txn_id or info.in_commit_timestamp is None:
         return
-    written = datetime.datetime.fromtimestamp(info.in_commit_timestamp / 1000, datetime.UTC)
     raise CatalogBehindStorageError(
         f"{target} holds another commit than the one that the catalog ratified as version {version}: {info.operation} of "
-        f"{written:%Y-%m-%d %H:%M:%S} UTC, txnId {info.txn_id}. The table has two histories from version {version} on, as after "
-        "its catalog was restored from a backup and then written to. Nothing was changed: the catalog's commit stays staged. "
-        "`cm-delta recover NAME` shows both histories and keeps the one that you choose.",
+        f"{utc_text(info.in_commit_timestamp)}, txnId {info.txn_id}. The table has two histories from version {version} on, as "
+        "after its catalog was restored from a backup and then written to. Nothing was changed: the content of the catalog's "
+        "commit is kept in its staged file or in the catalog. `cm-delta recover` for this table shows both histories and keeps the "
+        "one that you choose.",
         latest_version=version,
         storage_version=version,
     )

@@ -56,11 +56,11 @@ def read_checkpoint_file(store: Store, location: str, *, sha256: str | None = No
         raise CorruptLogError(f"{location} is not the file that was written: its SHA-256 differs.")
     try:
         if location.endswith(".json"):
-            return checkpoint_reading.read_checkpoint_json(data)
+            return checkpoint_reading.decode_checkpoint_json(data)
         paths = leaf_columns(data)
-        content = checkpoint_reading.read_checkpoint(decode_parquet(data, checkpoint_reading.columns_to_read(paths)))
+        content = checkpoint_reading.decode_checkpoint(decode_parquet(data, checkpoint_reading.columns_to_read(paths)))
         if checkpoint_reading.needs_parsed_statistics(content, paths):
-            content = checkpoint_reading.read_checkpoint(
+            content = checkpoint_reading.decode_checkpoint(
                 decode_parquet(data, checkpoint_reading.columns_with_parsed_statistics(paths))
             )
         return content

@@ -23,6 +23,7 @@ from cm_delta_dagster.protocol.log import log_files, log_segment
 from cm_delta_dagster.protocol.log.commit_times import monotonic_times
 from cm_delta_dagster.protocol.log.log_files import CommitFile, parse_log_file
 from cm_delta_dagster.protocol.log.log_segment import InlineCommit, PublishedCommit, RatifiedSource
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _Read = TypeVar("_Read")
@@ -214,15 +215,15 @@ class CommitLog:
         last = self.time_of(self.latest)
         if timestamp_ms > last:
             raise VersionNotFoundError(
-                f"{self.identifier} has no version as of {timestamp_ms} ms: its latest version {self.latest} is of "
-                f"{last} ms. Leave the timestamp out to read the latest version."
+                f"{self.identifier} has no version as of {utc_text(timestamp_ms)}: its latest version {self.latest} is of "
+                f"{utc_text(last)}. Leave the timestamp out to read the latest version."
             )
         candidates = self._candidates(timestamp_ms, low)
         found = bisect.bisect_right(candidates, timestamp_ms, key=self.time_of)
         if not found:
             raise VersionNotFoundError(
-                f"{self.identifier} has no version as of {timestamp_ms} ms: its oldest readable version {low} is of "
-                f"{self.time_of(low)} ms."
+                f"{self.identifier} has no version as of {utc_text(timestamp_ms)}: its oldest readable version {low} is of "
+                f"{utc_text(self.time_of(low))}."
             )
         return candidates[found - 1]
 
@@ -235,8 +236,8 @@ class CommitLog:
         last = self.time_of(self.latest)
         if timestamp_ms > last:
             raise VersionNotFoundError(
-                f"{self.identifier} has no version at or after {timestamp_ms} ms: its latest version {self.latest} is of "
-                f"{last} ms."
+                f"{self.identifier} has no version at or after {utc_text(timestamp_ms)}: its latest version {self.latest} is of "
+                f"{utc_text(last)}."
             )
         candidates = self._candidates(timestamp_ms, self.first)
         found = bisect.bisect_left(candidates, timestamp_ms, key=self.time_of)

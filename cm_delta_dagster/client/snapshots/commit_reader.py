@@ -234,7 +234,7 @@ class CommitReader:
         return CorruptLogError(
             f"{source.location} has {what} the commit that the catalog ratified as version {source.version}: the file was "
             "altered or damaged after it was written, and no intact copy was found. Restore that file from a backup; "
-            "`cm-delta doctor` says what else is wrong.",
+            "`cm-delta doctor` for this table says what else is wrong.",
             version=source.version,
         )
 
@@ -245,7 +245,8 @@ class CommitReader:
             _WARNED.add((self.location, version))
         if not known:
             _log.warning(
-                "Version %d of the table at %s is read from an intact copy: %s `cm-delta doctor NAME --repair` puts it back.",
+                "Version %d of the table at %s is read from an intact copy: %s `cm-delta doctor --repair` for this table "
+                "puts it back.",
                 version,
                 self.location,
                 what,

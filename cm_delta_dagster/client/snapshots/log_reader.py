@@ -248,7 +248,8 @@ def _refuse_contradiction(reader: CommitReader, segment: _Unproven, state: Table
             raise CorruptLogError(
                 f"Version {version} of the table at {reader.location} differs from its checksum "
                 f"{log_files.checksum_file_name(version)} in {', '.join(wrong)}: a commit of the log was altered after it was "
-                "written, or the checksum is wrong. `cm-delta doctor NAME` compares every commit with what the catalog ratified.",
+                "written, or the checksum is wrong. `cm-delta doctor` for this table compares every commit with what "
+                "the catalog ratified.",
                 version=version,
             )
         return

@@ -14,18 +14,19 @@ from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.doctor.commit_copies import (
     CommitCopies,
     CopyState,
-    fits,
     foreign_transaction,
+    matches_record,
     read_copies,
     read_or_none,
 )
 from cm_delta_dagster.operations.doctor.findings import Findings, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
-from cm_delta_dagster.operations.recovery.display_text import counted, utc_text
+from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.cleanup import cut_off_timestamp
 from cm_delta_dagster.protocol.log.log_files import CommitFile
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _BACKUP = "No intact copy of it was found: restore the file from a backup."
 _CONTESTED = "The catalog has no digest of this commit, so the ratified copy is not known; none is changed."
@@ -116,7 +117,7 @@ class CommitCheck:
         for version in sorted(version for version in self._listed if version < kept):
             name = log_files.commit_file_name(version)
             record, data = self._seen.records.get(version), read_or_none(self._table, f"{directory}/{name}")
-            if record is None or data is None or fits(record, data):
+            if record is None or data is None or matches_record(record, data):
                 continue
             self._listed -= {version}
             self._add(

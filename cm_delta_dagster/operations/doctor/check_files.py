@@ -56,7 +56,7 @@ def check_files(table: Table, state: TableState, findings: Findings) -> int:
     ):
         if keys:
             message = f"{counted(len(keys), 'file')} of version {state.version} {what}"
-            findings.add(Severity.ERROR, problem, shown(keys), message)
+            findings.add(Severity.ERROR, problem, first_names(keys), message)
     return len(needed)
 
 
@@ -83,7 +83,7 @@ def descriptor_of(row: Mapping[str, Any]) -> DeletionVectorDescriptor:
     )
 
 
-def shown(keys: list[str]) -> str:
+def first_names(keys: list[str]) -> str:
     """Return the first names, separated by commas."""
     return ", ".join(keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, InvalidDataError, ObjectNotFoundError
-from cm_delta_dagster.operations.doctor.check_files import descriptor_of, shown
+from cm_delta_dagster.operations.doctor.check_files import descriptor_of, first_names
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Severity
 from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
@@ -161,7 +161,7 @@ def _summed_up(results: Sequence[_FileResult], *, version: int) -> list[Finding]
                 Finding(
                     severity=Severity.ERROR,
                     problem=problem,
-                    where=shown([result.location for result in bad]),
+                    where=first_names([result.location for result in bad]),
                     message=f"{counted(len(bad), 'file')} of version {version} {what}. The first: {bad[0].reason}",
                 )
             )

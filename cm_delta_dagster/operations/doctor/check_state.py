@@ -24,7 +24,6 @@ from cm_delta_dagster.operations.doctor.check_commits import CheckedCommit
 from cm_delta_dagster.operations.doctor.commit_copies import read_or_none
 from cm_delta_dagster.operations.doctor.findings import Findings, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
-from cm_delta_dagster.operations.recovery.display_text import utc_text
 from cm_delta_dagster.operations.recovery.set_aside import txn_ids_set_aside
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
@@ -33,6 +32,7 @@ from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
 from cm_delta_dagster.protocol.log.log_files import ChecksumFile, StagedCommitFile
 from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

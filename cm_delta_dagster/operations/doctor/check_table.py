@@ -64,7 +64,7 @@ def check_table(table: Table, *, depth: Depth, progress: Progress | None = None)
     seen = observe(table)
     if seen.is_missing:
         return TableCheck(seen=seen, num_commits=0, num_files=0, findings=(missing_storage(table, seen),))
-    findings = Findings(table.identifier)
+    findings = Findings()
     commits, states = CommitCheck(table, seen, findings), StateCheck(table, seen, findings)
     for commit in commits.check():
         if commits.first_fork is not None:

@@ -42,7 +42,7 @@ class Copy:
     def of(cls, record: RatifiedCommit, data: bytes | None) -> "Copy":
         if data is None:
             return cls(data=None, state=CopyState.ABSENT)
-        return cls(data=data, state=CopyState.FITS if fits(record, data) else CopyState.ALTERED)
+        return cls(data=data, state=CopyState.FITS if matches_record(record, data) else CopyState.ALTERED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class CommitCopies:
         return found
 
 
-def fits(record: RatifiedCommit, data: bytes) -> bool:
+def matches_record(record: RatifiedCommit, data: bytes) -> bool:
     """Whether ``data`` is the commit that was ratified as ``record``. If the record has no digest, ``data`` must also parse."""
     if not is_ratified(record, data):
         return False

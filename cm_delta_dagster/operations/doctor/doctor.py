@@ -98,7 +98,7 @@ def doctor(
             repairs.carry_out(step)
             repaired.append(step.finding)
         except CmDeltaError as error:
-            failed.append(f"{step.finding.where}: {without_doctor_advice(str(error), table.identifier)}")
+            failed.append(f"{step.finding.where}: {without_doctor_advice(str(error))}")
     # Repairs do not change data files, so the result of reading them still holds.
     after = check_table(table, depth=Depth.LISTING)
     if check.deep is not None:

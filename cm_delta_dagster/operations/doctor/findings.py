@@ -95,17 +95,13 @@ class Finding:
     files: tuple[str, ...] = ()
 
 
-def without_doctor_advice(message: str, identifier: object) -> str:
-    """Return ``message`` without the advice to run ``cm-delta doctor``, and with the identifier where it says NAME."""
-    return _DOCTOR_ADVICE.sub("", message).replace("cm-delta doctor NAME", f"cm-delta doctor {identifier}")
+def without_doctor_advice(message: str) -> str:
+    """Return ``message`` without the advice to run ``cm-delta doctor``."""
+    return _DOCTOR_ADVICE.sub("", message)
 
 
 class Findings(list[Finding]):
-    """The findings of one run for the table ``identifier``, in the order in which they are made."""
-
-    def __init__(self, identifier: object) -> None:
-        super().__init__()
-        self._identifier = identifier
+    """The findings of one run, in the order in which they are made."""
 
     def add(
         self,
@@ -123,7 +119,7 @@ class Findings(list[Finding]):
                 severity=severity,
                 problem=problem,
                 where=where,
-                message=without_doctor_advice(message, self._identifier),
+                message=without_doctor_advice(message),
                 version=version,
                 repair=repair,
                 files=files if repair is not None else (),

@@ -22,6 +22,7 @@ from cm_delta_dagster.errors import (
     MaintenanceInProgressError,
     MaintenanceNotPermittedError,
 )
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _log = logging.getLogger(__name__)
 
@@ -152,6 +153,7 @@ def _default_owner() -> str:
 
 def _held_error(table: Table, holder: LeaseHeldByAnother) -> MaintenanceInProgressError:
     return MaintenanceInProgressError(
-        f"{holder.owner} holds the maintenance lease on {table.identifier} for {holder.kind.value}, until {holder.expires_ms} ms "
-        "since the epoch. Nothing was done. Wait for that run to end; the lease of a crashed run expires at that time."
+        f"{holder.owner} holds the maintenance lease on {table.identifier} for {holder.kind.value}, until "
+        f"{utc_text(holder.expires_ms)}. Nothing was done. Wait for that run to end; the lease of a crashed run expires at "
+        "that time."
     )

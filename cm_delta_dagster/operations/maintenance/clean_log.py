@@ -246,7 +246,7 @@ def _referenced(store: Store, location: str, names: Iterable[str]) -> frozenset[
         try:
             data = store.read(f"{log_files.log_directory(location)}/{name}")
             if name.endswith(".json"):
-                found.update(_sidecar_names([checkpoint_reading.read_checkpoint_json(data)]))
+                found.update(_sidecar_names([checkpoint_reading.decode_checkpoint_json(data)]))
                 continue
             rows = decode_parquet(data, ["sidecar"])
         except (CorruptLogError, ObjectNotFoundError):

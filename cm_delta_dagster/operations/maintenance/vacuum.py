@@ -119,7 +119,7 @@ def plan_vacuum(
     _retention(snapshot, kept_ms, retention_check)
     removes = _protecting_removes(table, snapshot, now_ms=now_ms, retention_ms=kept_ms)
     unexpired = cleanup.unexpired_tombstones(removes, now_ms=now_ms, retention_ms=kept_ms)
-    plan = cleanup.vacuum_plan(
+    plan = cleanup.unreferenced_files(
         files,
         location=table.location,
         adds=snapshot.files,

@@ -61,7 +61,8 @@ class ChangeRange:
     end_version: int | None = None
     end_timestamp_ms: int | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise InvalidArgumentError unless there is one start and at most one end, and versions are whole numbers."""
         for name, value in (("start_version", self.start_version), ("end_version", self.end_version)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
                 raise InvalidArgumentError(f"{name} is {value!r}; give a whole number.")
@@ -86,10 +87,11 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
 
     Raises:
         VersionNotFoundError: the first version or time is after the latest version, or its commit has been removed.
-        InvalidArgumentError: the range ends before it begins, or change data feed was not enabled for all of it.
+        InvalidArgumentError: the range is invalid or ends before it begins, or change data feed was not enabled for all of it.
         SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
         CorruptLogError, ObjectNotFoundError: a commit or a deletion vector is damaged or missing.
     """
+    wanted.check()
     latest = table.snapshot()
     resolved = _resolve(table, wanted, latest)
     if resolved is None:

@@ -47,24 +47,18 @@ _KEY = "__cm_delta_change_file"
 @names_table
 def read_changes(
     table: ReadableTable,
+    wanted: ChangeRange,
     *,
     spark: SparkSession,
-    start_version: int | None = None,
-    start_timestamp_ms: int | None = None,
-    end_version: int | None = None,
-    end_timestamp_ms: int | None = None,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
 ) -> DataFrame:
-    """The row changes of the versions from the start to the end, both included.
+    """The row changes of the versions in ``wanted``.
 
     Rows have the columns of the table, and ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
     ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``.
 
     Args:
-        start_version, start_timestamp_ms: the first version, or the first commit at or after that time.
-        end_version, end_timestamp_ms: the last version, or the last commit at or before that time; the latest for None.
-            Times are epoch milliseconds.
         columns: columns to return, in this order, found ignoring case; all for None.
         where: condition on the rows, SQL text or a predicate value.
 
@@ -75,12 +69,6 @@ def read_changes(
         SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
         CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also when the rows are computed.
     """
-    wanted = ChangeRange(
-        start_version=start_version,
-        start_timestamp_ms=start_timestamp_ms,
-        end_version=end_version,
-        end_timestamp_ms=end_timestamp_ms,
-    )
     changes = find_changes(table, wanted)
     query = change_query(changes, columns, where)
     with spark_errors(f"reading changes of {table.identifier}"):

@@ -39,46 +39,29 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate
 @names_table
 def read_changes_arrow(
     table: ReadableTable,
+    wanted: ChangeRange,
     *,
-    start_version: int | None = None,
-    start_timestamp_ms: int | None = None,
-    end_version: int | None = None,
-    end_timestamp_ms: int | None = None,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
 ) -> pa.Table:
-    """The row changes of a range of versions in memory; arguments and errors are those of :func:`read_change_batches`."""
-    return read_change_batches(
-        table,
-        start_version=start_version,
-        start_timestamp_ms=start_timestamp_ms,
-        end_version=end_version,
-        end_timestamp_ms=end_timestamp_ms,
-        columns=columns,
-        where=where,
-    ).read_all()
+    """The row changes of the versions in ``wanted``, in memory; arguments and errors are those of :func:`read_change_batches`."""
+    return read_change_batches(table, wanted, columns=columns, where=where).read_all()
 
 
 @names_table
 def read_change_batches(
     table: ReadableTable,
+    wanted: ChangeRange,
     *,
-    start_version: int | None = None,
-    start_timestamp_ms: int | None = None,
-    end_version: int | None = None,
-    end_timestamp_ms: int | None = None,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
 ) -> pa.RecordBatchReader:
-    """The row changes of the versions from the start to the end, both included, as a stream, oldest version first.
+    """The row changes of the versions in ``wanted``, as a stream, oldest version first.
 
     Rows have the columns of the table, and ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
     ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``.
 
     Args:
-        start_version, start_timestamp_ms: the first version, or the first commit at or after that time.
-        end_version, end_timestamp_ms: the last version, or the last commit at or before that time; the latest for None.
-            Times are epoch milliseconds.
         columns: columns to return, in this order, found ignoring case; all for None.
         where: condition on the rows, SQL text or a predicate value.
 
@@ -89,12 +72,6 @@ def read_change_batches(
         SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
         CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also while the stream is read.
     """
-    wanted = ChangeRange(
-        start_version=start_version,
-        start_timestamp_ms=start_timestamp_ms,
-        end_version=end_version,
-        end_timestamp_ms=end_timestamp_ms,
-    )
     changes = find_changes(table, wanted)
     query = change_query(changes, columns, where)
     on_changes = row_filter(query.on_changes, query.schema) if query.on_changes is not None else None

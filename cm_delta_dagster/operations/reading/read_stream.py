@@ -25,7 +25,7 @@ from cm_delta_dagster.operations.reading.spark_stream_source import (
     TableSource,
     source_form,
 )
-from cm_delta_dagster.operations.reading.stream_planning import StreamOptions, stream_columns
+from cm_delta_dagster.operations.reading.stream_state import StreamOptions, stream_columns
 from cm_delta_dagster.operations.reading.table_definitions import definition_of
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.predicates.predicates import Predicate

@@ -12,7 +12,7 @@ from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.arrow.scan import scan_batches
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.operations.arguments import as_predicate, names_table
-from cm_delta_dagster.operations.reading.stream_planning import (
+from cm_delta_dagster.operations.reading.stream_state import (
     StreamOptions,
     StreamState,
     next_batch,
@@ -21,8 +21,8 @@ from cm_delta_dagster.operations.reading.stream_planning import (
 )
 from cm_delta_dagster.operations.reading.table_definitions import layout_of
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA
+from cm_delta_dagster.protocol.changes.batch_planning import StreamPlan
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset, parse_offset
-from cm_delta_dagster.protocol.changes.stream_planning import StreamPlan
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 

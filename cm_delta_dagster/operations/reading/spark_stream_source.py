@@ -1,7 +1,7 @@
 """A table as a source of Spark Structured Streaming, by the Python Data Source API.
 
 Spark keeps the offset in the checkpoint of the query. A Python process beside the driver plans each batch with
-``stream_planning``. Tasks read its files with the Arrow reader, so deletion vectors and column mapping are handled as in
+``stream_state``. Tasks read its files with the Arrow reader, so deletion vectors and column mapping are handled as in
 ``read_arrow``. That process and the tasks open their own connections to catalog and storage.
 
 Spark 4.2 requests batches of a limited size. Spark 4.0 and 4.1 do not: there a batch has all available rows.
@@ -29,7 +29,7 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
-from cm_delta_dagster.operations.reading.stream_planning import (
+from cm_delta_dagster.operations.reading.stream_state import (
     LATEST,
     StreamOptions,
     StreamState,
@@ -37,9 +37,9 @@ from cm_delta_dagster.operations.reading.stream_planning import (
     open_stream,
 )
 from cm_delta_dagster.operations.reading.table_definitions import layout_of
+from cm_delta_dagster.protocol.changes.batch_planning import UNBOUNDED, AdmissionLimits, StreamPlan
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset, parse_offset
-from cm_delta_dagster.protocol.changes.stream_planning import UNBOUNDED, AdmissionLimits, StreamPlan
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import StructType
@@ -136,7 +136,7 @@ class TableSource(DataSource):
         return TableStreamReader(self.spec, schema)
 
 
-class FileGroup(InputPartition):
+class FilePartition(InputPartition):
     """Files of one task, an Arrow table of ``ADD_SCHEMA`` as bytes."""
 
     def __init__(self, files: pa.Table) -> None:
@@ -200,10 +200,10 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
         if first == last:
             return []
         plan = self._next(self._state_at(first), until=last)
-        return [FileGroup(group) for part in plan.parts for group in file_groups(part.files)]
+        return [FilePartition(group) for part in plan.parts for group in file_groups(part.files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, FileGroup)
+        assert isinstance(partition, FilePartition)
         spec = self._spec
         opened = spec.handle.open() if isinstance(spec.handle, PathHandle) else spec.handle
         shape = source_form(self._schema)

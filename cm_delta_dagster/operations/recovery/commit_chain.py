@@ -20,7 +20,6 @@ from cm_delta_dagster.client.commits.transaction import MAX_PARTITIONS_IN_FEED
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum
 from cm_delta_dagster.errors import CorruptLogError, ProtocolError
-from cm_delta_dagster.operations.recovery.display_text import utc_text
 from cm_delta_dagster.operations.recovery.plan import FoundCommit
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import CommitInfo, Metadata, Protocol
@@ -31,6 +30,7 @@ from cm_delta_dagster.protocol.features.table_features import check_readable, ch
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.storage.store import Store
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.operations.recovery.display_text import counted, utc_text
+from cm_delta_dagster.operations.recovery.display_text import counted
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 
 class KeptHistory(StrEnum):

@@ -1,13 +1,12 @@
 """UNDROP TABLE: register a dropped table under its name again (protocol heading "Creating and Dropping Catalog-managed Tables")."""
 
-import datetime
-
 from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.tables.table_marker import mark_table
 from cm_delta_dagster.protocol.log.markers import MarkedState
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 
 def undrop_table(client: DeltaClient, *, identifier: TableIdentifier | str, table_id: str | None = None) -> Table:
@@ -49,5 +48,4 @@ def undrop_table(client: DeltaClient, *, identifier: TableIdentifier | str, tabl
 
 
 def _text(table: InactiveTable) -> str:
-    time = datetime.datetime.fromtimestamp(table.since_ms / 1000, tz=datetime.UTC)
-    return f"{table.table_id} (dropped {time:%Y-%m-%d %H:%M:%S} UTC)"
+    return f"{table.table_id} (dropped {utc_text(table.since_ms)})"

@@ -58,7 +58,7 @@ from cm_delta_dagster.spark.merge import (
     updated,
     upserted,
 )
-from cm_delta_dagster.spark.rewrite import count_rows, files_named
+from cm_delta_dagster.spark.rewrite import count_frame_rows, files_named
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
 
@@ -211,7 +211,7 @@ class _Merge:
         inserted = self._inserted(self._target_rows(touched), deleted)
         if not 0 <= inserted <= self.facts.num_rows:
             # Another writer put wrong row counts into the log: count the rows.
-            inserted = self._inserted(count_rows(self._scan(touched)), deleted)
+            inserted = self._inserted(count_frame_rows(self._scan(touched)), deleted)
         return self._commit(touched, inserted=inserted, updated=matched, deleted=deleted)
 
     def _target_rows(self, touched: pa.Table) -> int:

@@ -47,7 +47,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
-from cm_delta_dagster.spark.rewrite import count_rows
+from cm_delta_dagster.spark.rewrite import count_frame_rows
 from cm_delta_dagster.spark.scan import scan, scan_with_files
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.write import WrittenFiles, write_files, write_spec
@@ -235,7 +235,9 @@ def scan_files_by_name(
 def rows_of_files(table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table) -> int:
     """Count the rows of the files: from the statistics in the log if all files have them, otherwise by a Spark job."""
     known = logical_row_count(files)
-    return known if known is not None else count_rows(scan_files(table, snapshot, session, files, snapshot.schema))
+    return (
+        known if known is not None else count_frame_rows(scan_files(table, snapshot, session, files, snapshot.schema))
+    )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -123,7 +123,10 @@ def _conflict(kind: ConflictKind, winner: CommitActions, message: str) -> Confli
 
 
 def _protocol(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
-    """The files of the transaction comply with the features of its snapshot; a new feature may have rules for them."""
+    """A protocol change conflicts if the transaction changes the protocol too, a feature was dropped, or a new one binds its files.
+
+    The files of the transaction comply with the features of its snapshot.
+    """
     if winner.protocol is None:
         return None
     if pending.protocol_changed:
@@ -154,7 +157,7 @@ def _binds_files(feature: str, protocol: Protocol, metadata: Metadata) -> bool:
 
 
 def _metadata(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
-    """Any metadata change conflicts, unless it does not affect what the transaction wrote."""
+    """A metadata change conflicts if the transaction changes metadata too, or may have written files that violate the new one."""
     if winner.metadata is None:
         return None
     if not pending.metadata_changed and _is_harmless(pending.metadata, winner.metadata, pending.protocol):
@@ -167,7 +170,8 @@ def _metadata(pending: PendingCommit, winner: CommitActions, location: str) -> C
 def _is_harmless(before: Metadata, after: Metadata, protocol: Protocol) -> bool:
     """Whether files written under ``before`` are valid under ``after``.
 
-    True if only high-water marks of identity columns changed or deletion vectors were enabled.
+    True if at most these changed: the high-water marks of identity columns, and the property that enables deletion vectors, which
+    became true; ``protocol`` must support the feature.
     """
     keys = before.configuration.keys() | after.configuration.keys()
     changed = {key for key in keys if before.configuration.get(key) != after.configuration.get(key)}
@@ -212,7 +216,8 @@ def _domains(pending: PendingCommit, winner: CommitActions, location: str) -> Co
 def _appends(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:
     """Added files that may contain rows read by the transaction.
 
-    Under WriteSerializable a blind append does not conflict: it may be ordered after the transaction.
+    Under WriteSerializable a blind append does not conflict, because it may be ordered after the transaction, unless the
+    transaction changes metadata. Under SnapshotIsolation no added file conflicts.
     """
     if not winner.adds.num_rows or pending.isolation is IsolationLevel.SNAPSHOT:
         return None

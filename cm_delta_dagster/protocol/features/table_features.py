@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.features.table_properties import CheckpointPolicy, TableProperties
+from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX, CheckpointPolicy, TableProperties
 from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, GENERATION_EXPRESSION, IDENTITY_PREFIX
 from cm_delta_dagster.protocol.schema.types import (
@@ -88,7 +88,7 @@ def _has_type(wanted: DataType) -> Activity:
 
 
 def _has_constraint(schema: StructType, configuration: Mapping[str, str]) -> bool:
-    return any(key.startswith("delta.constraints.") for key in configuration)
+    return any(key.startswith(CONSTRAINT_PREFIX) for key in configuration)
 
 
 def _maps_columns(schema: StructType, configuration: Mapping[str, str]) -> bool:

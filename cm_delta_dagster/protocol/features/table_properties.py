@@ -13,6 +13,7 @@ from enum import StrEnum
 from cm_delta_dagster.errors import InvalidArgumentError
 
 FEATURE_PREFIX = "delta.feature."
+CONSTRAINT_PREFIX = "delta.constraints."
 TABLE_ID_KEY = "io.unitycatalog.tableId"
 ENABLEMENT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
@@ -260,8 +261,8 @@ def _check_delta_property(key: str, value: str) -> None:
     if key.startswith(FEATURE_PREFIX):
         if value.lower() != "supported":
             raise InvalidArgumentError(f"Table property {key!r} can only be 'supported', not {value!r}.")
-    elif key.startswith("delta.constraints."):
-        if not value.strip() or key == "delta.constraints.":
+    elif key.startswith(CONSTRAINT_PREFIX):
+        if not value.strip() or key == CONSTRAINT_PREFIX:
             raise InvalidArgumentError(f"Table property {key!r} needs a name and an SQL expression.")
     elif key in _CHECKS:
         _CHECKS[key](key, value)

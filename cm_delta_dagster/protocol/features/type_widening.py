@@ -15,7 +15,7 @@ TYPE_CHANGES = "delta.typeChanges"
 
 # The protocol requires decimals with 10 or 20 digits before the point. Some writers use as few digits as the integer type has.
 _INTEGER_DIGITS: Mapping[str, int] = {"byte": 3, "short": 5, "integer": 10, "long": 19}
-_WIDER: Mapping[str, frozenset[str]] = {
+_ALLOWED_CHANGES: Mapping[str, frozenset[str]] = {
     "byte": frozenset(("short", "integer", "long", "double")),
     "short": frozenset(("integer", "long", "double")),
     "integer": frozenset(("long", "double")),
@@ -58,7 +58,7 @@ def _check(change: Any, column: str) -> None:
 
 def is_widening(before: str, after: str) -> bool:
     """Whether the protocol allows to widen type ``before`` to ``after``; type names as in the log."""
-    if before == after or after in _WIDER.get(before, ()):
+    if before == after or after in _ALLOWED_CHANGES.get(before, ()):
         return True
     new = _decimal(after)
     if new is None:

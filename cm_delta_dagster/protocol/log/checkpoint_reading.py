@@ -32,7 +32,7 @@ _PARSED_STATISTICS = "add.stats_parsed."
 
 
 def columns_to_read(paths: Iterable[str]) -> list[str]:
-    """The columns of a checkpoint file that :func:`read_checkpoint` uses.
+    """The columns of a checkpoint file that :func:`decode_checkpoint` uses.
 
     Parsed statistics duplicate the ``stats`` texts and are left out if the file has a column of texts.
 
@@ -56,7 +56,7 @@ def needs_parsed_statistics(content: CheckpointContent, paths: Sequence[str]) ->
     return bool(content.adds.column("stats").null_count)
 
 
-def read_checkpoint(top: pa.Table) -> CheckpointContent:
+def decode_checkpoint(top: pa.Table) -> CheckpointContent:
     """Decode the rows of one checkpoint file: classic checkpoint, part, top-level file of a V2 checkpoint or sidecar.
 
     Raises:
@@ -86,8 +86,9 @@ def read_checkpoint(top: pa.Table) -> CheckpointContent:
     return content
 
 
-def read_checkpoint_json(data: bytes) -> CheckpointContent:
-    """Decode the JSON form of the top-level file of a V2 checkpoint. Raises CorruptLogError as :func:`read_checkpoint`."""
+def decode_checkpoint_json(data: bytes) -> CheckpointContent:
+    """Decode the JSON form of the top-level file of a V2 checkpoint. Raises CorruptLogError as :func:`decode_checkpoint`."""
+    # decode_commit ignores checkpointMetadata and sidecar, which do not occur in commits.
     actions = commit_json.decode_commit(data, version=-1)
     content = CheckpointContent(
         adds=actions.adds,

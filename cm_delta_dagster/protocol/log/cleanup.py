@@ -37,8 +37,8 @@ FILES_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VacuumPlan:
-    """Files to delete: decoded paths relative to the table root, ascending, and their total size in bytes."""
+class UnreferencedFiles:
+    """Files that VACUUM may delete: decoded paths relative to the table root, ascending, and their total size in bytes."""
 
     paths: tuple[str, ...]
     size_bytes: int
@@ -66,7 +66,7 @@ class LogCleanupPlan:
     kept_checkpoints: tuple[str, ...] = ()
 
 
-def vacuum_plan(
+def unreferenced_files(
     files: pa.Table,
     *,
     location: str,
@@ -76,7 +76,7 @@ def vacuum_plan(
     partition_columns: Sequence[str],
     now_ms: int,
     retention_ms: int,
-) -> VacuumPlan:
+) -> UnreferencedFiles:
     """Select the listed files that neither live files nor unexpired tombstones refer to.
 
     Args:
@@ -100,10 +100,10 @@ def vacuum_plan(
     )
     expired = files.filter(pc.less(files["modification_time"], oldest_kept))
     visible = expired.filter(_is_visible(expired["path"], partition_columns))
-    orphans = visible.filter(pc.invert(pc.is_in(_listed_keys(location, visible["path"]), value_set=needed)))
-    orphans = orphans.sort_by("path")
-    return VacuumPlan(
-        paths=tuple(orphans["path"].to_pylist()), size_bytes=int(pc.sum(orphans["size"], min_count=0).as_py())
+    unreferenced = visible.filter(pc.invert(pc.is_in(_listed_keys(location, visible["path"]), value_set=needed)))
+    unreferenced = unreferenced.sort_by("path")
+    return UnreferencedFiles(
+        paths=tuple(unreferenced["path"].to_pylist()), size_bytes=int(pc.sum(unreferenced["size"], min_count=0).as_py())
     )
 
 

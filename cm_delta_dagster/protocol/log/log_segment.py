@@ -121,9 +121,8 @@ def build_log_segment(
         raise CorruptLogError(
             f"Version {version} of the table at {location} cannot be built: starting from {base}, the commits of "
             f"{_ranges_text(missing)} are missing from _delta_log and from the catalog. If their staged files are still there, "
-            "`cm-delta doctor NAME --repair` puts them back; otherwise restore them from a backup, restore the current storage if "
-            "this is an older copy of it, or read a version that is complete. "
-            "No older version is read instead.",
+            "`cm-delta doctor --repair` for this table puts them back; otherwise restore them from a backup, restore the "
+            "current storage if this is an older copy of it, or read a version that is complete. No older version is read instead.",
             version=missing[0].start,
         )
     return segment

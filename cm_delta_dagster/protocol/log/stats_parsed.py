@@ -13,12 +13,11 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.types import DataType, StructType
-from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics, parse_statistics
+from cm_delta_dagster.protocol.statistics.stats_json import WIDE_BOUNDS, ColumnPath, ParsedStatistics, parse_statistics
 
 # Characters that JSON text must escape, in RE2 syntax: control characters, quote and backslash.
 _NEEDS_ESCAPE = r'[\x00-\x1f"\\]'
 _TIGHT = r'"tightBounds"\s*:\s*true'
-_WIDE = r'"tightBounds"\s*:\s*false'
 
 
 def stats_struct(stats: pa.ChunkedArray | pa.Array, schema: StructType, *, without: frozenset[str]) -> pa.Array | None:
@@ -86,7 +85,7 @@ def _cast_one(value: pa.Scalar, kind: pa.DataType) -> Any:
 
 def _tight_bounds(stats: pa.ChunkedArray | pa.Array) -> pa.Array:
     # The pattern is exact: quotes inside JSON strings are escaped, and counts and bounds are never booleans.
-    tight, wide = pc.match_substring_regex(stats, _TIGHT), pc.match_substring_regex(stats, _WIDE)
+    tight, wide = pc.match_substring_regex(stats, _TIGHT), pc.match_substring_regex(stats, WIDE_BOUNDS)
     return _one_array(pc.if_else(tight, True, pc.if_else(wide, False, pa.scalar(None, pa.bool_()))))
 
 

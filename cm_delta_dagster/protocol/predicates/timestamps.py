@@ -1,4 +1,4 @@
-"""Timestamps and time zones in the forms that Spark accepts.
+"""Timestamps and time zones in the forms that Spark accepts, and times as messages show them.
 
 Partition values have the form that the protocol prescribes; ``protocol.actions.partition_values`` parses them.
 """
@@ -35,6 +35,15 @@ def parse_timestamp(text: str) -> datetime | None:
     with suppress(ValueError):
         return datetime(year, month, day, hour, minute, second, microsecond, zone)
     return None
+
+
+def utc_text(epoch_ms: int) -> str:
+    """``2026-01-31T12:00:00.000Z``; the number of milliseconds if the calendar does not have that time."""
+    try:
+        moment = datetime.fromtimestamp(epoch_ms // 1000, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{epoch_ms} ms since 1970"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{epoch_ms % 1000:03d}Z"
 
 
 def zone_of(name: str) -> tzinfo | None:

@@ -168,7 +168,7 @@ def _from_arrow_type(arrow: pa.DataType, path: str) -> DataType:
             _from_arrow_type(arrow.item_type, f"{path}.value"),
             arrow.item_field.nullable,
         )
-    if _is_list(arrow):
+    if is_list(arrow):
         return ArrayType(_from_arrow_type(arrow.value_type, f"{path}.element"), arrow.value_field.nullable)
     if pat.is_dictionary(arrow) or pat.is_run_end_encoded(arrow):
         return _from_arrow_type(arrow.value_type, path)
@@ -178,6 +178,7 @@ def _from_arrow_type(arrow: pa.DataType, path: str) -> DataType:
     )
 
 
-def _is_list(arrow: pa.DataType) -> bool:
+def is_list(arrow: pa.DataType) -> bool:
+    """Whether ``arrow`` is one of the list types of Arrow."""
     kinds = (pat.is_list, pat.is_large_list, pat.is_fixed_size_list, pat.is_list_view, pat.is_large_list_view)
     return any(is_kind(arrow) for is_kind in kinds)

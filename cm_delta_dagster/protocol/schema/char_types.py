@@ -1,4 +1,4 @@
-"""``char(n)`` and ``varchar(n)`` columns: strings whose declared type is in the metadata of the field, as Spark writes it."""
+"""Strings with a declared type or a collation, which Spark writes to the metadata of the field: ``char(n)``, ``varchar(n)``."""
 
 import re
 
@@ -6,6 +6,8 @@ from cm_delta_dagster.protocol.schema.types import STRING, StructField
 
 CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
 """Key of the declared type in the metadata of a field."""
+COLLATIONS_METADATA = "__COLLATIONS"
+"""Key of the collations in the metadata of a field."""
 _CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
 
 

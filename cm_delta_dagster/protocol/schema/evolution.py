@@ -47,7 +47,7 @@ class SchemaMode(StrEnum):
 
 
 # Every value of the key type can be stored unchanged in a column of each of the listed types.
-_WIDER: dict[DataType, tuple[DataType, ...]] = {
+_HOLDS_UNCHANGED: dict[DataType, tuple[DataType, ...]] = {
     BYTE: (SHORT, INTEGER, LONG),
     SHORT: (INTEGER, LONG),
     INTEGER: (LONG,),
@@ -141,7 +141,7 @@ def _reconcile_type(column: DataType, offered: DataType, path: str, mode: Schema
 
 
 def _value_fits(offered: DataType, column: DataType) -> bool:
-    if offered in (column, VOID) or column in _WIDER.get(offered, ()):
+    if offered in (column, VOID) or column in _HOLDS_UNCHANGED.get(offered, ()):
         return True
     if isinstance(offered, DecimalType) and isinstance(column, DecimalType):
         whole = offered.precision - offered.scale

@@ -318,6 +318,10 @@ def _walk(data_type: DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[st
             yield from _walk(data_type.value_type, (*path, "value"))
 
 
+TRANSACTION_COLUMN = "delta.txn"
+"""Reserved name of a partition column that Spark discovers in the directories ``delta.txn=<hex>``, one for each write."""
+
+
 def check_column_names(schema: StructType) -> None:
     """Refuse names that a table without column mapping cannot have, at any level.
 
@@ -327,7 +331,7 @@ def check_column_names(schema: StructType) -> None:
     """
     check_unique_names(schema)
     for name in schema.names:
-        if name.lower() == "delta.txn" or name.lower().startswith("__cm_delta_"):
+        if name.lower() == TRANSACTION_COLUMN or name.lower().startswith("__cm_delta_"):
             raise SchemaMismatchError(
                 f"The column name {name!r} is reserved: reads and merges use it internally. Rename the column."
             )

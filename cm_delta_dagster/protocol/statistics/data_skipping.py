@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
 from cm_delta_dagster.protocol.predicates.normal_forms import negations_inwards
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
@@ -39,10 +40,11 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     leaves,
     partition_only,
 )
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, COLLATIONS_METADATA
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from cm_delta_dagster.protocol.statistics.file_bounds import DataColumn, FileBounds
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
-from cm_delta_dagster.protocol.statistics.literals import aligned, comparable, literal_of
+from cm_delta_dagster.protocol.statistics.literals import ARROW_COMPARISONS, aligned, comparable, literal_of
 from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics, parse_statistics
 
 _Op = ComparisonOperator
@@ -50,9 +52,7 @@ _Op = ComparisonOperator
 _SUBSET_DIVISOR = 4
 """If fewer than one in this many files remain, only their statistics are parsed, and the result is not cached."""
 
-_TYPE_CHANGES = "delta.typeChanges"
-
-_ORDER_METADATA = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
+_ORDER_METADATA = (COLLATIONS_METADATA, CHAR_METADATA)
 """Field metadata of strings that are not compared bytewise: collations and blank-padded ``char(n)``."""
 
 
@@ -170,7 +170,7 @@ def is_ordered_by_bytes(field: StructField) -> bool:
 
 def was_float(field: StructField) -> bool:
     """Whether the type was widened from float to double; the statistics of older files are then floats."""
-    changes = field.metadata.get(_TYPE_CHANGES)
+    changes = field.metadata.get(TYPE_CHANGES)
     changes = changes if isinstance(changes, list) else []
     return any(isinstance(change, Mapping) and change.get("fromType") == "float" for change in changes)
 
@@ -269,16 +269,6 @@ def _answer_values(values: pa.Array, data_type: DataType, leaf: Predicate) -> pa
             return pa.nulls(len(values), pa.bool_())
 
 
-_COMPARE = {
-    _Op.EQ: pc.equal,
-    _Op.NE: pc.not_equal,
-    _Op.LT: pc.less,
-    _Op.LE: pc.less_equal,
-    _Op.GT: pc.greater,
-    _Op.GE: pc.greater_equal,
-}
-
-
 def _compare_values(values: pa.Array, data_type: DataType, operator: _Op, value: Any) -> pa.BooleanArray:
     if value is None:
         return pa.repeat(pa.scalar(False), len(values))
@@ -287,7 +277,7 @@ def _compare_values(values: pa.Array, data_type: DataType, operator: _Op, value:
         return pa.nulls(len(values), pa.bool_())
     if pa.types.is_floating(values.type):
         return _compare_floats(values, operator, literal.as_py())
-    return _COMPARE[operator](*aligned(values, literal)).fill_null(False)
+    return ARROW_COMPARISONS[operator](*aligned(values, literal)).fill_null(False)
 
 
 def _compare_floats(values: pa.Array, operator: _Op, literal: float) -> pa.BooleanArray:
@@ -297,7 +287,7 @@ def _compare_floats(values: pa.Array, operator: _Op, literal: float) -> pa.Boole
         answers = {_Op.EQ: is_nan, _Op.GE: is_nan, _Op.NE: pc.invert(is_nan), _Op.LT: pc.invert(is_nan)}
         by_default = values.is_valid() if operator is _Op.LE else pa.repeat(pa.scalar(False), len(values))
         return answers.get(operator, by_default).fill_null(False)
-    answer = _COMPARE[operator](values, pa.scalar(literal, pa.float64()))
+    answer = ARROW_COMPARISONS[operator](values, pa.scalar(literal, pa.float64()))
     if operator in (_Op.GT, _Op.GE):
         answer = pc.or_(answer, is_nan)
     return answer.fill_null(False)

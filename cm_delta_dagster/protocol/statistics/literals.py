@@ -1,15 +1,28 @@
 """Converts values and literals to common types, so that Arrow compares them as Spark does (protocol heading "Per-file Statistics").
 
-Used by data skipping. There is no literal for comparisons in which Spark would cast the column.
+Used by data skipping and the Arrow reader. There is no literal for comparisons in which Spark would cast the column.
 """
 
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from cm_delta_dagster.protocol.predicates.predicates import ComparisonOperator
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
+
+ARROW_COMPARISONS: Mapping[ComparisonOperator, Callable[..., pa.BooleanArray]] = {
+    ComparisonOperator.EQ: pc.equal,
+    ComparisonOperator.NE: pc.not_equal,
+    ComparisonOperator.LT: pc.less,
+    ComparisonOperator.LE: pc.less_equal,
+    ComparisonOperator.GT: pc.greater,
+    ComparisonOperator.GE: pc.greater_equal,
+}
+"""Arrow's function for each operator; null if an operand is null. In Arrow, unlike in Spark, NaN equals nothing."""
 
 
 def comparable(values: pa.Array, data_type: DataType) -> pa.Array:

@@ -25,11 +25,10 @@ from cm_delta_dagster.protocol.statistics.data_skipping import (
     was_float,
 )
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
-from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics
+from cm_delta_dagster.protocol.statistics.stats_json import WIDE_BOUNDS, ColumnPath, ParsedStatistics
 
 _WHOLE = frozenset({"byte", "short", "integer", "long", "date"})
 _FLOATING = frozenset({"float", "double"})
-_WIDE_BOUNDS = r'"tightBounds"\s*:\s*false'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +141,7 @@ def _logical_counts(files: pa.Table, records: pa.Array) -> pa.Array:
 
 def _has_exact_bounds(files: pa.Table) -> bool:
     has_vector = pc.any(pc.is_valid(files["deletionVector"])).as_py() or False
-    return not has_vector and not (pc.any(pc.match_substring_regex(files["stats"], _WIDE_BOUNDS)).as_py() or False)
+    return not has_vector and not (pc.any(pc.match_substring_regex(files["stats"], WIDE_BOUNDS)).as_py() or False)
 
 
 def _is_complete(bounds: pa.Array, only_nulls: pa.BooleanArray) -> bool:

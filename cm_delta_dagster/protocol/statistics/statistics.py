@@ -40,7 +40,7 @@ class StatisticsColumn:
         return ".".join(self.path)
 
 
-def leaf_columns(schema: StructType) -> tuple[StatisticsColumn, ...]:
+def schema_leaves(schema: StructType) -> tuple[StatisticsColumn, ...]:
     """The leaf columns of the schema in order: the leaves of structs; arrays and maps count as leaves."""
     return tuple(_leaves(schema, ()))
 
@@ -70,7 +70,7 @@ def statistics_columns(
         InvalidArgumentError: a name in ``delta.dataSkippingStatsColumns`` is invalid.
     """
     partitions = {name.casefold() for name in partition_columns}
-    leaves = [leaf for leaf in leaf_columns(schema) if leaf.path[0].casefold() not in partitions]
+    leaves = [leaf for leaf in schema_leaves(schema) if leaf.path[0].casefold() not in partitions]
     listed = _listed_columns(properties.data_skipping_stats_columns)
     if listed is not None:
         chosen = {leaf.path for leaf in leaves if any(_below(leaf.path, path) for path in listed)}

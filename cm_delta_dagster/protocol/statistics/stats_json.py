@@ -21,6 +21,9 @@ from cm_delta_dagster.protocol.statistics.stats_json_fast_path import MIN_TEXTS,
 ColumnPath: TypeAlias = tuple[str, ...]
 """Names of a column from the top level down, as in the statistics."""
 
+WIDE_BOUNDS = r'"tightBounds"\s*:\s*false'
+"""Pattern of ``stats`` texts whose bounds are not tight: rows that a deletion vector deletes may have set them."""
+
 _EPOCH = datetime(1970, 1, 1)
 
 

@@ -26,12 +26,13 @@ from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import present_commits, set_commit_policy
-from cm_delta_dagster.protocol.actions.actions import AddFile, Metadata
+from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType, schema_to_json
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.store import ObjectStatus
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA, Clock
+from tests.support.actions import add_file
 
 NAME = "main.test.t"
 
@@ -113,7 +114,7 @@ def append(table: Table, name: str = "a.parquet", *, padding: int = 0) -> int:
 def add(table: Table, transaction: Transaction, name: str) -> None:
     """A file of one byte, which the doctor finds."""
     table.store.write(f"{table.location}/{name}", b"x")
-    transaction.add_files([AddFile(path=name, partition_values={"day": None}, size=1, modification_time=1)])
+    transaction.add_files([add_file(name, partition_values={"day": None})])
 
 
 def state_of(snapshot: Snapshot) -> tuple[Any, ...]:

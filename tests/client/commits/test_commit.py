@@ -29,19 +29,15 @@ from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.actions import add_file
 
 NewTable = Callable[..., Table]
 _numbers = itertools.count()
 
 
-def add_file(day: str = "2024-01-01") -> AddFile:
-    return AddFile(
-        path=f"part-{next(_numbers)}.parquet",
-        partition_values={"day": day},
-        size=100,
-        modification_time=1,
-        stats='{"numRecords":1}',
-    )
+def new_file(day: str = "2024-01-01") -> AddFile:
+    path = f"part-{next(_numbers)}.parquet"
+    return add_file(path, partition_values={"day": day}, size=100, stats='{"numRecords":1}')
 
 
 def day_is(day: str) -> Comparison:
@@ -56,7 +52,7 @@ def start(table: Table, operation: str = "WRITE") -> Transaction:
 
 def append(table: Table, day: str = "2024-01-01") -> Committed:
     transaction = start(table)
-    transaction.add_files([add_file(day)])
+    transaction.add_files([new_file(day)])
     return transaction.commit()
 
 
@@ -66,7 +62,7 @@ def overwrite_day(table: Table, day: str) -> Transaction:
     transaction.read(predicate)
     files = transaction.snapshot.matching_files(predicate)
     transaction.remove_files(removes_of(files, deletion_timestamp=1_700_000_000_000, data_change=True))
-    transaction.add_files([add_file(day)])
+    transaction.add_files([new_file(day)])
     return transaction
 
 
@@ -99,8 +95,8 @@ def test_two_blind_appends_on_one_version_both_become_versions(new_table: NewTab
     """OCC-5, OCC-12, OCC-13, CM-4, CM-W3, ICT-5."""
     table = new_table()
     first, second = start(table), start(table)
-    first.add_files([add_file()])
-    second.add_files([add_file()])
+    first.add_files([new_file()])
+    second.add_files([new_file()])
     one, two = first.commit(), second.commit()
     assert (one.version, two.version, two.retries) == (1, 2, 1)
     assert two.in_commit_timestamp > one.in_commit_timestamp
@@ -138,7 +134,7 @@ def test_a_txn_of_the_same_application_conflicts(new_table: NewTable) -> None:
     table = new_table()
     first, second = start(table), start(table)
     for transaction in (first, second):
-        transaction.add_files([add_file()])
+        transaction.add_files([new_file()])
         transaction.set_transaction(SetTransaction(app_id="job", version=7))
     first.commit()
     with pytest.raises(CommitConflictError):
@@ -148,7 +144,7 @@ def test_a_txn_of_the_same_application_conflicts(new_table: NewTable) -> None:
 
 def test_a_transaction_commits_once(new_table: NewTable) -> None:
     transaction = start(new_table())
-    transaction.add_files([add_file()])
+    transaction.add_files([new_file()])
     transaction.commit()
     with pytest.raises(IllegalCommitError, match="already committed"):
         transaction.commit()
@@ -245,7 +241,7 @@ def test_a_conflict_with_an_unknown_outcome_is_rebased(flaky: tuple[FlakyCatalog
     transaction = start(table)
     append(client.table("main.test.t"))
     catalog.lose = ["answer"]
-    transaction.add_files([add_file()])
+    transaction.add_files([new_file()])
     committed = transaction.commit()
     assert (committed.version, committed.retries) == (2, 1)
 
@@ -270,7 +266,7 @@ def test_retries_are_bounded(client: DeltaClient, store: MemoryStore, new_table:
     other = DeltaClient(client.catalog, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
     transaction = start(other.table("main.test.t"))
     append(table)
-    transaction.add_files([add_file()])
+    transaction.add_files([new_file()])
     with pytest.raises(CommitRetriesExceededError, match="nothing was committed"):
         transaction.commit()
     assert table.snapshot().num_files == 1
@@ -348,7 +344,7 @@ def test_unordered_transactions_of_one_application_rebase_unless_they_are_the_sa
     table = new_table()
     first, second, repeated = start(table), start(table), start(table)
     for transaction, version in ((first, 7), (second, 8), (repeated, 7)):
-        transaction.add_files([add_file()])
+        transaction.add_files([new_file()])
         transaction.note_transaction(SetTransaction(app_id="job", version=version))
     first.commit()
     assert second.commit().retries == 1
@@ -363,7 +359,7 @@ def test_a_closed_client_does_not_turn_a_ratified_commit_into_an_error(
     """CM-C16: what follows ratification cannot fail the write."""
     table = new_table()
     transaction = start(table)
-    transaction.add_files([add_file()])
+    transaction.add_files([new_file()])
     client.background.close()
     assert transaction.commit().version == 1
 

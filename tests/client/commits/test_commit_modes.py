@@ -33,10 +33,10 @@ from cm_delta_dagster.operations.maintenance.clean_staged_commits import plan_cl
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy, present_commits, set_commit_policy
-from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.actions import add_file
 
 NewTable = Callable[..., Table]
 NAME = "main.test.t"
@@ -119,7 +119,7 @@ def another(client: DeltaClient, store: Any, catalog: Any = None, settings: Clie
 def append(table: Table, *, stats: str = '{"numRecords":1}', on: Snapshot | None = None) -> int:
     transaction = table.start_transaction(on or table.snapshot(), operation="WRITE")
     path = f"day=2024-01-01/{uuid.uuid4()}.parquet"
-    file = AddFile(path=path, partition_values={"day": "2024-01-01"}, size=1, modification_time=1, stats=stats)
+    file = add_file(path, partition_values={"day": "2024-01-01"}, stats=stats)
     transaction.add_files([file])
     return transaction.commit().version
 
@@ -211,7 +211,7 @@ def test_a_writer_reads_inline_winners_from_the_catalog(
     reading.read_whole_table()
     reading.remove_files(removes_of(reading.snapshot.files, deletion_timestamp=1, data_change=True))
     adding = table.start_transaction(table.snapshot(), operation="WRITE")
-    adding.add_files([AddFile(path="p", partition_values={"day": None}, size=1, modification_time=1)])
+    adding.add_files([add_file("p", partition_values={"day": None})])
     assert table.ratified().commits == ()
     willful.fail = "before"
     deleting = table.start_transaction(table.snapshot(), operation="DELETE")
@@ -295,7 +295,7 @@ def test_a_created_commit_unknown_to_the_catalog_is_found_by_the_next_client(
     choose(table, "put_if_absent")
     other = another(client, store)
     stale = other.start_transaction(other.snapshot(), operation="WRITE")
-    stale.add_files([AddFile(path="p", partition_values={"day": None}, size=1, modification_time=1)])
+    stale.add_files([add_file("p", partition_values={"day": None})])
     lossy.lose = {"record_published"}
     assert append(table) == 1
     assert client.catalog.get_ratified_commits(table.table_id).latest_version == 0
@@ -303,7 +303,7 @@ def test_a_created_commit_unknown_to_the_catalog_is_found_by_the_next_client(
     assert client.catalog.get_ratified_commits(table.table_id).latest_version == 2
     lossy.lose = set()
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
-    transaction.add_files([AddFile(path="q", partition_values={"day": None}, size=1, modification_time=1)])
+    transaction.add_files([add_file("q", partition_values={"day": None})])
     lossy.lose = {"record_published"}
     committed = transaction.commit()
     assert another(client, store).snapshot().version == committed.version == 3
@@ -376,7 +376,7 @@ def test_the_error_after_the_last_attempt_names_every_winner(
     choose(table, "put_if_absent")
     other = another(client, store)
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
-    transaction.add_files([AddFile(path="p", partition_values={"day": None}, size=1, modification_time=1)])
+    transaction.add_files([add_file("p", partition_values={"day": None})])
 
     willful.before_each_creation = lambda: append(other)
     with pytest.raises(
@@ -549,13 +549,13 @@ def test_a_writer_with_an_outdated_answer_notices_the_switch(
 ) -> None:
     """CM-C3."""
     old = table.start_transaction(table.snapshot(), operation="WRITE")
-    old.add_files([AddFile(path="p", partition_values={"day": None}, size=1, modification_time=1)])
+    old.add_files([add_file("p", partition_values={"day": None})])
     other = another(client, store)
     choose(other, "put_if_absent")
     append(other)
     assert old.commit().version == 2
     older = table.start_transaction(table.snapshot(), operation="WRITE")
-    older.add_files([AddFile(path="q", partition_values={"day": None}, size=1, modification_time=1)])
+    older.add_files([add_file("q", partition_values={"day": None})])
     choose(other, "inline")
     assert older.commit().version == 4
     assert another(client, store).snapshot().num_files == 3

@@ -16,10 +16,10 @@ from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
-from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores, scheme_of
+from tests.support.actions import add_file
 
 NAME = "main.test.t"
 SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
@@ -34,7 +34,7 @@ def append(client: DeltaClient, number: int) -> None:
     path = f"{uuid.uuid4()}.parquet"
     table.store.write_if_absent(f"{table.location}/{path}", data)
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
-    transaction.add_files([AddFile(path=path, partition_values={}, size=len(data), modification_time=1)])
+    transaction.add_files([add_file(path, size=len(data))])
     transaction.commit()
 
 

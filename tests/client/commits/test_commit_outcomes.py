@@ -47,19 +47,15 @@ from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA
+from tests.support.actions import add_file
 from tests.support.foreign_log import ForeignLog, add, info
 
 NewTable = Callable[..., Table]
 
 
 def _file(name: str, rows: int = 10, day: str = "2024-01-01") -> AddFile:
-    return AddFile(
-        path=f"{name}.parquet",
-        partition_values={"day": day},
-        size=100,
-        modification_time=1,
-        stats=json.dumps({"numRecords": rows}),
-    )
+    stats = json.dumps({"numRecords": rows})
+    return add_file(f"{name}.parquet", partition_values={"day": day}, size=100, stats=stats)
 
 
 def _start(table: Table, *files: AddFile, operation: str = "WRITE") -> Transaction:

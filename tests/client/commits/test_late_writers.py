@@ -25,6 +25,7 @@ from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.actions import add_file
 from tests.support.lake import Lake
 
 FIRST_FILE = f"_delta_log/{1:020d}.json"
@@ -158,7 +159,7 @@ def late_writers(lake: Lake, mode: str, copies: str, *, commits: int) -> tuple[T
 
 
 def late_file(name: str) -> AddFile:
-    return AddFile(path=name, partition_values={"day": "2026-01-01"}, size=100, modification_time=1)
+    return add_file(name, partition_values={"day": "2026-01-01"}, size=100)
 
 
 def test_a_late_proposal_whose_winners_were_cleaned_up_is_a_conflict(lake: Lake) -> None:

@@ -24,9 +24,9 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogUnavailableError
 from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
-from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum, build_checksum
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.actions import add_file
 from tests.support.lake import Lake, broken_storage
 from tests.support.waiting import until
 
@@ -204,9 +204,7 @@ def test_checksums_of_contended_writers_equal_their_snapshots(tmp_path: Path) ->
     for _ in range(3):
         lake.append(other)
         transaction = table.start_transaction(stale, operation="WRITE")
-        transaction.add_files(
-            [AddFile(path=f"{stale.version}", partition_values={"day": None}, size=7, modification_time=1)]
-        )
+        transaction.add_files([add_file(f"{stale.version}", partition_values={"day": None}, size=7)])
         stale = transaction.commit().snapshot
         own.append(stale)
     lake.store.calls.clear()

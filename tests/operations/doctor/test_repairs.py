@@ -147,7 +147,7 @@ def test_the_advice_of_an_error_about_a_gap_works(lake: Lake, table: Table, monk
         delete(lake, table, commit(version))
     with monkeypatch.context() as patch:
         patch.setattr("cm_delta_dagster.client.snapshots.log_reader._MAX_PROBES", 1)
-        with pytest.raises(CorruptLogError, match="doctor NAME --repair` puts them back"):
+        with pytest.raises(CorruptLogError, match="doctor --repair` for this table puts them back"):
             lake.reopened().table("main.test.t").snapshot()
         report = run(lake)
         assert {Problem.UNREADABLE, Problem.COMMIT_MISSING} <= set(errors(report))
@@ -170,7 +170,7 @@ def test_the_advice_of_a_warning_about_a_copy_works(
             write(lake, table, commit(5), data[:-5])
     with caplog.at_level(logging.WARNING):
         lake.reopened().table("main.test.t").snapshot()
-    assert "doctor NAME --repair` puts it back" in caplog.text
+    assert "doctor --repair` for this table puts it back" in caplog.text
     assert run(lake, repair=True).findings == ()
     assert read(lake, table, commit(5)) == data
 
@@ -328,7 +328,7 @@ def test_a_commit_without_digest_that_its_checksum_contradicts_proves_nothing(
     alter(lake, table, commit(3))
     forget_digests(tmp_path)
     harmed = log_of(lake, table)
-    with pytest.raises(CorruptLogError, match="cm-delta doctor NAME` compares"):
+    with pytest.raises(CorruptLogError, match="cm-delta doctor` for this table compares"):
         lake.reopened().table("main.test.t").snapshot(version=3)
     report = run(lake, repair=True)
     assert errors(report) == [Problem.COMMIT_UNPROVEN]

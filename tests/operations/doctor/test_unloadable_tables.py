@@ -167,7 +167,7 @@ def test_a_definition_in_the_catalog_that_cannot_be_read_is_replaced(
     with sqlite3.connect(lake.directory / "catalog.db") as database:
         database.execute(f"UPDATE cm_delta_definitions SET {column} = '{{'")
     assert [finding.problem for finding in run(lake).findings] == [Problem.DEFINITION_DIFFERS]
-    assert "doctor NAME --repair` to write it again" in caplog.text
+    assert "doctor main.test.t --repair` to write it again" in caplog.text
     assert run(lake, repair=True).findings == ()
     definition = lake.catalog.load_table_by_id(table.table_id).definition
     assert definition is not None and definition.metadata == table.snapshot().metadata

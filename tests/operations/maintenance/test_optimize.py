@@ -25,6 +25,7 @@ from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, remove
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.actions import add_file
 from tests.support.builders import TableBuilder, rows_of
 from tests.support.lake import Unreliable, vector
 
@@ -32,13 +33,7 @@ DAY = datetime.date(2026, 1, 1)
 
 
 def file(path: str, size: int, day: str | None = "1", **more: Any) -> AddFile:
-    return AddFile(
-        path=path,
-        partition_values={"day": day},
-        size=size,
-        modification_time=1,
-        **{"stats": '{"numRecords":100}', **more},
-    )
+    return add_file(path, partition_values={"day": day}, size=size, **({"stats": '{"numRecords":100}'} | more))
 
 
 def bins(*files: AddFile, target_size: int = 100, min_size: int = 100) -> list[list[str]]:

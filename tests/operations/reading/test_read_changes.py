@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
 from tests.support.changes_of import path_table, write
@@ -46,8 +47,8 @@ def test_spark_gives_the_changes_that_arrow_gives(tmp_path: Path, spark: SparkSe
         {"where": "_change_type <> 'insert' or k = 1"},
     ]
     for query in queries:
-        frame = read_changes(table, spark=spark, start_version=0, **query)
-        expected = read_changes_arrow(table, start_version=0, **query)
+        frame = read_changes(table, ChangeRange(start_version=0), spark=spark, **query)
+        expected = read_changes_arrow(table, ChangeRange(start_version=0), **query)
         assert frame.columns == expected.schema.names
         assert canonical(frame.toArrow()) == canonical(expected)
         assert expected.num_rows
@@ -58,7 +59,7 @@ def test_the_feed_has_the_schema_of_delta_spark(tmp_path: Path, spark: SparkSess
     long_history(tmp_path / "t", 1)
     table = path_table(tmp_path / "t")
     for version in (0, 1):  # With and without files.
-        frame = read_changes(table, spark=spark, start_version=version, end_version=version)
+        frame = read_changes(table, ChangeRange(start_version=version, end_version=version), spark=spark)
         fields = [(item.name, item.dataType.simpleString(), item.nullable) for item in frame.schema.fields]
         assert fields[-3:] == [
             ("_change_type", "string", True),
@@ -74,13 +75,13 @@ def test_deletion_vectors_and_ids_of_columns_in_a_long_history(tmp_path: Path, s
         members = [item for item in archive if item.name.removeprefix("./").startswith(f"{name}/delta/")]
         archive.extractall(tmp_path, members=members, filter="tar")
     table = path_table(tmp_path / name / "delta")
-    expected = read_changes_arrow(table, start_version=0)
-    assert canonical(read_changes(table, spark=spark, start_version=0).toArrow()) == canonical(expected)
+    expected = read_changes_arrow(table, ChangeRange(start_version=0))
+    assert canonical(read_changes(table, ChangeRange(start_version=0), spark=spark).toArrow()) == canonical(expected)
 
 
 def test_what_spark_refuses_is_an_error_of_ours(tmp_path: Path, spark: SparkSession) -> None:
     long_history(tmp_path / "t", 1)
     with pytest.raises(InvalidArgumentError, match="nope"):
-        read_changes(path_table(tmp_path / "t"), spark=spark, start_version=0, where="nope = 1")
+        read_changes(path_table(tmp_path / "t"), ChangeRange(start_version=0), spark=spark, where="nope = 1")
     with pytest.raises(CmDeltaError, match="before they begin"):
-        read_changes(path_table(tmp_path / "t"), spark=spark, start_version=1, end_version=0)
+        read_changes(path_table(tmp_path / "t"), ChangeRange(start_version=1, end_version=0), spark=spark)

@@ -21,8 +21,8 @@ from cm_delta_dagster.arrow.schema import VARIANT_TYPE
 from cm_delta_dagster.client.snapshots.path_table import PathTable
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.reading.read_stream import stream, stream_spec
-from cm_delta_dagster.operations.reading.spark_stream_source import FileGroup, TableStreamReader, file_groups
-from cm_delta_dagster.operations.reading.stream_planning import StreamOptions
+from cm_delta_dagster.operations.reading.spark_stream_source import FilePartition, TableStreamReader, file_groups
+from cm_delta_dagster.operations.reading.stream_state import StreamOptions
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.storage.local_store import LocalStore
 from tests.support.foreign import ForeignTable, field
@@ -306,7 +306,7 @@ def test_files_are_given_to_tasks_by_size() -> None:
     """STREAM-1: each file once and in order, however many and however large."""
     for sizes in ([1], [1] * 100, [2**30, 1, 1, 2**27, 5], [2**22] * 40, []):
         files = pa.table({"path": [f"{n}" for n in range(len(sizes))], "size": pa.array(sizes, pa.int64())})
-        groups = [FileGroup(group).files for group in file_groups(files)]
+        groups = [FilePartition(group).files for group in file_groups(files)]
         assert [path for group in groups for path in group["path"].to_pylist()] == files["path"].to_pylist()
         assert all(group.num_rows for group in groups)
         assert all(sum(group["size"].to_pylist()[:-1]) < 2**27 for group in groups)

@@ -17,8 +17,8 @@ from cm_delta_dagster.operations.recovery.plan import KeptHistory, TableRecovery
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
-from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.log import version_checksum
+from tests.support.actions import add_file
 from tests.support.forced_commit import ratify_append
 from tests.support.lake import Lake
 from tests.support.old_catalog import back_up, restore
@@ -208,8 +208,7 @@ def test_data_files_that_are_gone_are_named(lake: Lake, tmp_path: Path) -> None:
     back_up(tmp_path)
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
     transaction.add_files(
-        AddFile(path=f"new-{n}.parquet", partition_values={"day": "2026-01-01"}, size=100, modification_time=1)
-        for n in range(2)
+        add_file(f"new-{n}.parquet", partition_values={"day": "2026-01-01"}, size=100) for n in range(2)
     )
     transaction.commit()
     restore(lake, tmp_path)

@@ -183,7 +183,7 @@ def test_commits_parsed_together_equal_commits_parsed_alone(commits: list[list[A
 )
 def test_a_broken_commit_is_named_when_several_are_parsed_together(bad: bytes) -> None:
     """LOG-6, CM-R9."""
-    good = encode_commit([CommitInfo(txn_id="t"), AddFile(path="a", partition_values={}, size=1, modification_time=1)])
+    good = encode_commit([CommitInfo(txn_id="t"), _add("a")])
     with pytest.raises(CorruptLogError, match="ersion 6 "):
         decode_commits([(5, good), (6, bad), (7, good)])
 

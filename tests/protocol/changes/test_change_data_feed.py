@@ -48,6 +48,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     schema_to_json,
 )
+from tests.support.actions import add_file, remove_file
 
 LOCATION = "file:///t"
 PROTOCOL = Protocol(min_reader_version=1, min_writer_version=4)
@@ -96,13 +97,11 @@ def planned(
 
 
 def add(path: str, deleted: Iterable[int] = (), **more: Any) -> AddFile:
-    vector = encode_inline(deleted) if deleted else None
-    return AddFile(path=path, partition_values={}, size=1, modification_time=0, deletion_vector=vector, **more)
+    return add_file(path, encode_inline(deleted) if deleted else None, **more)
 
 
 def remove(path: str, deleted: Iterable[int] = (), **more: Any) -> RemoveFile:
-    more.setdefault("partition_values", {})
-    return RemoveFile(path=path, deletion_vector=encode_inline(deleted) if deleted else None, **more)
+    return remove_file(path, encode_inline(deleted) if deleted else None, **({"partition_values": {}} | more))
 
 
 def summary(plan: ChangePlan) -> list[tuple[int, str | None, list[str]]]:

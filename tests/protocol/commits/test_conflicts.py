@@ -31,6 +31,7 @@ from cm_delta_dagster.protocol.commits.conflicts import (
 from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.types import LONG, STRING, StructField, StructType, schema_to_json
+from tests.support.actions import add_file, remove_file
 from tests.support.conflict_cases import (
     BASE,
     FEATURES,
@@ -76,14 +77,12 @@ def _winner(actions: Sequence[Action], *, blind: bool | None = False) -> CommitA
 
 
 def _add(path: str, partition: str | None = "a", *, stats: str | None = None, data_change: bool = True) -> AddFile:
-    return AddFile(
-        path=path, partition_values={"p": partition}, size=1, modification_time=0, stats=stats, data_change=data_change
-    )
+    return add_file(path, partition_values={"p": partition}, stats=stats, data_change=data_change)
 
 
 def _remove(path: str, **fields: Any) -> RemoveFile:
     named = {"extended_file_metadata": True, "partition_values": {"p": "a"}, "size": 1}
-    return RemoveFile(path=path, deletion_timestamp=1, **(named | fields))
+    return remove_file(path, **(named | fields))
 
 
 def _kind(pending: PendingCommit, winner: CommitActions) -> ConflictKind | None:

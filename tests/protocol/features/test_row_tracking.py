@@ -25,6 +25,7 @@ from cm_delta_dagster.protocol.features.row_tracking import (
     row_id_columns,
 )
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType, schema_to_json
+from tests.support.actions import add_file
 
 TRACKED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("rowTracking", "domainMetadata"))
 MAPPED = Protocol(
@@ -126,8 +127,7 @@ def test_a_domain_without_a_number_is_damage(text: str) -> None:
 
 
 def _file(rows: int, **ids: int) -> AddFile:
-    stats = json.dumps({"numRecords": rows})
-    return AddFile(path="f", partition_values={}, size=1, modification_time=1, stats=stats, **ids)
+    return add_file("f", stats=json.dumps({"numRecords": rows}), **ids)
 
 
 @settings(deadline=None)

@@ -27,8 +27,9 @@ from cm_delta_dagster.protocol.actions.commit_json import decode_commit, encode_
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, table_to_adds, table_to_removes
 from cm_delta_dagster.protocol.log import checkpoint_reading, checkpoints
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay, state_from_checkpoint
-from cm_delta_dagster.protocol.log.checkpoint_reading import read_checkpoint, read_checkpoint_json
+from cm_delta_dagster.protocol.log.checkpoint_reading import decode_checkpoint, decode_checkpoint_json
 from cm_delta_dagster.protocol.log.checkpoints import build_checkpoint
+from tests.support.actions import add_file
 
 _LOCATION = "file:///data/t"
 _NOW = 100 * 24 * 60 * 60 * 1000
@@ -131,13 +132,13 @@ def test_every_row_is_one_action_and_checkpoint_metadata_is_first() -> None:
         ("remove",),
     ]
     assert tables.num_actions == 9 and tables.sidecars == ()
-    assert read_checkpoint(tables.top).checkpoint_metadata == CheckpointMetadata(version=4)
+    assert decode_checkpoint(tables.top).checkpoint_metadata == CheckpointMetadata(version=4)
 
 
 def test_all_fields_of_an_action_are_kept() -> None:
     """CKPT-1, CKPT-3, CKPT-4, CKPT-13, CKPT-18, ruling X11, ruling X21."""
     state = _state(_FULL_ADD, _PLAIN_ADD, _FULL_REMOVE)
-    content = read_checkpoint(build_checkpoint(state, now_ms=_NOW).top)
+    content = decode_checkpoint(build_checkpoint(state, now_ms=_NOW).top)
     assert content.protocol == _V2 and content.metadata == state.metadata
     assert content.transactions == (
         SetTransaction(app_id="app", version=3, last_updated=8),
@@ -186,7 +187,7 @@ def test_expired_tombstones_are_dropped() -> None:
         RemoveFile(path="gone", deletion_timestamp=_NOW - _WEEK - 1),
         RemoveFile(path="undated"),
     ]
-    content = read_checkpoint(build_checkpoint(_state(*removes), now_ms=_NOW).top)
+    content = decode_checkpoint(build_checkpoint(_state(*removes), now_ms=_NOW).top)
     assert content.removes["path"].to_pylist() == ["kept"]
 
 
@@ -242,22 +243,22 @@ def test_interval_partition_values_are_stored_as_numbers() -> None:
 def test_statistics_are_read_from_the_struct_if_there_is_no_text() -> None:
     """CKPT-12."""
     state = _state(_FULL_ADD, _PLAIN_ADD, configuration={**_STRUCT, **_NO_JSON})
-    texts = read_checkpoint(build_checkpoint(state, now_ms=_NOW).top).adds["stats"].to_pylist()
+    texts = decode_checkpoint(build_checkpoint(state, now_ms=_NOW).top).adds["stats"].to_pylist()
     assert sorted(map(str, texts)) == sorted([_STATS, "None"])
 
 
 def test_many_file_actions_are_all_written_to_sidecars() -> None:
     """CKPT-V2-4, CKPT-V2-5, CKPT-V2-6, CKPT-V2-7, V2ACT-1."""
-    adds = [AddFile(path=f"f{n}", partition_values={"p": None}, size=n, modification_time=0) for n in range(25)]
+    adds = [add_file(f"f{n}", partition_values={"p": None}, size=n) for n in range(25)]
     tables = build_checkpoint(_state(*adds, _FULL_REMOVE), now_ms=_NOW, max_inline=20, rows_per_sidecar=10)
     assert [table.num_rows for table in tables.sidecars] == [10, 10, 6]
     assert all(table.column_names == ["add", "remove"] for table in tables.sidecars)
     # The columns exist, because some readers select them by name, but all their values are null.
     assert tables.top["add"].null_count == tables.top["remove"].null_count == tables.top.num_rows
     sidecars = [checkpoints.sidecar_action(f"s{n}.parquet", size_in_bytes=n, modification_time=_NOW) for n in range(3)]
-    content = read_checkpoint(checkpoints.with_sidecars(tables.top, sidecars))
+    content = decode_checkpoint(checkpoints.with_sidecars(tables.top, sidecars))
     assert content.sidecars == tuple(sidecars) and content.adds.num_rows == content.removes.num_rows == 0
-    parts = [read_checkpoint(table) for table in tables.sidecars]
+    parts = [decode_checkpoint(table) for table in tables.sidecars]
     assert sorted(path for part in parts for path in part.adds["path"].to_pylist()) == sorted(add.path for add in adds)
     assert [path for part in parts for path in part.removes["path"].to_pylist()] == ["c"]
     assert tables.num_actions == 6 + 26
@@ -269,14 +270,14 @@ def test_without_feature_or_policy_a_checkpoint_follows_the_v1_spec(protocol: Pr
     state = _state(_FULL_ADD, _PLAIN_ADD, protocol=protocol, policy=policy)
     tables = build_checkpoint(state, now_ms=_NOW, max_inline=1)
     assert not checkpoints.is_v2(tables) and tables.sidecars == ()
-    content = read_checkpoint(tables.top)
+    content = decode_checkpoint(tables.top)
     assert content.checkpoint_metadata is None and content.protocol == protocol and content.adds.num_rows == 2
     assert checkpoints.is_v2(build_checkpoint(_state(), now_ms=_NOW))
 
 
 def test_a_table_without_files_has_a_checkpoint() -> None:
     """CKPT-1, CKPT-V2-6."""
-    content = read_checkpoint(build_checkpoint(_state(configuration=_STRUCT), now_ms=_NOW).top)
+    content = decode_checkpoint(build_checkpoint(_state(configuration=_STRUCT), now_ms=_NOW).top)
     assert content.adds.num_rows == content.removes.num_rows == 0 and content.metadata is not None
 
 
@@ -284,7 +285,7 @@ def test_unknown_and_missing_columns_are_accepted() -> None:
     """CKPT-2, CKPT-3."""
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 2, "maxRowIndex": 9}
     rows = pa.table({"add": [{"path": "a", "size": 1, "deletionVector": vector, "new": 1}, None], "other": ["x", "y"]})
-    content = read_checkpoint(rows)
+    content = decode_checkpoint(rows)
     assert content.adds["path"].to_pylist() == ["a"] and content.adds["stats"].to_pylist() == [None]
     assert content.adds["deletionVector"].to_pylist()[0] == {**_without(vector, "maxRowIndex"), "offset": None}
     assert content.protocol is None and content.removes.num_rows == 0
@@ -301,7 +302,7 @@ def test_file_actions_beside_sidecars_are_corrupt() -> None:
         tables.top, [checkpoints.sidecar_action("s", size_in_bytes=1, modification_time=1)]
     )
     with pytest.raises(CorruptLogError, match="sidecars"):
-        read_checkpoint(mixed)
+        decode_checkpoint(mixed)
 
 
 @pytest.mark.parametrize("name", ["protocol", "metaData", "checkpointMetadata"])
@@ -309,7 +310,7 @@ def test_a_duplicate_single_action_is_corrupt(name: str) -> None:
     """CKPT-V2-3, REC-1."""
     top = build_checkpoint(_state(), now_ms=_NOW).top
     with pytest.raises(CorruptLogError, match=name):
-        read_checkpoint(pa.concat_tables([top, top.select([name])], promote_options="default"))
+        decode_checkpoint(pa.concat_tables([top, top.select([name])], promote_options="default"))
 
 
 def test_rows_that_are_not_actions_are_corrupt() -> None:
@@ -322,7 +323,7 @@ def test_rows_that_are_not_actions_are_corrupt() -> None:
         {"add": [{"path": [1]}]},
     ):
         with pytest.raises(CorruptLogError):
-            read_checkpoint(pa.table(rows))
+            decode_checkpoint(pa.table(rows))
 
 
 def test_the_json_form_is_equivalent_to_the_rows() -> None:
@@ -335,12 +336,12 @@ def test_the_json_form_is_equivalent_to_the_rows() -> None:
         '{"sidecar":{"path":"s","sizeInBytes":3,"modificationTime":5,"tags":null}}',
         encode_action(SetTransaction(app_id="app", version=3)),
     ]
-    content = checkpoint_reading.read_checkpoint_json("\n".join(lines).encode())
+    content = checkpoint_reading.decode_checkpoint_json("\n".join(lines).encode())
     assert content.checkpoint_metadata == CheckpointMetadata(version=4, tags={"a": "b"})
     assert content.sidecars == (SidecarFile(path="s", size_in_bytes=3, modification_time=5),)
     assert content.protocol == state.protocol and content.metadata == state.metadata
     assert content.transactions == (SetTransaction(app_id="app", version=3),)
-    inline = checkpoint_reading.read_checkpoint_json(encode_action(_FULL_ADD).encode())
+    inline = checkpoint_reading.decode_checkpoint_json(encode_action(_FULL_ADD).encode())
     assert table_to_adds(inline.adds) == [_FULL_ADD]
 
 
@@ -350,7 +351,7 @@ def test_the_json_form_is_equivalent_to_the_rows() -> None:
 def test_an_invalid_json_form_is_corrupt(data: bytes) -> None:
     """CKPT-17, CKPT-V2-8."""
     with pytest.raises(CorruptLogError):
-        checkpoint_reading.read_checkpoint_json(data)
+        checkpoint_reading.decode_checkpoint_json(data)
 
 
 def test_parsed_columns_are_not_read_if_there_are_texts() -> None:
@@ -372,7 +373,7 @@ def test_adds_are_read_from_any_rows(chunks: list[list[bool]], start: int) -> No
     rows = [[_add_row(next(number)) if present else None for present in chunk] for chunk in chunks]
     kind = pa.struct([item for item in ADD_SCHEMA if item.name != "tags"])
     arrays = [pa.array([_add_row(999)] * start + chunk, kind).slice(start) for chunk in rows]
-    content = read_checkpoint(pa.table({"add": pa.chunked_array(arrays, kind)}))
+    content = decode_checkpoint(pa.table({"add": pa.chunked_array(arrays, kind)}))
     expected = [row for chunk in rows for row in chunk if row is not None]
     found = content.adds.to_pylist()
     assert [row["path"] for row in found] == [row["path"] for row in expected]
@@ -402,6 +403,6 @@ def test_the_tags_of_a_checkpoint_are_not_used() -> None:
                       "configuration": {}}},
         {"add": {"path": "f", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": False}},
     ]  # fmt: skip
-    content = read_checkpoint_json("".join(json.dumps(line) + "\n" for line in lines).encode())
+    content = decode_checkpoint_json("".join(json.dumps(line) + "\n" for line in lines).encode())
     state = state_from_checkpoint([content], version=4, location="file:///t")
     assert state.files.adds["path"].to_pylist() == ["f"]

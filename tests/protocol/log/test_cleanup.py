@@ -3,10 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from cm_delta_dagster.protocol.actions.actions import AddFile, RemoveFile
+from cm_delta_dagster.protocol.actions.actions import RemoveFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_to_table
 from cm_delta_dagster.protocol.log import cleanup
-from cm_delta_dagster.protocol.log.cleanup import FILES_SCHEMA, VacuumPlan
+from cm_delta_dagster.protocol.log.cleanup import FILES_SCHEMA, UnreferencedFiles
+from tests.support.actions import add_file
 
 _DAY = 24 * 60 * 60 * 1000
 _NOW = 20_000 * _DAY + 5_000_000
@@ -21,11 +22,11 @@ def _vacuum(
     removed: dict[str, int | None] | None = None,
     vectors: tuple[str, ...] = (),
     partition_columns: tuple[str, ...] = (),
-) -> VacuumPlan:
-    adds = [AddFile(path=path, partition_values={}, size=1, modification_time=0) for path in live]
+) -> UnreferencedFiles:
+    adds = [add_file(path) for path in live]
     removes = [RemoveFile(path=path, deletion_timestamp=stamp) for path, stamp in (removed or {}).items()]
     rows = [{"path": path, "size": 10, "modification_time": _NOW - age} for path, age in listed.items()]
-    return cleanup.vacuum_plan(
+    return cleanup.unreferenced_files(
         pa.Table.from_pylist(rows, FILES_SCHEMA),
         location=_LOCATION,
         adds=adds_to_table(adds),
@@ -43,7 +44,7 @@ def test_only_old_files_without_a_reference_are_deleted() -> None:
         {"live": 9 * _DAY, "orphan": 9 * _DAY, "young": 6 * _DAY, "edge": 7 * _DAY, "p=1/orphan": 8 * _DAY},
         live=("live",),
     )
-    assert plan == VacuumPlan(paths=("orphan", "p=1/orphan"), size_bytes=20)
+    assert plan == UnreferencedFiles(paths=("orphan", "p=1/orphan"), size_bytes=20)
 
 
 def test_a_tombstone_protects_its_file_until_it_expires() -> None:
@@ -100,7 +101,7 @@ def test_paths_are_compared_after_decoding() -> None:
 
 def test_an_empty_listing_gives_an_empty_plan() -> None:
     """VAC-1."""
-    assert _vacuum({}, live=("a",)) == VacuumPlan(paths=(), size_bytes=0)
+    assert _vacuum({}, live=("a",)) == UnreferencedFiles(paths=(), size_bytes=0)
 
 
 def _v(version: int) -> str:

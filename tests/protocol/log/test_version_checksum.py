@@ -27,6 +27,7 @@ from cm_delta_dagster.protocol.log.version_checksum import (
     advance_checksum,
     build_checksum,
 )
+from tests.support.actions import add_file, remove_file
 
 _LOCATION = "file:///data/t"
 _PROTOCOL = Protocol(
@@ -58,25 +59,11 @@ def _vector(cardinality: int) -> DeletionVectorDescriptor:
 
 
 def _add(path: str, size: int, cardinality: int = 0, *, data_change: bool = True) -> AddFile:
-    return AddFile(
-        path=path,
-        partition_values={},
-        size=size,
-        modification_time=0,
-        data_change=data_change,
-        deletion_vector=_vector(cardinality) if cardinality else None,
-    )
+    return add_file(path, _vector(cardinality) if cardinality else None, size=size, data_change=data_change)
 
 
 def _remove(add: AddFile) -> RemoveFile:
-    return RemoveFile(
-        path=add.path,
-        deletion_timestamp=1,
-        extended_file_metadata=True,
-        partition_values={},
-        size=add.size,
-        deletion_vector=add.deletion_vector,
-    )
+    return remove_file(add.path, add.deletion_vector, extended_file_metadata=True, partition_values={}, size=add.size)
 
 
 def _advance(before: VersionChecksum, *actions: Action) -> VersionChecksum | None:

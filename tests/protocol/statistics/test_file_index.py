@@ -27,6 +27,7 @@ from cm_delta_dagster.protocol.statistics import file_index
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 from cm_delta_dagster.protocol.statistics.file_index import CHUNK_ROWS, MAX_COLUMNS, FileIndex
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
+from tests.support.actions import add_file
 
 LOCATION = "file:///t"
 WANTED = {("i",): LONG, ("s",): STRING}
@@ -36,7 +37,7 @@ SCHEMA = StructType((StructField("p", STRING), StructField("i", LONG), StructFie
 def file(number: int, **more: object) -> AddFile:
     stats = {"numRecords": 1, "minValues": {"i": number, "s": str(number)}, "maxValues": {"i": number}, **more}
     values = {"p": None if number % 7 == 0 else str(number % 5), "q": "x"}
-    return AddFile(path=f"f{number}", partition_values=values, size=1, modification_time=0, stats=json.dumps(stats))
+    return add_file(f"f{number}", partition_values=values, stats=json.dumps(stats))
 
 
 def commit(version: int, adds: pa.Table, removes: pa.Table) -> CommitActions:

@@ -19,6 +19,7 @@ from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, Predicate
 from cm_delta_dagster.protocol.schema.types import DecimalType, PrimitiveType, StructField, StructType
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates, metadata_aggregates
+from tests.support.actions import add_file
 
 SCHEMA = StructType(
     tuple(
@@ -38,14 +39,8 @@ SCHEMA = StructType(
 
 
 def add(stats: str | None, *, p: str | None = "1", q: str | None = "a", deleted: Sequence[int] = ()) -> AddFile:
-    return AddFile(
-        path="f",
-        partition_values={"p": p, "q": q},
-        size=1,
-        modification_time=0,
-        stats=stats,
-        deletion_vector=encode_inline(deleted) if deleted else None,
-    )
+    vector = encode_inline(deleted) if deleted else None
+    return add_file("f", vector, partition_values={"p": p, "q": q}, stats=stats)
 
 
 def stats(rows: int, low: dict[str, Any], high: dict[str, Any], nulls: dict[str, int], **more: Any) -> str:
@@ -164,8 +159,7 @@ def test_decimals_are_exact_as_partition_values() -> None:
     """SKIP-6, PART-4."""
     schema = StructType((StructField("c", DecimalType(10, 2)),))
     files = adds_to_table(
-        AddFile(path=text, partition_values={"c": text}, size=1, modification_time=0, stats='{"numRecords":1}')
-        for text in ("9.50", "10.25")
+        add_file(text, partition_values={"c": text}, stats='{"numRecords":1}') for text in ("9.50", "10.25")
     )
     answer = metadata_aggregates(files, ["c"], schema=schema, partition_columns=("c",))
     assert (answer.minimums["c"], answer.maximums["c"]) == (Decimal("9.50"), Decimal("10.25"))

@@ -18,9 +18,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_to_table
-from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
-from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
-from cm_delta_dagster.protocol.changes.stream_planning import (
+from cm_delta_dagster.protocol.changes.batch_planning import (
     UNBOUNDED,
     AdmissionLimits,
     ChangeHandling,
@@ -29,8 +27,11 @@ from cm_delta_dagster.protocol.changes.stream_planning import (
     initial_files,
     plan_batch,
 )
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
+from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
 from cm_delta_dagster.protocol.schema.types import INTEGER, LONG, STRING, StructField, StructType, schema_to_json
+from tests.support.actions import add_file, remove_file
 
 PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 MAPPED = Protocol(min_reader_version=2, min_writer_version=5)
@@ -39,11 +40,11 @@ ID, NAME = StructField("id", LONG), StructField("name", STRING)
 
 
 def added(path: str, *, size: int = 10, time: int = 0, data_change: bool = True) -> AddFile:
-    return AddFile(path=path, partition_values={}, size=size, modification_time=time, data_change=data_change)
+    return add_file(path, size=size, modification_time=time, data_change=data_change)
 
 
 def removed(path: str, *, data_change: bool = True) -> RemoveFile:
-    return RemoveFile(path=path, deletion_timestamp=1, data_change=data_change)
+    return remove_file(path, data_change=data_change)
 
 
 def commit(

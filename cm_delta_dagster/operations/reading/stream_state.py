@@ -13,9 +13,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
 from cm_delta_dagster.operations.reading.table_definitions import definition_of
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
-from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
-from cm_delta_dagster.protocol.changes.stream_planning import (
+from cm_delta_dagster.protocol.changes.batch_planning import (
     DEFAULT_MAX_FILES,
     UNBOUNDED,
     AdmissionLimits,
@@ -25,6 +23,8 @@ from cm_delta_dagster.protocol.changes.stream_planning import (
     initial_files,
     plan_batch,
 )
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
+from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
 from cm_delta_dagster.protocol.schema.selection import select_fields
 from cm_delta_dagster.protocol.schema.types import StructType
 
