@@ -112,7 +112,7 @@ class Table:
         )
         self._committer = TableCommitter(
             store=store,
-            catalog=services.catalog,
+            coordinator=services.catalog,
             settings=services.settings,
             now_ms=services.now_ms,
             post_commit=self.post_commit,
