@@ -15,10 +15,11 @@ from cm_delta_dagster.client.commits.backoff import max_backoff_seconds
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.proposal import summary_of
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, changed_partitions
+from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.commit_log import CommitLog
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
-from cm_delta_dagster.client.table import Services, Table
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.warehouse import write_table_marker
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
@@ -263,9 +264,9 @@ class _CreationCommitter:
             attempt += 1
 
     def _try_to_register(self, summary: CommitSummary, initial: InitialCommit, *, is_first: bool) -> TableEntry:
-        creation, catalog = self._creation, self._creation.services.catalog
+        creation, registry = self._creation, self._creation.services.registry
         try:
-            return catalog.register_table(creation.table_id, creation.identifier, summary=summary, initial=initial)
+            return registry.register_table(creation.table_id, creation.identifier, summary=summary, initial=initial)
         except (TableAlreadyExistsError, TableNotFoundError) as error:
             # Another table has the name, or the reservation was purged. After an unanswered request the files stay: the
             # request may still be processed, or the table existed meanwhile.
@@ -273,7 +274,7 @@ class _CreationCommitter:
                 discard_below(creation.store, creation.location)
                 raise
             try:
-                return catalog.load_table_by_id(creation.table_id)  # It was registered, and renamed since.
+                return registry.load_table_by_id(creation.table_id)  # It was registered, and renamed since.
             except TableNotFoundError:
                 pass
             if isinstance(error, TableNotFoundError):

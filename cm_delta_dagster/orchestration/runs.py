@@ -155,14 +155,14 @@ def pinned_version(step_context: Any, table: Table) -> int | None:
     """The version of ``table`` that the run has pinned; None if it has none, or outside of a run."""
     if step_context is None:
         return None
-    return table.catalog.pinned_version(table.table_id, owner=step_context.run_id)
+    return table.services.pins.pinned_version(table.table_id, owner=step_context.run_id)
 
 
 def pin_version(step_context: Any, table: Table, version: int) -> int:
     """Pin the version that the run reads unless one is pinned; returns the pinned version."""
     if step_context is None:
         return version
-    return table.catalog.pin_version(table.table_id, version, owner=step_context.run_id)
+    return table.services.pins.pin_version(table.table_id, version, owner=step_context.run_id)
 
 
 def raise_pinned_version(step_context: Any, table: Table, version: int) -> None:
@@ -171,7 +171,7 @@ def raise_pinned_version(step_context: Any, table: Table, version: int) -> None:
     If partitions of an asset are written concurrently, the newest version includes the other writes.
     """
     if step_context is not None:
-        table.catalog.raise_pinned_version(table.table_id, version, owner=step_context.run_id)
+        table.services.pins.raise_pinned_version(table.table_id, version, owner=step_context.run_id)
 
 
 def run_tags(step_context: Any) -> Mapping[str, str]:

@@ -311,7 +311,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
             name,
             draft.configuration["delta.deletedFileRetentionDuration"],
         )
-    staging = client.catalog.create_staging_table(name)
+    staging = client.registry.create_staging_table(name)
     return CreateTransaction(
         services=client,
         identifier=name,
