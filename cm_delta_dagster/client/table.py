@@ -18,6 +18,7 @@ from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit, removed_by_cleanup
 from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
+from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance, changes_data
 from cm_delta_dagster.client.storage_guard import StorageGuard
@@ -190,6 +191,10 @@ class Table:
     def version_at_or_after(self, timestamp_ms: int) -> int:
         """See :meth:`ReadableTable.version_at_or_after`."""
         return self.commit_log().version_at_or_after(timestamp_ms)
+
+    def find_transaction(self, *, app_id: str, version: int) -> int | None:
+        """See :func:`~cm_delta_dagster.client.snapshots.history.find_transaction`."""
+        return find_transaction(self, app_id=app_id, version=version)
 
     def start_transaction(
         self,

@@ -16,7 +16,6 @@ from typing import Any
 import dagster as dg
 
 from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, IdempotencyRule
-from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -97,7 +96,7 @@ def idempotency(table: WriteTarget, origin: WriteOrigin) -> Idempotency | Earlie
     if current is not None and (len(accepted) > 1 or step.previous_attempt_count > 0):
         # Reading the history is expensive, so it is read only if an earlier attempt can have committed.
         for number in accepted:
-            version = find_transaction(table, app_id=origin.app_id, version=number)
+            version = table.find_transaction(app_id=origin.app_id, version=number)
             if version is not None:
                 return EarlierWrite(version=version)
     return Idempotency(app_id=origin.app_id, version=own, rule=IdempotencyRule.EXACT)
