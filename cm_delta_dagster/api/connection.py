@@ -91,7 +91,7 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods):
     """
 
     def __repr__(self) -> str:
-        return f"Connection({self.client.catalog!r})"
+        return f"Connection({self.client.registry!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -107,7 +107,7 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods):
 
     def tables(self, scope: str = "") -> tuple[str, ...]:
         """Return the sorted names of all tables, or of the tables in ``catalog`` or ``catalog.schema``."""
-        return tuple(str(identifier) for identifier in self.client.catalog.list_tables(scope))
+        return tuple(str(identifier) for identifier in self.client.registry.list_tables(scope))
 
     def path_table(self, location: str) -> PathDeltaTable:
         """Open a Delta table of another writer by its path, read-only: to read, compare or import it.

@@ -38,7 +38,7 @@ class PolicyMethods:
 
     def commit_modes(self) -> tuple[CommitPolicyRule, ...]:
         """Return the mode of every scope that has one. Without a mode, commits are staged."""
-        return self.client.catalog.commit_policies()
+        return self.client.commit_policies.commit_policies()
 
     def allow(self, scope: str, kind: MaintenanceKind | str, reason: str = "") -> None:
         """Allow a kind of maintenance for ``catalog``, ``catalog.schema`` or ``catalog.schema.table``.
@@ -57,15 +57,15 @@ class PolicyMethods:
 
         Does nothing if there is no such rule. Raises InvalidArgumentError for an unknown kind or a malformed scope.
         """
-        self.client.catalog.remove_maintenance_rule(scope, maintenance_kind(kind))
+        self.client.maintenance_policies.remove_maintenance_rule(scope, maintenance_kind(kind))
 
     def policy(self) -> tuple[MaintenanceRule, ...]:
         """Return every rule. Without a rule, checkpoint, log compaction and checksum are allowed; other kinds are denied."""
-        return self.client.catalog.maintenance_rules()
+        return self.client.maintenance_policies.maintenance_rules()
 
     def _set_rule(self, scope: str, kind: MaintenanceKind | str, reason: str, *, allowed: bool) -> None:
         rule = MaintenanceRule(scope=scope, kind=maintenance_kind(kind), allowed=allowed, reason=reason)
-        self.client.catalog.set_maintenance_rule(rule)
+        self.client.maintenance_policies.set_maintenance_rule(rule)
 
 
 def _commit_mode(mode: CommitPolicyKind | str) -> CommitPolicyKind:

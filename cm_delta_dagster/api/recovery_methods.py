@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -90,10 +89,7 @@ class RecoveryMethods:
             InvalidArgumentError: the file exists, or its directory does not.
             CatalogError: the copy failed, or the catalog is a PostgreSQL database; the message then gives the command.
         """
-        catalog = self.client.catalog
-        if not isinstance(catalog, SqlCatalog):
-            raise InvalidArgumentError(f"{catalog!r} cannot be copied to a file; back it up with its own tools.")
-        return catalog.back_up(Path(file).absolute())
+        return self.client.recovery.back_up(Path(file).absolute())
 
 
 def _kept_history(keep: KeptHistory | str) -> KeptHistory:

@@ -1,6 +1,6 @@
 """The catalog: the sum of the interfaces of this package.
 
-A client of a catalog names the interface that it needs; only what hands a whole catalog on names :class:`Catalog`. A catalog
+A client of a catalog names the interface that it needs; only what constructs a Delta client names :class:`Catalog`. A catalog
 knows versions, file names, summaries and policies. It does not interpret data files. ``catalog.sql`` implements it over
 SQLAlchemy; ``tests/contracts`` checks the guarantees of each interface for every implementation.
 """

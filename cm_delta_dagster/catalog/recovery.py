@@ -1,4 +1,4 @@
-"""Interface that recovery and relocation use, with its values: records of commits and tables that the catalog has lost.
+"""Interface that backup, recovery and relocation use, with its values: records of commits and tables that the catalog has lost.
 
 ``operations.recovery`` decides which commits are recorded; the catalog checks that its own state is the one of the plan.
 """
@@ -7,6 +7,7 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.tables import TableDefinition, TableEntry, TableIdentifier
@@ -62,7 +63,19 @@ class AdoptedTable:
 
 
 class RecoverableCatalog(typing.Protocol):
-    """Records commits and tables that storage has and the catalog does not."""
+    """Copies the catalog, and records commits and tables that storage has and the catalog does not."""
+
+    def back_up(self, target: Path) -> int:
+        """Copy the catalog, which may be in use, to the new file ``target``, and verify the copy.
+
+        Returns:
+            Bytes of the copy.
+
+        Raises:
+            InvalidArgumentError: the file exists, or its directory does not.
+            CatalogError: the copy failed, or the catalog cannot be copied to a file; the message then says how to back it up.
+        """
+        ...
 
     def take_in_commits(
         self, table_id: str, history: CommitHistory, *, after: int, replaces: Sequence[str] = ()

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
+from cm_delta_dagster.catalog.sql import IfMissing
 from cm_delta_dagster.cli.client import open_client, open_planning_client
-from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.recovery.display_text import counted
@@ -163,17 +162,10 @@ def relocate(context: click.Context, scope: str, moved_from: str, moved_to: str,
 def backup(context: click.Context, file: Path) -> None:
     """Copy the catalog's database, which may be in use, to the new FILE, and verify the copy."""
     with open_client(context) as client:
-        size = backed_up(client, file)
+        size = client.recovery.back_up(file.absolute())
     click.echo(
         f"Copied the catalog to {file} ({size_text(size)}). Now copy the storage: it must not be older than this file."
     )
-
-
-def backed_up(client: DeltaClient, file: Path) -> int:
-    """Copy the catalog of the client; return the size in bytes."""
-    catalog = client.catalog
-    assert isinstance(catalog, SqlCatalog)
-    return catalog.back_up(file.absolute())
 
 
 RECOVERY_COMMANDS = (recover, relocate, backup)

@@ -4,9 +4,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
+from cm_delta_dagster.catalog.commit_feed import CommitFeed
+from cm_delta_dagster.catalog.commit_policies import CommitPolicies
+from cm_delta_dagster.catalog.leases import Leases
+from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
+from cm_delta_dagster.catalog.recovery import RecoverableCatalog
+from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.version_pins import VersionPins
 from cm_delta_dagster.client.clock import CheckedClock
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
@@ -28,7 +37,11 @@ class DeltaClient:
     Safe to share between threads. Latest snapshots are cached by table id, so that a refresh reads only newer commits. ``close``
     waits for asynchronous work and closes the catalog.
 
+    ``registry``, ``coordinator``, ``feed``, ``leases``, ``pins``, ``commit_policies``, ``maintenance_policies`` and ``recovery``
+    are the catalog, each with the type of one of its interfaces. Code that uses a client names the interface that it needs.
+
     Attributes:
+        catalog: the whole catalog, for those who create another client of it.
         now_ms: clock of the client and its operations, epoch milliseconds: the one that is passed, or the catalog's if the two
             differ too much (``ClientSettings.max_clock_difference_ms``).
     """
@@ -42,6 +55,14 @@ class DeltaClient:
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.catalog = catalog
+        self.registry: TableRegistry = catalog
+        self.coordinator: CommitCoordinator = catalog
+        self.feed: CommitFeed = catalog
+        self.leases: Leases = catalog
+        self.pins: VersionPins = catalog
+        self.commit_policies: CommitPolicies = catalog
+        self.maintenance_policies: MaintenancePolicies = catalog
+        self.recovery: RecoverableCatalog = catalog
         self.stores = stores
         self.settings = settings or ClientSettings()
         self.now_ms: Callable[[], int] = CheckedClock(
@@ -56,7 +77,7 @@ class DeltaClient:
     def table(self, identifier: TableIdentifier | str) -> Table:
         """Resolve a name through the catalog. Raises TableNotFoundError, InvalidArgumentError."""
         name = TableIdentifier.of(identifier)
-        return self.open(self.catalog.load_table(name))
+        return self.open(self.registry.load_table(name))
 
     def open(self, entry: TableEntry) -> Table:
         """A handle for an entry that the catalog returned."""
@@ -98,6 +119,10 @@ class DeltaClient:
         with self._lock:
             self._snapshots.pop(table_id, None)
 
+    def spec(self) -> "ClientSpec":
+        """What another process needs to open a client of the same catalog."""
+        return ClientSpec(catalog=self.catalog, settings=self.settings)
+
     def wait_for_background(self) -> None:
         """Return when every publication, checksum and checkpoint scheduled so far is done or has failed."""
         self.background.wait()
@@ -105,3 +130,15 @@ class DeltaClient:
     def close(self) -> None:
         self.background.close()
         self.catalog.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSpec:
+    """A catalog and the settings of its clients. It can be pickled if the catalog can be."""
+
+    catalog: Catalog
+    settings: ClientSettings
+
+    def open(self, stores: StoreRegistry) -> DeltaClient:
+        """Open a client with the clock of this machine."""
+        return DeltaClient(self.catalog, stores=stores, settings=self.settings)

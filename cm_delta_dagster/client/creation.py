@@ -5,20 +5,19 @@ that fails before leaves nothing visible; its files lie at a location that no ot
 """
 
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
-from cm_delta_dagster.client.commits.backoff import max_backoff_seconds
+from cm_delta_dagster.client.commits.backoff import attempts_without_jitter
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.proposal import summary_of
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, changed_partitions
-from cm_delta_dagster.client.snapshots.commit_log import CommitLog
+from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
-from cm_delta_dagster.client.table import Services, Table
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.warehouse import write_table_marker
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
@@ -33,7 +32,6 @@ from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Action, CommitInfo, Metadata, Protocol
 from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
 from cm_delta_dagster.protocol.log import log_files
-from cm_delta_dagster.protocol.log.action_reconciliation import FileState, TableState
 from cm_delta_dagster.protocol.log.markers import MarkedState
 from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import ObjectStatus, Store
@@ -43,15 +41,13 @@ _log = logging.getLogger(__name__)
 CREATE_TABLE = "CREATE TABLE"
 CREATE_TABLE_AS = "CREATE TABLE AS SELECT"
 
-NO_VERSION = -1
-"""Version of the snapshot that version 0 builds on."""
-
 
 class CreateTransaction:
-    """Creates one table at a reserved id and location. Implements :class:`~cm_delta_dagster.client.write_target.WriteTarget`.
+    """Creates one table at a reserved id and location by one commit, version 0.
 
-    Write operations use it like a table: their transaction becomes version 0, recorded as ``CREATE TABLE AS SELECT``.
-    :meth:`commit_empty` makes version 0 without rows. Afterwards calls go to the created table.
+    Either one write operation makes that commit, recorded as ``CREATE TABLE AS SELECT``: for it, this class implements
+    :class:`~cm_delta_dagster.client.write_target.WriteTarget`. Or :meth:`commit_empty` makes it, without rows. Afterwards
+    :meth:`table` returns the table, and the transaction takes no further commit.
 
     Args:
         parameters: operation parameters of the creation.
@@ -78,20 +74,12 @@ class CreateTransaction:
         self.store = store
         self.entry: TableEntry | None = None
         self._parameters = dict(parameters)
-        self._empty = Snapshot(
+        self._initial = Snapshot.before_creation(
             identifier=str(identifier),
             table_id=staging.table_id,
             location=staging.location,
-            version=NO_VERSION,
-            published_version=NO_VERSION,
-            data_version=NO_VERSION,
-            timestamp_ms=0,
-            state=TableState(
-                version=NO_VERSION,
-                protocol=protocol,
-                metadata=metadata,
-                files=FileState.empty(staging.location),
-            ),
+            protocol=protocol,
+            metadata=metadata,
         )
 
     def table(self) -> Table:
@@ -106,15 +94,15 @@ class CreateTransaction:
             store=self.store,
         )
 
-    def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
-        """The empty table that version 0 builds on; after the commit as :meth:`Table.snapshot`."""
-        if self.entry is not None or version is not None or timestamp_ms is not None:
-            return self.table().snapshot(version=version, timestamp_ms=timestamp_ms)
-        return self._empty
+    def snapshot(self) -> Snapshot:
+        """The state that version 0 builds on. Raises InvalidArgumentError after the commit."""
+        self.refuse_if_committed()
+        return self._initial
 
-    def commit_log(self) -> CommitLog:
-        """See :meth:`Table.commit_log`. Raises InvalidArgumentError before the commit."""
-        return self.table().commit_log()
+    def find_transaction(self, *, app_id: str, version: int) -> int | None:
+        """None: there are no commits that could hold a ``txn``. Raises InvalidArgumentError after the commit."""
+        self.refuse_if_committed()
+        return None
 
     def start_transaction(
         self,
@@ -124,9 +112,10 @@ class CreateTransaction:
         parameters: Mapping[str, str] | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> Transaction:
-        """The transaction that makes version 0; after the commit as :meth:`Table.start_transaction`."""
-        if self.entry is not None:
-            return self.table().start_transaction(snapshot, operation=operation, parameters=parameters, context=context)
+        """The transaction that makes version 0, with the operation and the parameters of the creation.
+
+        Raises InvalidArgumentError after the commit.
+        """
         return self._first_commit(CREATE_TABLE_AS, context)
 
     def commit_empty(self, context: CommitContext = NO_CONTEXT) -> Committed:
@@ -138,9 +127,18 @@ class CreateTransaction:
         if self.entry is None:
             self.store.remove_empty_directories(self.location)
 
+    def refuse_if_committed(self) -> None:
+        """Raises InvalidArgumentError after the commit."""
+        if self.entry is not None:
+            raise InvalidArgumentError(
+                f"{self.entry.identifier} has been created, and a creation takes one write. Nothing else was committed. Open the "
+                "table by its name, and write to it."
+            )
+
     def _first_commit(self, operation: str, context: CommitContext) -> "_FirstCommit":
+        self.refuse_if_committed()
         return _FirstCommit(
-            snapshot=self._empty,
+            snapshot=self._initial,
             committer=_CreationCommitter(self),
             operation=operation,
             parameters=self._parameters,
@@ -196,8 +194,10 @@ class _CreationCommitter:
             TableAlreadyExistsError: another table got the name meanwhile; every file of this creation was deleted.
             TableNotFoundError: the reservation was purged meanwhile; every file of this creation was deleted.
             CommitStateUnknownError: the catalog did not answer the registration; the table exists whole or not at all.
+            InvalidArgumentError: version 0 is committed.
         """
         creation = self._creation
+        creation.refuse_if_committed()
         timestamp = next_in_commit_timestamp(creation.services.now_ms(), None)
         actions = transaction.actions(transaction.snapshot, in_commit_timestamp=timestamp)
         data = commit_json.encode_commit(actions)
@@ -246,26 +246,22 @@ class _CreationCommitter:
     def _register(self, summary: CommitSummary, initial: InitialCommit) -> TableEntry:
         """Register the name. Repeating it is safe: for the same id and name the catalog returns the entry."""
         creation, settings = self._creation, self._creation.services.settings
-        attempt = 1
-        while True:
+        last: CatalogUnavailableError | None = None
+        for attempt in attempts_without_jitter(settings, settings.max_resolve_attempts):
             try:
-                return self._try_to_register(summary, initial, is_first=attempt == 1)
+                return self._try_to_register(summary, initial, is_first=not attempt)
             except CatalogUnavailableError as error:
-                if attempt >= settings.max_resolve_attempts:
-                    raise CommitStateUnknownError(
-                        f"The catalog did not answer whether {creation.identifier} was registered ({error}). The table exists "
-                        "whole or not at all. Once the catalog answers again, open it by its name, or create it again if it "
-                        "is not found."
-                    ) from error
                 _log.warning("No answer to the registration of %s: %s", creation.identifier, error)
-            # Without jitter: the request is repeated because the catalog was away, not because writers compete.
-            time.sleep(max_backoff_seconds(settings, attempt + 1))
-            attempt += 1
+                last = error
+        raise CommitStateUnknownError(
+            f"The catalog did not answer whether {creation.identifier} was registered ({last}). The table exists whole or not at "
+            "all. Once the catalog answers again, open it by its name, or create it again if it is not found."
+        ) from last
 
     def _try_to_register(self, summary: CommitSummary, initial: InitialCommit, *, is_first: bool) -> TableEntry:
-        creation, catalog = self._creation, self._creation.services.catalog
+        creation, registry = self._creation, self._creation.services.registry
         try:
-            return catalog.register_table(creation.table_id, creation.identifier, summary=summary, initial=initial)
+            return registry.register_table(creation.table_id, creation.identifier, summary=summary, initial=initial)
         except (TableAlreadyExistsError, TableNotFoundError) as error:
             # Another table has the name, or the reservation was purged. After an unanswered request the files stay: the
             # request may still be processed, or the table existed meanwhile.
@@ -273,7 +269,7 @@ class _CreationCommitter:
                 discard_below(creation.store, creation.location)
                 raise
             try:
-                return catalog.load_table_by_id(creation.table_id)  # It was registered, and renamed since.
+                return registry.load_table_by_id(creation.table_id)  # It was registered, and renamed since.
             except TableNotFoundError:
                 pass
             if isinstance(error, TableNotFoundError):

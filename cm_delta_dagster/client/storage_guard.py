@@ -1,9 +1,9 @@
 """Checks that the storage of a table exists and that the catalog is not behind it: before writes and deletions, after loads."""
 
-import typing
 from collections.abc import Callable
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
+from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableIdentifier
 from cm_delta_dagster.client.settings import OnCatalogBehind
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
@@ -18,9 +18,6 @@ from cm_delta_dagster.client.snapshots.storage_check import (
 from cm_delta_dagster.errors import TableStorageMissingError
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import StoreRegistry
-
-if typing.TYPE_CHECKING:
-    from cm_delta_dagster.catalog.table_registry import TableRegistry
 
 
 class StorageGuard:
@@ -37,7 +34,7 @@ class StorageGuard:
         identifier: TableIdentifier,
         table_id: str,
         reader: CommitReader,
-        catalog: "TableRegistry",
+        registry: TableRegistry,
         catalog_answer: Callable[[], RatifiedCommits],
         stores: StoreRegistry,
         tables_behind: TablesBehind,
@@ -45,7 +42,7 @@ class StorageGuard:
         self._identifier = identifier
         self._table_id = table_id
         self._reader = reader
-        self._catalog = catalog
+        self._registry = registry
         self._catalog_answer = catalog_answer
         self._stores = stores
         self._tables_behind = tables_behind
@@ -62,7 +59,7 @@ class StorageGuard:
         try:
             refuse_missing(store, self._identifier, location, published_version=published_version)
         except TableStorageMissingError as error:
-            warehouse = self._catalog.identity().warehouse
+            warehouse = self._registry.identity().warehouse
             old, *parts = location.rsplit("/", LEVELS_BELOW_WAREHOUSE)
             moved = "/".join([warehouse or old, *parts])
             is_moved = moved != location and self._stores.store_for(moved).list_from(log_files.log_directory(moved))

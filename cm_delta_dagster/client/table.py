@@ -14,16 +14,14 @@ from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.post_commit.hook_services import HookServices
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
-from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
-from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit, removed_by_cleanup
 from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
+from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance, changes_data
-from cm_delta_dagster.client.snapshots.storage_check import TablesBehind
 from cm_delta_dagster.client.storage_guard import StorageGuard
-from cm_delta_dagster.client.warehouse import WarehouseGuard
 from cm_delta_dagster.errors import (
     CorruptLogError,
     InvalidArgumentError,
@@ -36,10 +34,7 @@ from cm_delta_dagster.protocol.features.in_commit_timestamps import in_commit_ti
 from cm_delta_dagster.protocol.features.metadata_validation import check_metadata
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
 from cm_delta_dagster.protocol.log import log_files, log_segment
-from cm_delta_dagster.storage.store import Store, StoreRegistry
-
-if typing.TYPE_CHECKING:
-    from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.storage.store import Store
 
 
 class _HasVersion(typing.Protocol):
@@ -48,29 +43,6 @@ class _HasVersion(typing.Protocol):
 
 
 _Versioned = typing.TypeVar("_Versioned", bound=_HasVersion)
-
-
-class Services(typing.Protocol):
-    """What a table needs of its client."""
-
-    @property
-    def catalog(self) -> "Catalog": ...
-    @property
-    def settings(self) -> ClientSettings: ...
-    @property
-    def now_ms(self) -> Callable[[], int]: ...
-    @property
-    def background(self) -> BackgroundWork: ...
-    @property
-    def warehouse(self) -> WarehouseGuard: ...
-    @property
-    def stores(self) -> StoreRegistry: ...
-    @property
-    def tables_behind(self) -> TablesBehind: ...
-
-    def cached_snapshot(self, table_id: str) -> Snapshot | None: ...
-    def remember_snapshot(self, snapshot: Snapshot) -> None: ...
-    def replace_snapshot(self, snapshot: Snapshot) -> None: ...
 
 
 class Table:
@@ -87,14 +59,14 @@ class Table:
         self.reader = CommitReader(
             store,
             location,
-            records=CatalogRecords(services.catalog, table_id),
+            records=CatalogRecords(services.coordinator, table_id),
             threads=services.settings.read_threads,
         )
         self._storage = StorageGuard(
             identifier=identifier,
             table_id=table_id,
             reader=self.reader,
-            catalog=services.catalog,
+            registry=services.registry,
             catalog_answer=self.catalog_answer,
             stores=services.stores,
             tables_behind=services.tables_behind,
@@ -102,7 +74,8 @@ class Table:
         self.post_commit = PostCommitHooks(
             HookServices(
                 store=store,
-                catalog=services.catalog,
+                coordinator=services.coordinator,
+                maintenance_policies=services.maintenance_policies,
                 background=services.background,
                 now_ms=services.now_ms,
                 delay_seconds=services.settings.publish_delay_seconds,
@@ -112,15 +85,11 @@ class Table:
         )
         self._committer = TableCommitter(
             store=store,
-            catalog=services.catalog,
+            coordinator=services.coordinator,
             settings=services.settings,
             now_ms=services.now_ms,
             post_commit=self.post_commit,
         )
-
-    @property
-    def catalog(self) -> "Catalog":
-        return self.services.catalog
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
         """The table at its latest version, at ``version``, or as of ``timestamp_ms`` (epoch milliseconds).
@@ -223,6 +192,10 @@ class Table:
         """See :meth:`ReadableTable.version_at_or_after`."""
         return self.commit_log().version_at_or_after(timestamp_ms)
 
+    def find_transaction(self, *, app_id: str, version: int) -> int | None:
+        """See :func:`~cm_delta_dagster.client.snapshots.history.find_transaction`."""
+        return find_transaction(self, app_id=app_id, version=version)
+
     def start_transaction(
         self,
         snapshot: Snapshot,
@@ -246,7 +219,7 @@ class Table:
 
     def maintenance_decision(self, kind: MaintenanceKind) -> MaintenanceDecision:
         """Ask the catalog whether it permits that maintenance on this table now."""
-        return self.catalog.maintenance_decision(self.identifier, kind, table_id=self.table_id)
+        return self.services.maintenance_policies.maintenance_decision(self.identifier, kind, table_id=self.table_id)
 
     def commit_barrier(self, snapshot: Snapshot) -> None:
         """Try once to create the empty commit after ``snapshot`` that ends put-if-absent mode.
@@ -267,7 +240,7 @@ class Table:
     def catalog_answer(self, *, content_from_version: int | None = None) -> RatifiedCommits:
         """As :meth:`ratified`, without waiting for publications and reports of this client."""
         return ratified_commits(
-            self.catalog,
+            self.services.coordinator,
             self.store,
             table_id=self.table_id,
             location=self.location,

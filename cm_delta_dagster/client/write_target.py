@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.transaction import Transaction
-from cm_delta_dagster.client.snapshots.history import HasCommitLog
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.storage.store import Store
 
@@ -18,7 +17,7 @@ class _HasClock(typing.Protocol):
         ...
 
 
-class WriteTarget(HasCommitLog, typing.Protocol):
+class WriteTarget(typing.Protocol):
     """Implemented by ``client.table.Table`` and ``client.creation.CreateTransaction``."""
 
     @property
@@ -38,8 +37,12 @@ class WriteTarget(HasCommitLog, typing.Protocol):
     @property
     def services(self) -> _HasClock: ...
 
-    def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
-        """The state that the write builds on; of a creation, an empty table with its schema and properties."""
+    def snapshot(self) -> Snapshot:
+        """The state that the write builds on: the latest version, or that of :meth:`Snapshot.before_creation`."""
+        ...
+
+    def find_transaction(self, *, app_id: str, version: int) -> int | None:
+        """The table version whose commit holds ``txn`` of ``app_id`` and ``version``; None if no recent commit does."""
         ...
 
     def start_transaction(

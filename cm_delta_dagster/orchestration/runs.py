@@ -16,7 +16,6 @@ from typing import Any
 import dagster as dg
 
 from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, IdempotencyRule
-from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -97,7 +96,7 @@ def idempotency(table: WriteTarget, origin: WriteOrigin) -> Idempotency | Earlie
     if current is not None and (len(accepted) > 1 or step.previous_attempt_count > 0):
         # Reading the history is expensive, so it is read only if an earlier attempt can have committed.
         for number in accepted:
-            version = find_transaction(table, app_id=origin.app_id, version=number)
+            version = table.find_transaction(app_id=origin.app_id, version=number)
             if version is not None:
                 return EarlierWrite(version=version)
     return Idempotency(app_id=origin.app_id, version=own, rule=IdempotencyRule.EXACT)
@@ -155,14 +154,14 @@ def pinned_version(step_context: Any, table: Table) -> int | None:
     """The version of ``table`` that the run has pinned; None if it has none, or outside of a run."""
     if step_context is None:
         return None
-    return table.catalog.pinned_version(table.table_id, owner=step_context.run_id)
+    return table.services.pins.pinned_version(table.table_id, owner=step_context.run_id)
 
 
 def pin_version(step_context: Any, table: Table, version: int) -> int:
     """Pin the version that the run reads unless one is pinned; returns the pinned version."""
     if step_context is None:
         return version
-    return table.catalog.pin_version(table.table_id, version, owner=step_context.run_id)
+    return table.services.pins.pin_version(table.table_id, version, owner=step_context.run_id)
 
 
 def raise_pinned_version(step_context: Any, table: Table, version: int) -> None:
@@ -171,7 +170,7 @@ def raise_pinned_version(step_context: Any, table: Table, version: int) -> None:
     If partitions of an asset are written concurrently, the newest version includes the other writes.
     """
     if step_context is not None:
-        table.catalog.raise_pinned_version(table.table_id, version, owner=step_context.run_id)
+        table.services.pins.raise_pinned_version(table.table_id, version, owner=step_context.run_id)
 
 
 def run_tags(step_context: Any) -> Mapping[str, str]:

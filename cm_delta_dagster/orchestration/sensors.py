@@ -139,7 +139,7 @@ class _Evaluation:
         """One tick: read a page of the feed and report its commits."""
         cursor = FeedCursor.from_text(context.cursor) if context.cursor else None
         try:
-            source = getattr(context.resources, self.catalog).client.catalog
+            source = getattr(context.resources, self.catalog).client.feed
             page = self._page(source, cursor, limit=self._limit(context, cursor))
         except CatalogError as error:
             return dg.SkipReason(f"The catalog is not available; the sensor keeps its cursor and retries. {error}")

@@ -14,6 +14,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.commits.proposal import CHANGED_PARTITIONS_TAG
 from cm_delta_dagster.client.commits.transaction import Committed
+from cm_delta_dagster.client.creation import CREATE_TABLE_AS, CreateTransaction
 from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
@@ -28,6 +29,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.tables.create import TableDesign, create_table_as, write_or_create
 from cm_delta_dagster.protocol.actions.actions import AddFile, SetTransaction
+from cm_delta_dagster.protocol.log.action_reconciliation import NO_VERSION
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.lake import SCHEMA, Lake, broken_storage
@@ -259,20 +261,37 @@ def test_a_foreign_log_at_the_reserved_location_is_left_alone(lake: Lake) -> Non
     assert [lake.memory.read(status.location) for status in logs] == [b"theirs"]
 
 
-def test_a_table_in_the_making_has_no_versions_and_afterwards_is_a_table(lake: Lake) -> None:
-    held: list[Table] = []
+def test_a_creation_takes_one_commit_and_then_returns_the_table(lake: Lake) -> None:
+    held: list[CreateTransaction] = []
 
-    def write(table: Table) -> Committed:
-        held.append(table)
+    def write(creation: CreateTransaction) -> Committed:
+        held.append(creation)
         with pytest.raises(InvalidArgumentError, match="no versions yet"):
-            table.snapshot(version=0)
-        return writing(lake, "2026-01-01")(table)
+            creation.table()
+        initial = creation.snapshot()
+        assert (initial.version, initial.published_version, initial.data_version) == (NO_VERSION,) * 3
+        assert initial.num_files == 0 and initial.schema == SCHEMA and initial.partition_columns == ("day",)
+        assert creation.find_transaction(app_id="job", version=7) is None
+        late = creation.start_transaction(initial, operation="WRITE")
+        committed = writing(lake, "2026-01-01", app_id="job")(creation)
+        with pytest.raises(InvalidArgumentError, match="takes one write"):
+            late.commit()
+        return committed
 
-    create_table_as(lake.client, identifier=NAME, design=DESIGN, write=write)
-    (table,) = held
-    assert table.snapshot(version=0).num_files == 1
-    assert writing(lake, "2026-01-02")(table).version == 1
-    assert feed(lake)[-1].summary.operation == "WRITE"
+    table, _ = create_table_as(lake.client, identifier=NAME, design=DESIGN, write=write)
+    (creation,) = held
+    for again in (
+        creation.snapshot,
+        creation.commit_empty,
+        lambda: creation.find_transaction(app_id="job", version=7),
+        lambda: creation.start_transaction(table.snapshot(), operation="WRITE"),
+    ):
+        with pytest.raises(InvalidArgumentError, match="takes one write"):
+            again()
+    assert creation.table().snapshot(version=0).num_files == table.snapshot().num_files == 1
+    assert table.find_transaction(app_id="job", version=7) == 0
+    assert writing(lake, "2026-01-02")(creation.table()).version == 1
+    assert [(entry.version, entry.summary.operation) for entry in feed(lake)] == [(0, CREATE_TABLE_AS), (1, "WRITE")]
 
 
 def test_a_verb_that_commits_nothing_creates_nothing(lake: Lake) -> None:

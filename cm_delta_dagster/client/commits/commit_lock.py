@@ -1,15 +1,22 @@
-"""Decides whether a writer waits for the commit lock of a table, and how long.
+"""The waits of a writer before an attempt to commit: for the commit lock of its table, or a backoff.
 
 If writers propose the same version, all but one must repeat their commit. So a writer that has seen commits of other writers
 recently takes the advisory commit lock before its next attempt. The lock is never required: a writer whose wait times out
 proposes without it.
 """
 
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.client.commits.backoff import back_off
 from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 
 _CONTENDED_SECONDS = 1.0
 """A table counts as contended this long after a commit of another writer was seen."""
@@ -23,12 +30,12 @@ class Contention:
 
     Attributes:
         until: monotonic time, in seconds, up to which the table counts as contended.
-        own_version: version of the last commit of this handle, -1 if another writer's commit was seen since.
+        own_version: version of the last commit of this handle, None without one, or if another writer's commit was seen since.
         timeouts: waits for the commit lock in a row that timed out.
     """
 
     until: float = 0.0
-    own_version: int = -1
+    own_version: int | None = None
     timeouts: int = 0
 
     @property
@@ -38,11 +45,11 @@ class Contention:
 
     def after_winners(self) -> "Contention":
         """State after commits of other writers were read."""
-        return replace(self, own_version=-1, until=time.monotonic() + _CONTENDED_SECONDS)
+        return replace(self, own_version=None, until=time.monotonic() + _CONTENDED_SECONDS)
 
     def at_snapshot(self, version: int) -> "Contention":
         """State before a commit on ``version``, which is of another writer if it is newer than the last own one."""
-        return self.after_winners() if 0 <= self.own_version < version else self
+        return self.after_winners() if self.own_version is not None and self.own_version < version else self
 
     def after_success(self, version: int) -> "Contention":
         """State after this handle committed ``version``."""
@@ -61,3 +68,58 @@ class Contention:
         if policy.kind is CommitPolicyKind.SWITCHING or not self.is_contended:
             return 0.0
         return settings.commit_lock_seconds * 0.5 ** min(self.timeouts, _MAX_HALVINGS)
+
+
+class CommitLock:
+    """The commit lock of one table, as one handle of the table uses it. Safe to share between threads."""
+
+    def __init__(self, coordinator: CommitCoordinator, settings: ClientSettings) -> None:
+        self._coordinator = coordinator
+        self._settings = settings
+        self._contention = Contention()
+        self._state_lock = threading.Lock()
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether other writers committed recently."""
+        return self._contention.is_contended
+
+    def note_snapshot(self, version: int) -> None:
+        """Note the version on which a commit of this handle builds."""
+        self._update(partial(Contention.at_snapshot, version=version))
+
+    def note_winners(self) -> None:
+        """Note that commits of other writers were read."""
+        self._update(Contention.after_winners)
+
+    def note_success(self, version: int) -> None:
+        """Note that this handle committed ``version``."""
+        self._update(partial(Contention.after_success, version=version))
+
+    @contextmanager
+    def attempt(self, base: Snapshot, number: int) -> Iterator[bool]:
+        """Hold the commit lock of a contended table during one attempt; without the lock, back off before a repetition.
+
+        Args:
+            number: of the attempt, from 0.
+
+        Yields:
+            Whether other writers may have committed during the wait.
+        """
+        with self._held(base) as acquired:
+            yield acquired or (number > 0 and back_off(self._settings, number))
+
+    @contextmanager
+    def _held(self, base: Snapshot) -> Iterator[bool]:
+        """Hold the lock if the table is contended and the lock is free in time; yield whether it is held."""
+        seconds = self._contention.lock_timeout(base.commit_policy, self._settings)
+        if seconds <= 0:
+            yield False
+            return
+        with self._coordinator.commit_lock(base.table_id, seconds=seconds) as acquired:
+            self._update(partial(Contention.after_wait, acquired=acquired))
+            yield acquired
+
+    def _update(self, change: Callable[[Contention], Contention]) -> None:
+        with self._state_lock:
+            self._contention = change(self._contention)

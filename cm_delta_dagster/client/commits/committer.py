@@ -5,17 +5,14 @@ unknown commit outcome the catalog is asked for the version and its ``txnId``; n
 """
 
 import logging
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitPolicyChanged, Ratified, VersionTaken
-from cm_delta_dagster.client.commits.backoff import back_off
-from cm_delta_dagster.client.commits.commit_lock import Contention
+from cm_delta_dagster.client.commits.backoff import attempts
+from cm_delta_dagster.client.commits.commit_lock import CommitLock
 from cm_delta_dagster.client.commits.proposal import PreparedCommit, ProposalRules, prepare_commit
 from cm_delta_dagster.client.commits.put_if_absent import create_commit, ratified_commits, record_commit
 from cm_delta_dagster.client.commits.rebase import Rebase, describe
@@ -52,37 +49,36 @@ class TableCommitter:
         self,
         *,
         store: Store,
-        catalog: CommitCoordinator,
+        coordinator: CommitCoordinator,
         settings: ClientSettings,
         now_ms: Callable[[], int],
         post_commit: PostCommitHooks,
     ) -> None:
         self._store = store
-        self._catalog = catalog
+        self._coordinator = coordinator
         self._settings = settings
         self._now_ms = now_ms
         self._post_commit = post_commit
-        self._contention = Contention()
-        self._contention_lock = threading.Lock()
+        self._lock = CommitLock(coordinator, settings)
 
     def commit(self, transaction: Transaction) -> Committed:
         """See :meth:`Transaction.commit`."""
-        self._update_contention(lambda known: known.at_snapshot(transaction.snapshot.version))
+        self._lock.note_snapshot(transaction.snapshot.version)
         rebase = Rebase(
             transaction,
-            catalog=self._catalog,
+            coordinator=self._coordinator,
             store=self._store,
             threads=self._settings.read_threads,
             on_winners=self._note_winners,
         )
         for attempt in range(self._settings.max_commit_attempts):
-            with self._commit_lock(rebase.base) as acquired:
-                if acquired or (attempt and back_off(self._settings, attempt)):
+            with self._lock.attempt(rebase.base, attempt) as has_waited:
+                if has_waited:
                     rebase.catch_up()
                 self._limit_backlog(rebase.base)
                 prepared, outcome = self._attempt(transaction, rebase.base)
             if isinstance(outcome, Ratified) and prepared is not None:
-                self._update_contention(partial(Contention.after_success, version=outcome.version))
+                self._lock.note_success(outcome.version)
                 retries = max(attempt, min(1, len(rebase.winners)))
                 return self._finish(transaction, rebase, prepared, outcome, retries=retries)
             if isinstance(outcome, VersionTaken):
@@ -91,24 +87,9 @@ class TableCommitter:
                 rebase.base = replace(rebase.base, commit_policy=outcome.policy)
         raise self._exceeded(transaction, rebase.base, rebase.winners)
 
-    def _update_contention(self, change: Callable[[Contention], Contention]) -> None:
-        with self._contention_lock:
-            self._contention = change(self._contention)
-
     def _note_winners(self, winners: Sequence[CommitActions], published_version: int) -> None:
-        self._update_contention(Contention.after_winners)
+        self._lock.note_winners()
         self._post_commit.note_winners(winners, published_version=published_version)
-
-    @contextmanager
-    def _commit_lock(self, base: Snapshot) -> Iterator[bool]:
-        """Hold the commit lock of a contended table, if it is free in time; yields whether it is held."""
-        seconds = self._contention.lock_timeout(base.commit_policy, self._settings)
-        if seconds <= 0:
-            yield False
-            return
-        with self._catalog.commit_lock(base.table_id, seconds=seconds) as acquired:
-            self._update_contention(lambda known: known.after_wait(acquired=acquired))
-            yield acquired
 
     def create(self, transaction: Transaction, base: Snapshot) -> CommitOutcome:
         """Try once to commit the version after ``base`` by creating its published file.
@@ -125,7 +106,7 @@ class TableCommitter:
             prepared = self._prepare(transaction, base, None)
             return prepared, self._propose(base, prepared)
         # Only this call, before each attempt, prevents a writer from creating files after the policy has changed.
-        known = ratified_commits(self._catalog, self._store, table_id=base.table_id, location=base.location)
+        known = ratified_commits(self._coordinator, self._store, table_id=base.table_id, location=base.location)
         if known.commit_policy.kind is not CommitPolicyKind.PUT_IF_ABSENT:
             return None, CommitPolicyChanged(policy=known.commit_policy)
         if known.latest_version > base.version:
@@ -135,9 +116,7 @@ class TableCommitter:
 
     def _create(self, base: Snapshot, prepared: PreparedCommit) -> CommitOutcome:
         last: StorageError | None = None
-        for attempt in range(self._settings.max_resolve_attempts):
-            if attempt:
-                back_off(self._settings, attempt + 2)
+        for _ in attempts(self._settings, self._settings.max_resolve_attempts):
             try:
                 created = create_commit(
                     self._store, location=base.location, proposal=prepared.proposal, data=prepared.data
@@ -152,14 +131,14 @@ class TableCommitter:
                 continue
             if created is not None:
                 return record_commit(
-                    self._catalog,
+                    self._coordinator,
                     self._store,
                     table_id=base.table_id,
                     location=base.location,
                     proposal=replace(prepared.proposal, file_modification_time=created.modification_time),
                     follows_ms=base.timestamp_ms,
                 )
-            known = ratified_commits(self._catalog, self._store, table_id=base.table_id, location=base.location)
+            known = ratified_commits(self._coordinator, self._store, table_id=base.table_id, location=base.location)
             return VersionTaken(proposed_version=prepared.version, winners=known)
         raise CommitStateUnknownError(
             f"Storage did not answer whether version {prepared.version} of {base.identifier} was created ({last}). The commit "
@@ -178,18 +157,16 @@ class TableCommitter:
         if base.version - base.published_version < limit:
             return
         last: Exception | None = None
-        for attempt in range(1 + self._settings.max_resolve_attempts):
-            if attempt:
-                back_off(self._settings, attempt + 2)
-            pending = self._catalog.get_ratified_commits(base.table_id)
+        for _ in attempts(self._settings, 1 + self._settings.max_resolve_attempts):
+            pending = self._coordinator.get_ratified_commits(base.table_id)
             unpublished = pending.latest_version - pending.published_version
             if unpublished < limit:
                 return
             try:
                 publish_commits(
-                    CommitReader(self._store, base.location, records=CatalogRecords(self._catalog, base.table_id)),
+                    CommitReader(self._store, base.location, records=CatalogRecords(self._coordinator, base.table_id)),
                     commits=pending.unpublished,
-                    reached=lambda version: self._catalog.set_published_version(base.table_id, version),
+                    reached=lambda version: self._coordinator.set_published_version(base.table_id, version),
                 )
             except (StorageError, CatalogUnavailableError, CorruptLogError) as error:
                 last = error
@@ -203,8 +180,8 @@ class TableCommitter:
     def _exceeded(
         self, transaction: Transaction, base: Snapshot, winners: Sequence[CommitActions]
     ) -> CommitRetriesExceededError:
-        attempts = self._settings.max_commit_attempts
-        what = f"{transaction.operation} on {base.identifier} was tried {attempts} times and nothing was committed. "
+        count = self._settings.max_commit_attempts
+        what = f"{transaction.operation} on {base.identifier} was tried {count} times and nothing was committed. "
         if base.commit_policy.kind is CommitPolicyKind.SWITCHING:
             return CommitRetriesExceededError(
                 f"{what}The table's commit mode is being switched, and writers wait for that. If the client that began it has "
@@ -229,13 +206,11 @@ class TableCommitter:
 
     def _propose(self, base: Snapshot, prepared: PreparedCommit) -> CommitOutcome:
         last: CatalogUnavailableError | StorageError | None = None
-        for attempt in range(self._settings.max_resolve_attempts):
-            if attempt:
-                back_off(self._settings, attempt + 2)
+        for _ in attempts(self._settings, self._settings.max_resolve_attempts):
             try:
                 # Proposing the same file name for the same version again cannot ratify it twice.
                 outcome = (
-                    self._catalog.commit(base.table_id, prepared.proposal)
+                    self._coordinator.commit(base.table_id, prepared.proposal)
                     if last is None
                     else self._resolve(base, prepared)
                 )
@@ -267,9 +242,9 @@ class TableCommitter:
     def _resolve(self, base: Snapshot, prepared: PreparedCommit) -> CommitOutcome:
         """Find the outcome of a proposal that the catalog did not answer; propose again only if it had no effect."""
         version = prepared.version
-        ratified = self._catalog.get_ratified_commits(base.table_id, start=version)
+        ratified = self._coordinator.get_ratified_commits(base.table_id, start=version)
         if ratified.latest_version < version:
-            return self._catalog.commit(base.table_id, prepared.proposal)
+            return self._coordinator.commit(base.table_id, prepared.proposal)
         named = next((commit for commit in ratified.commits if commit.version == version), None)
         txn_id = named.txn_id if named is not None else self._published_txn_id(base, version)
         if txn_id == prepared.proposal.summary.txn_id:
@@ -297,7 +272,7 @@ class TableCommitter:
             mode=prepared.proposal.mode,
             outcome=outcome,
             winners=rebase.winner_records,
-            contended=self._contention.is_contended,
+            contended=self._lock.is_contended,
         )
         return Committed(
             version=prepared.version,

@@ -41,7 +41,7 @@ class Rebase:
         self,
         transaction: Transaction,
         *,
-        catalog: CommitCoordinator,
+        coordinator: CommitCoordinator,
         store: Store,
         threads: int,
         on_winners: Callable[[Sequence[CommitActions], int], None],
@@ -51,12 +51,12 @@ class Rebase:
         self.winner_records: dict[int, RatifiedCommit] = {}
         """The catalog's records of winners by version; incomplete if the catalog was asked again."""
         self._transaction = transaction
-        self._catalog = catalog
+        self._coordinator = coordinator
         self._store = store
         self._reader = CommitReader(
             store,
             self.base.location,
-            records=CatalogRecords(catalog, self.base.table_id),
+            records=CatalogRecords(coordinator, self.base.table_id),
             threads=threads,
         )
         self._on_winners = on_winners
@@ -70,10 +70,14 @@ class Rebase:
         start, table_id = base.version + 1, base.table_id
         try:
             known = (
-                self._catalog.get_ratified_commits(table_id, start=start, content_from_version=start)
+                self._coordinator.get_ratified_commits(table_id, start=start, content_from_version=start)
                 if base.commit_policy.through_catalog
                 else ratified_commits(
-                    self._catalog, self._store, table_id=table_id, location=base.location, content_from_version=start
+                    self._coordinator,
+                    self._store,
+                    table_id=table_id,
+                    location=base.location,
+                    content_from_version=start,
                 )
             )
         except (CatalogUnavailableError, StorageError):
@@ -120,7 +124,7 @@ class Rebase:
         base = self.base
         start = base.version + 1
         for answer in (ratified, None):
-            known = answer or self._catalog.get_ratified_commits(base.table_id, start=start)
+            known = answer or self._coordinator.get_ratified_commits(base.table_id, start=start)
             unpublished = [commit for commit in known.commits if commit.version > known.published_version]
             published = [commit for commit in known.commits if commit.version <= known.published_version]
             sources = commit_sources(

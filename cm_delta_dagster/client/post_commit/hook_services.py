@@ -1,6 +1,5 @@
 """What the post-commit hooks of one table share: store, catalog, clock, and the scheduling of delayed work."""
 
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -18,10 +17,6 @@ from cm_delta_dagster.storage.store import Store
 
 DERIVED_FILE_DELAYS = 4
 """Checksums, checkpoints and reports of the published version, which no reader waits for, wait this many delays."""
-
-
-class HookCatalog(CommitCoordinator, MaintenancePolicies, typing.Protocol):
-    """The parts of a catalog that post-commit hooks use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +50,8 @@ class HookServices:
     """
 
     store: Store
-    catalog: HookCatalog
+    coordinator: CommitCoordinator
+    maintenance_policies: MaintenancePolicies
     background: BackgroundWork
     now_ms: Callable[[], int]
     delay_seconds: float
@@ -69,7 +65,7 @@ class HookServices:
     def is_allowed(self, snapshot: Snapshot, kind: MaintenanceKind) -> bool:
         """Ask the catalog whether it permits that maintenance of the table."""
         name = TableIdentifier.parse(snapshot.identifier)
-        return self.catalog.maintenance_decision(name, kind, table_id=snapshot.table_id).allowed
+        return self.maintenance_policies.maintenance_decision(name, kind, table_id=snapshot.table_id).allowed
 
     def run_in_background(self, kind: str, snapshot: Snapshot, work: Callable[[], None], *, owner: object) -> None:
         """Run ``work`` in the background thread after the delay, once for all calls of one ``owner`` until then."""

@@ -134,7 +134,7 @@ class PublicationHook:
 
     def _publish_pending(self, table_id: str, location: str, contents: dict[int, bytes]) -> int:
         """Publish every commit of the table that is ratified and unpublished, those of other clients included."""
-        pending = self._services.catalog.get_ratified_commits(table_id)
+        pending = self._services.coordinator.get_ratified_commits(table_id)
         self.note_published(pending.published_version, reported=True)
         published = publish_commits(
             self._reader(table_id, location),
@@ -145,7 +145,9 @@ class PublicationHook:
         return published[-1] if published else pending.published_version
 
     def _reader(self, table_id: str, location: str) -> CommitReader:
-        return CommitReader(self._services.store, location, records=CatalogRecords(self._services.catalog, table_id))
+        return CommitReader(
+            self._services.store, location, records=CatalogRecords(self._services.coordinator, table_id)
+        )
 
     def _note_behind(self, table_id: str, error: CatalogBehindStorageError) -> None:
         """Have later writes of this process compare storage with the catalog before they propose a commit."""
@@ -206,7 +208,7 @@ class PublicationHook:
             table_id, published = self._table[0], self._published
             is_reported = published <= self._reported
         if not is_reported:
-            self._services.catalog.set_published_version(table_id, published)
+            self._services.coordinator.set_published_version(table_id, published)
             self.note_published(published, reported=True)
 
 

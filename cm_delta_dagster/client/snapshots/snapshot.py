@@ -13,7 +13,7 @@ from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
-from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
+from cm_delta_dagster.protocol.log.action_reconciliation import NO_VERSION, TableState, replay
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate
 from cm_delta_dagster.protocol.schema.types import StructType, parse_schema
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
@@ -45,6 +45,25 @@ class Snapshot:
     timestamp_ms: int
     state: TableState
     commit_policy: CommitPolicy = STAGED_POLICY
+
+    @classmethod
+    def before_creation(
+        cls, *, identifier: str, table_id: str, location: str, protocol: Protocol, metadata: Metadata
+    ) -> "Snapshot":
+        """What version 0 builds on: a table without rows and versions. All its versions are ``NO_VERSION``.
+
+        It has the protocol and the metadata that version 0 sets, so that a write is checked against them.
+        """
+        return cls(
+            identifier=identifier,
+            table_id=table_id,
+            location=location,
+            version=NO_VERSION,
+            published_version=NO_VERSION,
+            data_version=NO_VERSION,
+            timestamp_ms=0,
+            state=TableState.before_creation(protocol=protocol, metadata=metadata, location=location),
+        )
 
     @property
     def protocol(self) -> Protocol:

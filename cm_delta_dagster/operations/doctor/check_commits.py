@@ -99,7 +99,7 @@ class CommitCheck:
     def _may_be_cleaned(self, version: int) -> bool:
         """Whether log cleanup may have removed a version, by the retention in the catalog's definition."""
         record = self._seen.records.get(version)
-        definition = self._table.catalog.load_table_by_id(self._table.table_id).definition
+        definition = self._table.services.registry.load_table_by_id(self._table.table_id).definition
         if record is None or definition is None:
             return True
         try:

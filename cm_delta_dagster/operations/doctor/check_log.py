@@ -173,7 +173,7 @@ def state_differs(seen: Observation, loaded: TableState, proven: TableState) -> 
 
 def definition_differs(table: Table, proven: TableState) -> Iterable[Finding]:
     """Yield a finding if metadata or protocol in the catalog differ from ``proven``, the state of the latest version."""
-    entry = table.catalog.load_table_by_id(table.table_id)
+    entry = table.services.registry.load_table_by_id(table.table_id)
     if entry.ratified.latest_version != proven.version:
         return  # There is a newer commit; the next check covers it.
     definition = entry.definition

@@ -55,7 +55,7 @@ class Repairs:
             case Repair.REWRITE_STAGED if version is not None:
                 self._rewrite_staged(version)
             case Repair.UPDATE_PUBLISHED_VERSION if version is not None:
-                self._table.catalog.set_published_version(self._table.table_id, version)
+                self._table.services.coordinator.set_published_version(self._table.table_id, version)
             case Repair.PUBLISH:
                 publish(self._table)
             case Repair.REMOVE_HINT | Repair.SET_ASIDE_COMPACTION:
@@ -170,6 +170,6 @@ class Repairs:
     def _update_definition(self) -> None:
         proven = self._check.proven
         assert proven is not None
-        self._table.catalog.set_definition(
+        self._table.services.registry.set_definition(
             self._table.table_id, version=proven.version, metadata=proven.metadata, protocol=proven.protocol
         )

@@ -84,7 +84,7 @@ class MaintenanceLease:
         """Acquire or renew the lease. Raises MaintenanceInProgressError if another run holds a lease on the table."""
         # The catalog starts to count later than this, so the deadline is not later than the catalog's.
         requested = time.monotonic()
-        answer = self._table.catalog.acquire_maintenance_lease(
+        answer = self._table.services.leases.acquire_maintenance_lease(
             self._table.table_id, self.kind, owner=self.owner, duration_ms=self._duration_ms
         )
         if isinstance(answer, LeaseHeldByAnother):
@@ -142,7 +142,7 @@ def maintenance_lease(
 
 def _release(table: Table, lease: MaintenanceLease) -> None:
     try:
-        table.catalog.release_maintenance_lease(table.table_id, owner=lease.owner)
+        table.services.leases.release_maintenance_lease(table.table_id, owner=lease.owner)
     except CatalogError:  # The lease expires, and the run has ended.
         _log.warning("The maintenance lease on %s was not released", table.identifier, exc_info=True)
 

@@ -68,7 +68,7 @@ def _publish_pending(table: Table) -> PublishResult:
     published = publish_commits(
         table.reader,
         commits=ratified.unpublished,
-        reached=lambda version: table.catalog.set_published_version(table.table_id, version),
+        reached=lambda version: table.services.coordinator.set_published_version(table.table_id, version),
     )
     return PublishResult(
         published_version=published[-1] if published else ratified.published_version,

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.arrow.predicates import row_filter
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError
@@ -102,9 +103,10 @@ def stream_spec(
 def _handle(table: ReadableTable) -> CatalogHandle | PathHandle:
     if not isinstance(table, Table):
         return PathHandle(table=table)
+    client = table.services
+    assert isinstance(client, DeltaClient)
     return CatalogHandle(
-        catalog=table.catalog,
-        settings=table.services.settings,
+        client=client.spec(),
         store=table.store,
         identifier=table.identifier,
         table_id=table.table_id,

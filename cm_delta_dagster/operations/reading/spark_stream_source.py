@@ -22,10 +22,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cm_delta_dagster.arrow.scan import scan_batches
-from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.client import ClientSpec, DeltaClient
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
@@ -66,8 +64,7 @@ _GROUPS, _LEAST_GROUP_BYTES, _MOST_GROUP_BYTES, _OPEN_COST_BYTES = 16, 4 * 2**20
 class CatalogHandle:
     """What another process needs to open a table of a catalog."""
 
-    catalog: Catalog
-    settings: ClientSettings
+    client: ClientSpec
     store: Store
     identifier: TableIdentifier
     table_id: str
@@ -76,7 +73,7 @@ class CatalogHandle:
     def open(self) -> Table:
         stores = Stores(stores={scheme_of(self.location): self.store})
         return Table(
-            services=DeltaClient(self.catalog, stores=stores, settings=self.settings),
+            services=self.client.open(stores),
             identifier=self.identifier,
             table_id=self.table_id,
             location=self.location,

@@ -58,9 +58,9 @@ def compare_history(
 ) -> HistoryComparison:
     """Plan the recovery of one table. Raises StorageError, CatalogError."""
     store = client.stores.store_for(entry.location)
-    records = CatalogRecords(client.catalog, entry.table_id)
+    records = CatalogRecords(client.coordinator, entry.table_id)
     reader = CommitReader(store, entry.location, records=records, threads=client.settings.read_threads)
-    ratified = client.catalog.get_ratified_commits(entry.table_id)
+    ratified = client.coordinator.get_ratified_commits(entry.table_id)
     listing = list_log(store, entry.location)
     plan = TableRecoveryPlan(
         identifier=entry.identifier,

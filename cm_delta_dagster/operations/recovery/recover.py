@@ -83,9 +83,9 @@ def recover(client: DeltaClient, plan: RecoveryPlan) -> RecoveryResult:
 
 
 def _entries(client: DeltaClient, tables: Collection[TableIdentifier | str] | None) -> Iterable[TableEntry]:
-    for name in client.catalog.list_tables() if tables is None else tables:
+    for name in client.registry.list_tables() if tables is None else tables:
         identifier = TableIdentifier.parse(name) if isinstance(name, str) else name
-        yield client.catalog.load_table(identifier)
+        yield client.registry.load_table(identifier)
 
 
 def _recover_table(client: DeltaClient, plan: TableRecoveryPlan, whole: RecoveryPlan) -> RecoveredTable:
@@ -97,7 +97,7 @@ def _recover_table(client: DeltaClient, plan: TableRecoveryPlan, whole: Recovery
     )
     if not plan.changes_anything:
         return unchanged
-    entry = client.catalog.load_table_by_id(plan.table_id)
+    entry = client.registry.load_table_by_id(plan.table_id)
     comparison = compare_history(client, entry, keep=whole.keep, take_staged=whole.take_staged)
     if comparison.plan != plan:
         raise RecoveryError(
@@ -115,7 +115,7 @@ def _recover_table(client: DeltaClient, plan: TableRecoveryPlan, whole: Recovery
         _take_in(client, comparison, chain, aside)
     client.forget(plan.table_id)
     _publish(client, comparison, up_to=None)
-    after = client.catalog.get_ratified_commits(plan.table_id)
+    after = client.coordinator.get_ratified_commits(plan.table_id)
     return RecoveredTable(
         identifier=plan.identifier,
         taken=tuple(commit.version for commit in plan.taken),
@@ -147,7 +147,7 @@ def _take_in(client: DeltaClient, comparison: HistoryComparison, chain: Chain, a
             definition=chain.definition(),
             start=HistoryStart.AFTER_CLEANUP if comparison.is_cleaned else HistoryStart.NEXT_VERSION,
         )
-        client.catalog.take_in_commits(plan.table_id, history, after=plan.common_version, replaces=own_ids)
+        client.recovery.take_in_commits(plan.table_id, history, after=plan.common_version, replaces=own_ids)
     if aside is not None:
         _move_aside(
             comparison, aside, [*(rejected.name for rejected in plan.rejected), *_published_below(comparison, chain)]
@@ -174,11 +174,11 @@ def _published_below(comparison: HistoryComparison, chain: Chain) -> list[str]:
 def _publish(client: DeltaClient, comparison: HistoryComparison, *, up_to: int | None) -> None:
     """Publish ratified commits that are not in ``_delta_log``, up to a version on which both agree."""
     table_id = comparison.plan.table_id
-    pending = client.catalog.get_ratified_commits(table_id).unpublished
+    pending = client.coordinator.get_ratified_commits(table_id).unpublished
     publish_commits(
         comparison.reader,
         commits=[commit for commit in pending if up_to is None or commit.version <= up_to],
-        reached=lambda version: client.catalog.set_published_version(table_id, version),
+        reached=lambda version: client.coordinator.set_published_version(table_id, version),
     )
 
 

@@ -91,7 +91,7 @@ def recover_warehouse(client: DeltaClient, plan: WarehousePlan) -> AdoptionResul
             f"The warehouse {plan.warehouse} has changed since the plan was made: a client writes to it. Nothing was changed. Stop "
             "the writers and make a new plan."
         )
-    identity = client.catalog.identity()
+    identity = client.registry.identity()
     write_warehouse_marker(client.stores.store_for(plan.warehouse), plan.warehouse, identity)
     for table in found:
         _adopt(client, table, catalog_id=identity.catalog_id)
@@ -128,7 +128,7 @@ def _plan(
     plan = WarehousePlan(
         warehouse=root,
         former_catalog_id=None if marker is None else marker.catalog_id,
-        catalog_id=client.catalog.identity().catalog_id,
+        catalog_id=client.registry.identity().catalog_id,
         tables=tuple(table.plan for table in found),
         skipped=tuple(skipped),
         names=tuple(sorted(names.items())),
@@ -144,9 +144,9 @@ def _below(root: str, location: str) -> str:
 
 def _known_tables(client: DeltaClient) -> frozenset[str]:
     """Ids and locations of all tables of the catalog, including inactive ones."""
-    entries = [client.catalog.load_table(name) for name in client.catalog.list_tables()]
+    entries = [client.registry.load_table(name) for name in client.registry.list_tables()]
     known = {text for entry in entries for text in (entry.table_id, entry.location)}
-    known |= {text for table in client.catalog.inactive_tables() for text in (table.table_id, table.location)}
+    known |= {text for table in client.registry.inactive_tables() for text in (table.table_id, table.location)}
     return frozenset(known)
 
 
@@ -298,7 +298,7 @@ def _check_staged(found: Collection[_FoundTable], take_staged: Collection[str]) 
 
 def _with_conflicts(client: DeltaClient, found: Collection[_FoundTable]) -> list[_FoundTable]:
     """Mark tables without a name, or with a name that another active table also has, as conflicts."""
-    taken = dict.fromkeys(client.catalog.list_tables(), "a table of this catalog")
+    taken = dict.fromkeys(client.registry.list_tables(), "a table of this catalog")
     active = [table.plan for table in found if table.plan.state is AdoptedState.ACTIVE]
     ids = [table.plan.table_id for table in found]
     decided = []
@@ -325,7 +325,7 @@ def _adopt(client: DeltaClient, table: _FoundTable, *, catalog_id: str) -> None:
     proposals = tuple(link.proposal for link in links)
     published = [p.version for p in proposals if p.file_name == log_files.commit_file_name(p.version)]
     history = CommitHistory(proposals=proposals, published_version=published[-1], definition=table.chain.definition())
-    client.catalog.adopt_table(
+    client.recovery.adopt_table(
         AdoptedTable(
             table_id=plan.table_id,
             identifier=plan.identifier,
@@ -338,8 +338,8 @@ def _adopt(client: DeltaClient, table: _FoundTable, *, catalog_id: str) -> None:
     if plan.state is AdoptedState.ACTIVE:
         publish_commits(
             CommitReader(store, plan.location),
-            commits=client.catalog.get_ratified_commits(plan.table_id).unpublished,
-            reached=lambda version: client.catalog.set_published_version(plan.table_id, version),
+            commits=client.coordinator.get_ratified_commits(plan.table_id).unpublished,
+            reached=lambda version: client.coordinator.set_published_version(plan.table_id, version),
         )
     write_table_marker(
         store,

@@ -148,18 +148,18 @@ def relocate(client: DeltaClient, plan: RelocationPlan) -> tuple[TableMove, ...]
             + " Copy the files there, or relocate a scope without these tables."
         )
     for move in plan.moves:
-        client.catalog.relocate_table(move.table_id, location=move.moved_to, moved_from=move.moved_from)
+        client.recovery.relocate_table(move.table_id, location=move.moved_to, moved_from=move.moved_from)
         client.forget(move.table_id)
     return plan.moves
 
 
 def _known_tables(client: DeltaClient, scope: str) -> list[_Known]:
-    catalog = client.catalog
+    registry = client.registry
     found = []
-    for name in catalog.list_tables(scope):
-        entry = catalog.load_table(name)
+    for name in registry.list_tables(scope):
+        entry = registry.load_table(name)
         published = entry.ratified.published_version
-        records = catalog.accepted_commits(entry.table_id, start=published, end=published)
+        records = client.coordinator.accepted_commits(entry.table_id, start=published, end=published)
         found.append(
             _Known(
                 identifier=entry.identifier,
@@ -177,7 +177,7 @@ def _known_tables(client: DeltaClient, scope: str) -> list[_Known]:
             is_creation=table.state is not InactiveState.DROPPED,
             newest=None,
         )
-        for table in catalog.inactive_tables(scope)
+        for table in registry.inactive_tables(scope)
     ]
     return found
 

@@ -99,8 +99,8 @@ def create_table(
         schema=schema, partition_columns=partition_columns, properties=dict(properties or {}), description=description
     )
 
-    def commit_empty(table: CreateTransaction) -> None:
-        table.commit_empty(context)
+    def commit_empty(creation: CreateTransaction) -> None:
+        creation.commit_empty(context)
 
     table, _ = _create(client, _name(identifier), design, commit_empty)
     return table
@@ -116,7 +116,7 @@ def create_table_as(
     """Create a table whose version 0 holds the rows that ``write`` writes, and register its name.
 
     Args:
-        write: calls one operation, such as ``append`` or ``merge``, on the table passed to it.
+        write: calls one operation, such as ``append`` or ``merge``, on the creation passed to it.
 
     Returns:
         The table and the result of ``write``.
@@ -143,7 +143,8 @@ def write_or_create(
 
     Args:
         design: called only if the table does not exist.
-        write: calls one operation on the table passed to it; called again if another client created the table meanwhile.
+        write: calls one operation on the table or the creation passed to it; called again if another client created the table
+            meanwhile.
     """
     name = _name(identifier)
     try:
@@ -260,16 +261,16 @@ def _name(identifier: TableIdentifier | str) -> TableIdentifier:
 def _create(
     client: DeltaClient, name: TableIdentifier, design: TableDesign, write: Callable[[CreateTransaction], _Result]
 ) -> tuple[Table, _Result]:
-    table = _reserve(client, name, design)
+    creation = _reserve(client, name, design)
     try:
-        result = write(table)
+        result = write(creation)
     except BaseException:
-        table.abort()
+        creation.abort()
         raise
-    if table.entry is None:
+    if creation.entry is None:
         raise InvalidArgumentError(f"{name} was not created, because nothing was committed to it. Write to it.")
     _schedule_purge(client)
-    return client.open(table.entry), result
+    return creation.table(), result
 
 
 def _schedule_purge(client: DeltaClient) -> None:
@@ -311,7 +312,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
             name,
             draft.configuration["delta.deletedFileRetentionDuration"],
         )
-    staging = client.catalog.create_staging_table(name)
+    staging = client.registry.create_staging_table(name)
     return CreateTransaction(
         services=client,
         identifier=name,

@@ -23,9 +23,9 @@ def drop_table(client: DeltaClient, *, identifier: TableIdentifier | str, table_
     """
     name = TableIdentifier.of(identifier)
     try:
-        entry = client.catalog.load_table(name)
+        entry = client.registry.load_table(name)
     except TableNotFoundError:
         entry = None
-    client.catalog.drop_table(name, table_id=table_id)
+    client.registry.drop_table(name, table_id=table_id)
     if entry is not None and table_id in (None, entry.table_id):
         mark_table(client, entry, state=MarkedState.DROPPED)

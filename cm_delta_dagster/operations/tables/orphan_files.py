@@ -40,9 +40,9 @@ def find_orphan_files(client: DeltaClient, *, warehouse: str) -> tuple[OrphanFil
     # List storage first: a table reserved later was not listed. A table that changes its state between the three calls of
     # the catalog is in at least one answer.
     listed = list(client.stores.store_for(root).list_recursive(root))
-    table_locations = {table.location for table in client.catalog.inactive_tables()}
+    table_locations = {table.location for table in client.registry.inactive_tables()}
     table_locations |= set(_active_locations(client))
-    table_locations |= {table.location for table in client.catalog.inactive_tables()}
+    table_locations |= {table.location for table in client.registry.inactive_tables()}
     known = frozenset(normalise_location(location) for location in table_locations)
     orphans: dict[str, list[ObjectStatus]] = {}
     for status in listed:
@@ -63,9 +63,9 @@ def find_orphan_files(client: DeltaClient, *, warehouse: str) -> tuple[OrphanFil
 
 
 def _active_locations(client: DeltaClient) -> Iterable[str]:
-    for identifier in client.catalog.list_tables():
+    for identifier in client.registry.list_tables():
         try:
-            yield client.catalog.load_table(identifier).location
+            yield client.registry.load_table(identifier).location
         except TableNotFoundError:
             continue
 

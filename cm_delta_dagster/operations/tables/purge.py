@@ -108,11 +108,11 @@ def plan_purge(
     now_ms = client.now_ms()
     candidates: list[PurgeCandidate] = []
     denied: list[PurgeCandidate] = []
-    for table in client.catalog.inactive_tables(scope):
+    for table in client.registry.inactive_tables(scope):
         if table.since_ms > now_ms - _min_age(table, retention_ms, abandoned_after_ms):
             continue
         files = list(client.stores.store_for(table.location).list_recursive(table.location))
-        decision = client.catalog.maintenance_decision(table.identifier, table.purge_kind)
+        decision = client.maintenance_policies.maintenance_decision(table.identifier, table.purge_kind)
         candidate = PurgeCandidate(
             table=table, decision=decision, num_files=len(files), num_bytes=sum(file.size for file in files)
         )
@@ -148,7 +148,7 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
         for deleted in _delete_all(client.stores.store_for(table.location), table.location):
             num_files += 1
             num_bytes += deleted.size
-        client.catalog.finish_purge(table.table_id)
+        client.registry.finish_purge(table.table_id)
         purged.append(table)
     return PurgeResult(purged=tuple(purged), skipped=tuple(skipped), num_files=num_files, num_bytes=num_bytes)
 
@@ -169,17 +169,17 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
     purged: list[InactiveTable] = []
     budget = _MAX_FILES_PER_CREATION
     now_ms = client.now_ms()
-    for table in client.catalog.inactive_tables():
+    for table in client.registry.inactive_tables():
         min_age_ms = _min_age(table, 0, abandoned_after_ms)
         if table.registered or table.since_ms > now_ms - min_age_ms or not budget:
             continue
         try:
-            if not client.catalog.maintenance_decision(table.identifier, table.purge_kind).allowed:
+            if not client.maintenance_policies.maintenance_decision(table.identifier, table.purge_kind).allowed:
                 continue
             store = client.stores.store_for(table.location)
             _refuse_links(store, table)
             _refuse_newer(store, table)
-            purging = client.catalog.begin_purge(table.table_id, min_age_ms=min_age_ms)
+            purging = client.registry.begin_purge(table.table_id, min_age_ms=min_age_ms)
             listed = list(itertools.islice(store.list_recursive(purging.location), budget))
             for status in listed:
                 store.delete(status.location)
@@ -187,7 +187,7 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
             if next(iter(store.list_recursive(purging.location)), None) is not None:
                 continue
             store.remove_empty_directories(purging.location)
-            client.catalog.finish_purge(table.table_id)
+            client.registry.finish_purge(table.table_id)
         except CmDeltaError as error:
             # For example a location in another warehouse, a concurrent purge, or a failing disk.
             _log.info("Files of the abandoned creation of %s remain at %s: %s", table.identifier, table.location, error)
@@ -205,7 +205,7 @@ def _min_age(table: InactiveTable, retention_ms: int, abandoned_after_ms: int) -
 def _begin_purge(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> InactiveTable | None:
     """Set the state of the table to PURGING. Returns None if it was restored, or purged by another run, after planning."""
     kind = table.purge_kind
-    decision = client.catalog.maintenance_decision(table.identifier, kind)
+    decision = client.maintenance_policies.maintenance_decision(table.identifier, kind)
     if decision.kind is not kind or decision.allowed is not True:
         raise MaintenanceNotPermittedError(
             f"{kind.value} of {table.identifier} is not permitted: {decision.reason}. Nothing of it was deleted. The owner of "
@@ -216,11 +216,11 @@ def _begin_purge(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> 
     _refuse_links(store, table)
     _refuse_newer(store, table)
     try:
-        purging = client.catalog.begin_purge(table.table_id, min_age_ms=min_age_ms)
+        purging = client.registry.begin_purge(table.table_id, min_age_ms=min_age_ms)
     except TableNotFoundError:
         return None
     except PurgeRefusedError:
-        inactive = {other.table_id: other.since_ms for other in client.catalog.inactive_tables(str(table.identifier))}
+        inactive = {other.table_id: other.since_ms for other in client.registry.inactive_tables(str(table.identifier))}
         if inactive.get(table.table_id) != table.since_ms:
             return None  # It was restored. If it was dropped again, its retention starts again.
         raise

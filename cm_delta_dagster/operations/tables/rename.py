@@ -27,6 +27,6 @@ def rename_table(
     """
     name = TableIdentifier.of(identifier)
     new_name = TableIdentifier.of(to)
-    entry = client.catalog.rename_table(table_id or client.catalog.load_table(name).table_id, new_name)
+    entry = client.registry.rename_table(table_id or client.registry.load_table(name).table_id, new_name)
     mark_table(client, entry, state=MarkedState.ACTIVE)
     return client.open(entry)

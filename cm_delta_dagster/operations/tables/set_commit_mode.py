@@ -43,9 +43,9 @@ def choose_commit_policy(client: DeltaClient, *, scope: str, policy: CommitPolic
     if scope.count(".") == 2:
         set_commit_policy(client.table(scope), policy)
     elif policy is None:
-        client.catalog.remove_commit_policy(scope)
+        client.commit_policies.remove_commit_policy(scope)
     else:
-        client.catalog.set_commit_policy(CommitPolicyRule(scope=scope, policy=policy))
+        client.commit_policies.set_commit_policy(CommitPolicyRule(scope=scope, policy=policy))
 
 
 def set_commit_policy(table: Table, policy: CommitPolicy | None) -> None:
@@ -63,7 +63,7 @@ def set_commit_policy(table: Table, policy: CommitPolicy | None) -> None:
     for _ in range(attempts):
         # Read before the catalog is called: a barrier that it then asks for is not older than the version after this snapshot.
         snapshot = table.snapshot()
-        change = table.catalog.change_commit_policy(table.table_id, policy)
+        change = table.services.commit_policies.change_commit_policy(table.table_id, policy)
         if change is PolicyChange.DONE:
             return
         if change is PolicyChange.PUBLISH_FIRST:

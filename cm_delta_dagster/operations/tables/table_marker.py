@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 def mark_table(client: DeltaClient, entry: TableEntry, *, state: MarkedState) -> None:
     """Rewrite the marker after a change in the catalog. A failure is logged and does not undo the change."""
     try:
-        catalog_id = client.catalog.identity().catalog_id
+        catalog_id = client.registry.identity().catalog_id
         store = client.stores.store_for(entry.location)
     except CmDeltaError as error:
         _log.warning("The marker of %s at %s was not written: %s", entry.identifier, entry.location, error)

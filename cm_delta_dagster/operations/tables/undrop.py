@@ -26,7 +26,7 @@ def undrop_table(client: DeltaClient, *, identifier: TableIdentifier | str, tabl
     name = TableIdentifier.of(identifier)
     dropped = [
         table
-        for table in client.catalog.inactive_tables(str(name))
+        for table in client.registry.inactive_tables(str(name))
         if table.state is InactiveState.DROPPED and table_id in (None, table.table_id)
     ]
     if not dropped and table_id is not None:
@@ -42,7 +42,7 @@ def undrop_table(client: DeltaClient, *, identifier: TableIdentifier | str, tabl
             f"{len(dropped)} dropped tables had the name {name}. Choose one by its table id: "
             f"{', '.join(map(_text, dropped))}."
         )
-    entry = client.catalog.undrop_table(dropped[0].table_id)
+    entry = client.registry.undrop_table(dropped[0].table_id)
     mark_table(client, entry, state=MarkedState.ACTIVE)
     return client.open(entry)
 

@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency, IdempotencyRule
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
-from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import (
@@ -366,7 +365,7 @@ def earlier_write(table: WriteTarget, snapshot: Snapshot, idempotency: Idempoten
     """Return the result of a write whose earlier attempt committed; None if no attempt did."""
     if idempotency is None or not is_already_committed(snapshot, idempotency):
         return None
-    version = find_transaction(table, app_id=idempotency.app_id, version=idempotency.version)
+    version = table.find_transaction(app_id=idempotency.app_id, version=idempotency.version)
     return already_committed(table, snapshot, version=snapshot.version if version is None else version)
 
 

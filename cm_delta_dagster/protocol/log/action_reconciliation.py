@@ -21,6 +21,9 @@ from cm_delta_dagster.protocol.log.checkpoint_content import CheckpointContent
 from cm_delta_dagster.protocol.log.file_set import FileSet, KeyedFiles
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
 
+NO_VERSION = -1
+"""Version of a table before its first commit: each commit makes the version after that of its predecessor, the first one 0."""
+
 _MAX_LAYERS = 64
 
 
@@ -144,7 +147,7 @@ def _rows_of_equal_hashes(hashes: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class TableState:
-    """The state of a table at ``version``. ``domains`` contains no removed domains."""
+    """The state of a table at ``version``, or before its first commit. ``domains`` contains no removed domains."""
 
     version: int
     protocol: Protocol
@@ -152,6 +155,11 @@ class TableState:
     files: FileState
     transactions: Mapping[str, SetTransaction] = field(default_factory=lambda: MappingProxyType({}))
     domains: Mapping[str, DomainMetadata] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def before_creation(cls, *, protocol: Protocol, metadata: Metadata, location: str) -> "TableState":
+        """The state that version 0 builds on: no files, and the protocol and the metadata that version 0 sets."""
+        return cls(version=NO_VERSION, protocol=protocol, metadata=metadata, files=FileState.empty(location))
 
 
 def replay(base: TableState | None, commits: Iterable[CommitActions], *, location: str) -> TableState:
@@ -184,7 +192,7 @@ def replay(base: TableState | None, commits: Iterable[CommitActions], *, locatio
         )
     files = FileState.empty(location) if base is None else base.files
     return TableState(
-        version=ordered[-1].version if ordered else (-1 if base is None else base.version),
+        version=ordered[-1].version if ordered else (NO_VERSION if base is None else base.version),
         protocol=protocol,
         metadata=metadata,
         files=files.apply(ordered),

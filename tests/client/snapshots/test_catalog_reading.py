@@ -213,7 +213,8 @@ def test_a_cached_table_is_planned_without_a_listing() -> None:
     store.listed.clear()
     name = managed.stage(4)
     store.write(f"{managed.log.directory}/_staged_commits/{name}", _commit(4))
-    client.catalog = RecordedCatalog(managed.log.location, managed.answer, 4)
+    again: Any = RecordedCatalog(managed.log.location, managed.answer, 4)
+    client.registry = client.coordinator = again
     snapshot = client.table(IDENTIFIER).snapshot()
     assert snapshot.num_files == 4 and not store.listed
     assert contents(snapshot) == contents(managed.table(4).snapshot())
@@ -240,5 +241,6 @@ def test_a_table_dropped_and_made_again_is_never_served_from_memory() -> None:
     )
     assert client.table(IDENTIFIER).snapshot().num_files == 3
     again: Any = RecordedCatalog(new.log.location, [], 1, table_id="11111111-1111-1111-1111-111111111111")
-    client.catalog, client.stores = again, Stores({"memory": new.log.store})
+    client.registry = client.coordinator = again
+    client.stores = Stores({"memory": new.log.store})
     assert client.table(IDENTIFIER).snapshot().num_files == 1

@@ -263,7 +263,8 @@ def test_a_directory_deleted_during_a_write_is_not_created_again(place: Place, m
     place.warehouse.rename(place.directory / "unmounted")
     with pytest.raises(DirectoryNotFoundError, match="does not exist"):
         transaction.commit()
-    assert not place.warehouse.exists() and table.catalog.get_ratified_commits(table.table_id).latest_version == 0
+    assert not place.warehouse.exists()
+    assert client.coordinator.get_ratified_commits(table.table_id).latest_version == 0
 
 
 def test_a_log_without_its_newest_commit_is_not_written_to_until_it_is_put_back(place: Place) -> None:

@@ -1,0 +1,50 @@
+"""Interface of the client that a table belongs to: parts of the catalog, and the settings, caches and threads of its tables."""
+
+import typing
+from collections.abc import Callable
+
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
+from cm_delta_dagster.catalog.commit_policies import CommitPolicies
+from cm_delta_dagster.catalog.leases import Leases
+from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
+from cm_delta_dagster.catalog.table_registry import TableRegistry
+from cm_delta_dagster.catalog.version_pins import VersionPins
+from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.storage_check import TablesBehind
+from cm_delta_dagster.client.warehouse import WarehouseGuard
+from cm_delta_dagster.storage.store import StoreRegistry
+
+
+class Services(typing.Protocol):
+    """What a table, and the operations on one table, need of its client. The first six are interfaces of the catalog."""
+
+    @property
+    def registry(self) -> TableRegistry: ...
+    @property
+    def coordinator(self) -> CommitCoordinator: ...
+    @property
+    def commit_policies(self) -> CommitPolicies: ...
+    @property
+    def leases(self) -> Leases: ...
+    @property
+    def maintenance_policies(self) -> MaintenancePolicies: ...
+    @property
+    def pins(self) -> VersionPins: ...
+    @property
+    def settings(self) -> ClientSettings: ...
+    @property
+    def now_ms(self) -> Callable[[], int]: ...
+    @property
+    def background(self) -> BackgroundWork: ...
+    @property
+    def warehouse(self) -> WarehouseGuard: ...
+    @property
+    def stores(self) -> StoreRegistry: ...
+    @property
+    def tables_behind(self) -> TablesBehind: ...
+
+    def cached_snapshot(self, table_id: str) -> Snapshot | None: ...
+    def remember_snapshot(self, snapshot: Snapshot) -> None: ...
+    def replace_snapshot(self, snapshot: Snapshot) -> None: ...
