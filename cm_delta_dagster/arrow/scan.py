@@ -34,7 +34,7 @@ from cm_delta_dagster.protocol.schema.char_types import char_width
 from cm_delta_dagster.protocol.schema.selection import select_fields
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
-from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors
+from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from cm_delta_dagster.storage.store import Store
 
 _Given = TypeVar("_Given")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cm_delta_dagster.errors import UnsupportedFeatureError
-from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors
+from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from cm_delta_dagster.storage.store import Store
 
 _MAX_WORDS = 1 << 25

@@ -21,7 +21,7 @@ _OTHER_FORM = re.compile(r'(?<!rotocol )(?<!rotocol\n)\bheadings?\s+"|\b[Pp]roto
 
 UNCITED = {
     "changes/stream_offset.py": "the format is delta-spark's",
-    "changes/stream_planning.py": "the rules are delta-spark's",
+    "changes/batch_planning.py": "the rules are delta-spark's",
     "commits/candidate_files.py": "a cache for conflict detection, which conflicts.py cites",
     "log/markers.py": "not part of the Delta protocol",
     "predicates/boolean_structure.py": "conditions are Spark SQL",

@@ -41,7 +41,7 @@ from cm_delta_dagster.protocol.schema.selection import select_fields
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 from cm_delta_dagster.protocol.statistics.statistics import num_records
-from cm_delta_dagster.storage.deletion_vectors import read_deletion_vectors
+from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from cm_delta_dagster.storage.parquet import count_rows
 from cm_delta_dagster.storage.store import Store
 

@@ -25,7 +25,7 @@ def test_a_request_is_repeated_after_random_waits_with_doubled_bounds(waits: lis
     for number, bound in enumerate(bounds):
         own = waits[number :: len(bounds)]
         assert len(own) == 50 and 0 <= min(own) < max(own) <= bound
-        assert max(own) > bound / 2, "50 draws in a row from the lower half"
+        assert max(own) > bound / 2, "50 random waits in a row are in the lower half"
 
 
 def test_waits_without_jitter_are_as_long_as_their_bounds(waits: list[float]) -> None:
@@ -33,7 +33,7 @@ def test_waits_without_jitter_are_as_long_as_their_bounds(waits: list[float]) ->
     assert waits == [1.0, 2.0, 4.0, 5.0]
 
 
-def test_nobody_waits_before_the_first_attempt_and_after_the_last(waits: list[float]) -> None:
+def test_there_is_no_wait_before_the_first_attempt_and_after_the_last(waits: list[float]) -> None:
     for _ in attempts(SETTINGS, 3):
         break
     assert list(attempts(SETTINGS, 1)) == list(attempts_without_jitter(SETTINGS, 1)) == [0]

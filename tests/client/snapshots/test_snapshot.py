@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,7 +173,7 @@ def test_the_commit_of_a_txn_is_found(new_table: NewTable) -> None:
     """TXN-2."""
     table = new_table()
     transaction = start(table)
-    transaction.add_files([add_file()])
+    transaction.add_files([add_file("f.parquet")])
     transaction.set_transaction(SetTransaction(app_id="job", version=5))
     transaction.commit()
     append(table)
@@ -209,7 +208,7 @@ def test_the_data_version_of_an_old_version_is_its_own(new_table: NewTable) -> N
     transaction = start(table, "OPTIMIZE")
     files = transaction.snapshot.files
     transaction.remove_files(removes_of(files, deletion_timestamp=1_700_000_000_000, data_change=False))
-    transaction.add_files([replace(add_file(), data_change=False)])
+    transaction.add_files([add_file("f.parquet", data_change=False)])
     transaction.commit()
     append(table)
     assert [table.snapshot(version=version).data_version for version in range(5)] == [0, 1, 2, 2, 4]
