@@ -143,7 +143,7 @@ def _check_visible(locations: pa.Array) -> None:
     if pc.any(hidden).as_py():
         name = locations.filter(hidden)[0].as_py()
         raise UnsupportedFeatureError(
-            f"The data file {name} has a name that Spark takes for hidden and would leave out without a word; nothing "
+            f"The data file {name} has a name that Spark takes for hidden and would not read; nothing "
             "is read. Rewrite the table with a client that names data files without a leading '.' or '_'."
         )
 

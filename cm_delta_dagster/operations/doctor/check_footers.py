@@ -29,12 +29,12 @@ class FooterCheck:
 
     Attributes:
         num_files: data files whose footer was read.
-        num_unjudged: of these, files without a row count in the log.
+        num_without_row_count: of these, files without a row count in the log.
         num_vectors: deletion vectors that were read.
     """
 
     num_files: int
-    num_unjudged: int
+    num_without_row_count: int
     num_vectors: int
     findings: tuple[Finding, ...]
 
@@ -84,11 +84,11 @@ def check_footers(
         results = list(pool.map(check_file, files))
     return FooterCheck(
         num_files=sum(result.was_read for result in results),
-        num_unjudged=sum(
+        num_without_row_count=sum(
             result.was_read and file.num_records is None for file, result in zip(files, results, strict=True)
         ),
         num_vectors=sum(file.vector is not None for file in files),
-        findings=tuple(_summed_up(results, version=state.version)),
+        findings=tuple(_findings_by_problem(results, version=state.version)),
     )
 
 
@@ -141,7 +141,7 @@ def _positions(table: Table, vectors: _VectorFiles, descriptor: DeletionVectorDe
     return deletion_vectors.decode_from_file(vectors.read(location), descriptor)
 
 
-def _summed_up(results: Sequence[_FileResult], *, version: int) -> list[Finding]:
+def _findings_by_problem(results: Sequence[_FileResult], *, version: int) -> list[Finding]:
     """One finding for each kind of problem."""
     findings = []
     for problem, what in (

@@ -27,7 +27,7 @@ class DoctorReport:
         num_commits: commits whose bytes were compared with the catalog's record.
         num_files: data files and deletion vectors of the latest version whose existence was checked.
         num_files_read: data files whose footer was read.
-        num_files_unjudged: of these, files without a row count in the log.
+        num_files_without_row_count: of these, files without a row count in the log.
         findings: by severity, errors first.
         plan: the repairs for the findings.
         repaired: findings that were repaired.
@@ -44,7 +44,7 @@ class DoctorReport:
     findings: tuple[Finding, ...]
     plan: RepairPlan
     num_files_read: int = 0
-    num_files_unjudged: int = 0
+    num_files_without_row_count: int = 0
     repaired: tuple[Finding, ...] = ()
     failed: tuple[str, ...] = ()
 
@@ -125,5 +125,5 @@ def _report(table: Table, check: TableCheck, plan: RepairPlan) -> DoctorReport:
         findings=tuple(sorted(check.findings, key=lambda finding: _RANK[finding.severity])),
         plan=plan,
         num_files_read=0 if deep is None else deep.num_files,
-        num_files_unjudged=0 if deep is None else deep.num_unjudged,
+        num_files_without_row_count=0 if deep is None else deep.num_without_row_count,
     )

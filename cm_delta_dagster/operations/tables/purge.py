@@ -208,7 +208,7 @@ def _begin_purge(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> 
     decision = client.maintenance_policies.maintenance_decision(table.identifier, kind)
     if decision.kind is not kind or decision.allowed is not True:
         raise MaintenanceNotPermittedError(
-            f"{kind.value} of {table.identifier} is not permitted: {decision.reason}. Nothing of it was deleted. The owner of "
+            f"{kind.value} of {table.identifier} is not permitted: {decision.reason}. No file was deleted. The owner of "
             f"the policy can allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`."
         )
     min_age_ms = _min_age(table, plan.retention_ms, plan.abandoned_after_ms)

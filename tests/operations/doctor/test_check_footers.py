@@ -68,7 +68,7 @@ def test_intact_files_are_counted_and_progress_is_reported(lake: Lake, table: Ta
         depth=Depth.FOOTERS,
         progress=lambda done, total: steps.append((done, total)),
     )
-    assert (report.findings, report.num_files_read, report.num_files_unjudged) == ((), 5, 1)
+    assert (report.findings, report.num_files_read, report.num_files_without_row_count) == ((), 5, 1)
     assert steps == [(number, 5) for number in range(1, 6)]
 
 
