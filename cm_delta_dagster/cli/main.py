@@ -123,7 +123,8 @@ def doctor(context: click.Context, name: str, repair: bool, deep: bool) -> None:
     )
     if deep:
         click.echo(
-            f"Read {counted(report.num_files_read, 'data file')}; {report.num_files_without_row_count} without a row count in the log."
+            f"Read {counted(report.num_files_read, 'data file')}; {report.num_files_without_row_count} without a row count "
+            "in the log."
         )
     for finding in report.repaired:
         click.echo(f"repaired {finding.problem}: {finding.where}")

@@ -115,7 +115,7 @@ def test_the_feed_tells_whether_version_0_changed_data_and_where(lake: Lake) -> 
     assert (empty.version, empty.data_version, empty.summary.data_change) == (0, 0, False)
 
 
-def test_a_table_created_with_files_is_published_summed_up_and_checkpointed_as_any_other(lake: Lake) -> None:
+def test_a_table_created_with_files_is_published_with_checksum_and_checkpoint(lake: Lake) -> None:
     """CM-P1, CRC-1"""
     table, _ = created(lake, "2026-01-01")
     lake.client.wait_for_background()
