@@ -21,7 +21,8 @@ from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.session import is_gone, running_session
-from cm_delta_dagster.storage.stores import Stores, scheme_of
+from cm_delta_dagster.storage.storage_options import StorageOptions
+from cm_delta_dagster.storage.stores import Stores
 
 
 @typing.runtime_checkable
@@ -72,8 +73,9 @@ class CatalogResource(dg.ConfigurableResource[Any]):
         description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db."
     )
     warehouse: str = Field(description="Directory or URI of the locations of new tables.")
-    storage_options: dict[str, str] = Field(
-        default_factory=dict, description="Options of the file system that holds the warehouse, e.g. keys and endpoint."
+    storage_options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Options of the warehouse's object store, e.g. keys and endpoint, or options by prefix of the location.",
     )
     settings: ClientSettingsConfig = Field(
         default_factory=ClientSettingsConfig,
@@ -111,7 +113,7 @@ class CatalogResource(dg.ConfigurableResource[Any]):
         self.close()
 
     def _open(self) -> DeltaClient:
-        options = {scheme_of(self.warehouse): self.storage_options} if self.storage_options else None
+        options = StorageOptions.of(self.storage_options, warehouse=self.warehouse)
         return DeltaClient(
             SqlCatalog(self.url, warehouse=self.warehouse),
             stores=Stores(storage_options=options),

@@ -34,13 +34,13 @@ class StorageOptions:
     by_prefix: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, options: Mapping[str, Any] | None, *, warehouse: str) -> "StorageOptions":
+    def of(cls, options: Mapping[str, Any] | None, *, warehouse: str | None) -> "StorageOptions":
         """Validate what a user gives.
 
         Args:
             options: flat options, which apply to the store of the warehouse (all buckets of its scheme; in Azure all containers
                 of its account), or options by prefix: ``{"s3://bucket-a": {...}, "gs://": {...}}``.
-            warehouse: directory or URI of new tables.
+            warehouse: directory or URI of new tables; None if it is not known, and flat options then apply to every store.
 
         Raises:
             InvalidArgumentError: flat options and prefixes are mixed, a prefix occurs twice, or the warehouse is a local
@@ -54,7 +54,9 @@ class StorageOptions:
                 f'{{"key": ..., "secret": ...}}, or options by prefix: {_EXAMPLE}.'
             )
         prefixed = [key for key in options if "://" in key]
-        if not prefixed:
+        if not prefixed and warehouse is None:
+            return cls(by_prefix={"": dict(options)})
+        if not prefixed and warehouse is not None:
             if "://" not in warehouse or warehouse.lower().startswith("file:"):
                 raise InvalidArgumentError(
                     f"storage_options got {', '.join(sorted(options))}, but the warehouse {warehouse} is a local directory, "
@@ -164,4 +166,4 @@ def _store_of(warehouse: str) -> str:
 
 
 def _holds(prefix: str, place: str) -> bool:
-    return place == prefix or place.startswith(prefix if prefix.endswith("/") else prefix + "/")
+    return prefix in ("", place) or place.startswith(prefix if prefix.endswith("/") else prefix + "/")
