@@ -75,6 +75,7 @@ class CatalogResource(dg.ConfigurableResource[Any]):
     warehouse: str = Field(description="Directory or URI of the locations of new tables.")
     storage_options: dict[str, Any] = Field(
         default_factory=dict,
+        repr=False,
         description="Options of the warehouse's object store, e.g. keys and endpoint, or options by prefix of the location.",
     )
     settings: ClientSettingsConfig = Field(
@@ -90,6 +91,11 @@ class CatalogResource(dg.ConfigurableResource[Any]):
     @classmethod
     def _settings_as_config(cls, value: Any) -> Any:
         return ClientSettingsConfig(**asdict(value)) if isinstance(value, ClientSettings) else value
+
+    @field_validator("storage_options", mode="before")
+    @classmethod
+    def _with_environment(cls, value: Any) -> Any:
+        return _with_environment(value)
 
     @property
     def client(self) -> DeltaClient:
@@ -119,6 +125,19 @@ class CatalogResource(dg.ConfigurableResource[Any]):
             stores=Stores(storage_options=options),
             settings=self.settings.client_settings(),
         )
+
+
+def _with_environment(value: Any) -> Any:
+    """Replace every ``EnvVar``, which Dagster leaves as ``{"env": name}`` in nested config, by its value in a run."""
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) == {"env"} and isinstance(value["env"], str):
+        if value["env"] not in os.environ:
+            raise InvalidArgumentError(
+                f"storage_options use the environment variable {value['env']}, which is not set. Set it where the run executes."
+            )
+        return os.environ[value["env"]]
+    return {key: _with_environment(item) for key, item in value.items()}
 
 
 class SparkResource(dg.ConfigurableResource[Any]):

@@ -49,6 +49,7 @@ _TRANSIENT_ERRORS = frozenset(
         "azure.IncompleteReadError",
         "azure.ServiceRequestError",
         "azure.ServiceResponseError",
+        "botocore.ConnectionError",
         "botocore.HTTPClientError",
         "botocore.IncompleteReadError",
         "botocore.ResponseParserError",

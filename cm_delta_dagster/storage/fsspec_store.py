@@ -104,6 +104,11 @@ class FsspecStore:
         """Another process creates its own file system object."""
         return partial(FsspecStore, self._scheme, options=self._options), ()
 
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Keyword arguments of the fsspec file system. They may hold secrets."""
+        return self._options
+
     def __repr__(self) -> str:
         return f"FsspecStore({self._scheme!r}, options={redacted(self._options)!r})"
 
@@ -175,19 +180,14 @@ class FsspecStore:
 
     def _retried(self, request: Callable[[], _Result]) -> _Result:
         """Send a request that may be repeated, until it succeeds or fails for a reason that does not pass."""
-        for attempt in self._attempts():
-            with attempt:
-                return request()
-        raise AssertionError("tenacity raises the last error")  # pragma: no cover
-
-    def _attempts(self) -> tenacity.Retrying:
-        return tenacity.Retrying(
+        attempts = tenacity.Retrying(
             stop=tenacity.stop_any(tenacity.stop_after_attempt(_ATTEMPTS), tenacity.stop_after_delay(_RETRY_SECONDS)),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=5),
             retry=tenacity.retry_if_exception(lambda error: self._backend.fault(error) in _PASSING),
             before_sleep=self._log_retry,
             reraise=True,
         )
+        return attempts(request)
 
     def _log_retry(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
@@ -220,26 +220,33 @@ class FsspecStore:
     def _create(self, path: str, data: bytes) -> None:
         """Create only. A repeated request that finds the object of an earlier one has succeeded."""
         write_id = uuid.uuid4().hex
-        unknown = False
-        for attempt in self._attempts():
-            with attempt:
-                try:
-                    self._backend.create(self._filesystem, path, data, write_id=write_id)
-                    return
-                except Exception as error:
-                    fault = self._backend.fault(error)
-                    if fault is not Fault.EXISTS:
-                        unknown = unknown or fault in (Fault.TRANSIENT, Fault.THROTTLED)
-                        raise
-            break
-        if not self._is_own(path, data, write_id=write_id, unknown=unknown):
+        unknown: list[Fault] = []
+
+        def is_created() -> bool:
+            try:
+                self._backend.create(self._filesystem, path, data, write_id=write_id)
+            except Exception as error:
+                fault = self._backend.fault(error)
+                if fault is Fault.EXISTS:
+                    return False
+                if fault in (Fault.TRANSIENT, Fault.THROTTLED):
+                    unknown.append(fault)
+                raise
+            return True
+
+        if not self._retried(is_created) and not self._is_own(path, data, write_id=write_id, unknown=bool(unknown)):
             raise FileExistsError(errno.EEXIST, "exists already", path)
 
     def _is_own(self, path: str, data: bytes, *, write_id: str, unknown: bool) -> bool:
         """Whether this call created the object. The libraries may repeat a request without notice, so this is always checked."""
-        found = self._retried(lambda: self._backend.write_id(self._filesystem, path))
-        if found is None and unknown:  # The server does not keep metadata, or another program created the object.
-            return self._retried(lambda: self._backend.read(self._filesystem, path)) == data
+        try:
+            found = self._retried(lambda: self._backend.write_id(self._filesystem, path))
+            if found is None and unknown:  # The server keeps no metadata, or another program created the object.
+                return self._retried(lambda: self._backend.read(self._filesystem, path)) == data
+        except Exception as error:
+            if self._backend.fault(error) is not Fault.MISSING:
+                raise
+            return False  # Another client has deleted it since.
         return found == write_id
 
     def _check_conditional_create(self, path: str) -> None:

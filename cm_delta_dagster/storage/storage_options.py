@@ -120,10 +120,7 @@ def is_secret(name: str) -> bool:
 
 def redacted(options: Mapping[str, Any]) -> dict[str, Any]:
     """A copy to show: secrets, also nested ones and passwords in URLs, are replaced."""
-    return {
-        key: REDACTED if is_secret(key) and "://" not in key and not isinstance(value, Mapping) else _shown(value)
-        for key, value in options.items()
-    }
+    return {key: REDACTED if is_secret(key) and "://" not in key else _shown(value) for key, value in options.items()}
 
 
 def without_secrets(text: str, options: Mapping[str, Any]) -> str:
