@@ -119,6 +119,7 @@ class CatalogResource(dg.ConfigurableResource[Any]):
         self.close()
 
     def _open(self) -> DeltaClient:
+        _check_environment(self.storage_options)
         options = StorageOptions.of(self.storage_options, warehouse=self.warehouse)
         return DeltaClient(
             SqlCatalog(self.url, warehouse=self.warehouse),
@@ -128,16 +129,30 @@ class CatalogResource(dg.ConfigurableResource[Any]):
 
 
 def _with_environment(value: Any) -> Any:
-    """Replace every ``EnvVar``, which Dagster leaves as ``{"env": name}`` in nested config, by its value in a run."""
+    """Replace ``EnvVar``, which Dagster leaves as ``{"env": name}`` in nested config, by its value where that is set."""
     if not isinstance(value, Mapping):
         return value
-    if set(value) == {"env"} and isinstance(value["env"], str):
-        if value["env"] not in os.environ:
-            raise InvalidArgumentError(
-                f"storage_options use the environment variable {value['env']}, which is not set. Set it where the run executes."
-            )
-        return os.environ[value["env"]]
+    name = _variable(value)
+    if name is not None:
+        return os.environ.get(name, value)
     return {key: _with_environment(item) for key, item in value.items()}
+
+
+def _check_environment(options: Mapping[str, Any]) -> None:
+    # Not while the resource is validated: the error of pydantic would show the other values.
+    for value in options.values():
+        if isinstance(value, Mapping):
+            name = _variable(value)
+            if name is not None:
+                raise InvalidArgumentError(
+                    f"storage_options use the environment variable {name}, which is not set. Set it where the run executes."
+                )
+            _check_environment(value)
+
+
+def _variable(value: Mapping[str, Any]) -> str | None:
+    name = value.get("env")
+    return name if len(value) == 1 and isinstance(name, str) else None
 
 
 class SparkResource(dg.ConfigurableResource[Any]):

@@ -15,11 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from cm_delta_dagster import CmDeltaError, Connection, connect
-from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.errors import InvalidArgumentError, StorageError, StoreNotSupportedError
 from cm_delta_dagster.orchestration import CatalogResource
-from cm_delta_dagster.storage.fsspec_store import FsspecStore
+from cm_delta_dagster.storage.fsspec_store import FsspecStore, backend_of
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.object_stores import (
@@ -48,8 +47,8 @@ def locked_s3(s3_endpoint: str) -> Iterator[str]:
     """The S3 server, which checks keys from now on to the end of the test."""
 
     def check(after: float) -> None:
-        request = urllib.request.Request(f"{s3_endpoint}/moto-api/reset-auth", data=str(after).encode(), method="POST")
-        urllib.request.urlopen(request).close()
+        address, headers = f"{s3_endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
+        urllib.request.urlopen(urllib.request.Request(address, data=str(after).encode(), headers=headers)).close()
 
     check(0)
     yield s3_endpoint
@@ -124,12 +123,11 @@ def test_options_that_cannot_be_used_are_an_error_without_secrets(tmp_path: Path
 def test_a_scheme_without_its_package_names_the_extra(
     warehouse: str, module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import fsspec
-
+    for scheme in backend_of(warehouse.partition("://")[0]).schemes:
+        monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, scheme, raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setattr(fsspec.registry, "_registry", {})
     url = f"sqlite:///{tmp_path}/catalog.db"
     lake = connect(url, warehouse=warehouse)
     fails_before_anything_is_written(lake, url, rf"pip install '<path of the clone>\[{extra}\]'")
@@ -268,7 +266,7 @@ def test_a_resource_takes_options_by_prefix_and_nested_values_of_the_environment
     assert found == {"key": KEY, "secret": SECRET, "client_kwargs": {"endpoint_url": s3_endpoint}}
     assert SECRET not in shown and KEY not in shown
     monkeypatch.delenv("TEST_BUCKET_SECRET")
-    with pytest.raises(Exception, match="TEST_BUCKET_SECRET"):
+    with pytest.raises(InvalidArgumentError, match="TEST_BUCKET_SECRET, which is not set"):
         dg.materialize([looks], resources={"catalog": resource})
 
 
