@@ -53,8 +53,14 @@ IDEMPOTENT: dict[str, tuple[str, Callable[[FsspecStore, str], object]]] = {
 }
 
 
-@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (429, "TooManyRequests")])
-@pytest.mark.parametrize("request_of", IDEMPOTENT)
+@pytest.mark.parametrize(
+    ("request_of", "status", "code"),
+    [
+        *((name, 503, "SlowDown") for name in IDEMPOTENT),
+        ("read", 500, "InternalError"),
+        ("list_from", 429, "TooManyRequests"),
+    ],
+)
 def test_a_request_that_fails_twice_is_repeated(
     store: FsspecStore, proxy: FaultProxy, place: str, request_of: str, status: int, code: str
 ) -> None:
@@ -69,7 +75,10 @@ def test_a_request_that_fails_twice_is_repeated(
     assert proxy.count(method) == 3, "the attempts of the client library and of the store must not multiply"
 
 
-@pytest.mark.parametrize("effect", [Effect.RESET_AFTER, Effect.SILENT_AFTER, Effect.TRUNCATED])
+@pytest.mark.parametrize(
+    "effect",
+    [Effect.RESET_AFTER, Effect.TRUNCATED, pytest.param(Effect.SILENT_AFTER, marks=pytest.mark.slow)],
+)
 def test_a_read_whose_answer_is_lost_or_cut_is_repeated(
     store: FsspecStore, proxy: FaultProxy, place: str, effect: Effect
 ) -> None:
@@ -90,7 +99,15 @@ def test_a_body_that_stays_too_short_is_an_error_and_not_fewer_bytes(
         store.read(f"{place}/x")
 
 
-@pytest.mark.parametrize("effect", [Effect.ANSWER_BEFORE, Effect.ANSWER_AFTER, Effect.RESET_AFTER, Effect.SILENT_AFTER])
+@pytest.mark.parametrize(
+    "effect",
+    [
+        Effect.ANSWER_BEFORE,
+        Effect.ANSWER_AFTER,
+        Effect.RESET_AFTER,
+        pytest.param(Effect.SILENT_AFTER, marks=pytest.mark.slow),
+    ],
+)
 def test_a_creation_with_an_unknown_outcome_succeeds_once(
     store: FsspecStore, proxy: FaultProxy, place: str, effect: Effect
 ) -> None:
