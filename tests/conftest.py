@@ -17,15 +17,15 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from cm_delta_dagster.storage.local_store import LocalStore, place_by_exclusive_rename
 from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.object_stores import azurite_server, gcs_server, make_bucket, object_store
 
 _FAST_PACKAGES = {"api", "arrow", "catalog", "cli", "client", "protocol", "repository", "storage"}
 _NOT_FAST_MODULES = {"test_conflict_cases.py", "test_hooks.py"}  # Many cases, and tests that wait for time to pass.
 _SLOW_PACKAGES = {"benchmarks", "definitions", "differential", "disasters", "model"}
-_SERVERS = {"spark", "postgres_server", "s3_endpoint"}
+_SERVERS = {"spark", "postgres_server", "s3_endpoint", "azurite", "gcs_endpoint"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,7 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         fixtures = set(getattr(item, "fixturenames", ()))
         parameters = {str(value) for value in getattr(getattr(item, "callspec", None), "params", {}).values()}
-        needs_server = bool(_SERVERS & fixtures) or bool({"postgres", "s3"} & parameters) or "postgres" in item.name
+        needs_server = (
+            bool(_SERVERS & fixtures)
+            or bool({"postgres", "s3", "azure", "gcs"} & parameters)
+            or "postgres" in item.name
+        )
         is_long = any(item.get_closest_marker(name) for name in ("slow", "exhaustive", "peers", "postgres"))
         if package in _FAST_PACKAGES and item.path.name not in _NOT_FAST_MODULES and not needs_server and not is_long:
             item.add_marker("fast")
@@ -133,7 +137,21 @@ def s3_endpoint() -> Iterator[str]:
     thread.join()
 
 
-@pytest.fixture(params=["local", "local-without-links", "s3"])
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[str]:
+    """Connection string of an Azure Blob Storage server."""
+    with azurite_server() as connection_string:
+        yield connection_string
+
+
+@pytest.fixture(scope="session")
+def gcs_endpoint() -> Iterator[str]:
+    """URL of a Google Cloud Storage server."""
+    with gcs_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["local", "local-without-links", "s3", "azure", "gcs"])
 def store_and_root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Store, str]:
     """Each kind of storage that outlives a process, by each of its own primitives, and an empty place there."""
     match request.param:
@@ -141,8 +159,7 @@ def store_and_root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Stor
             return LocalStore(), f"file://{tmp_path}/root"
         case "local-without-links":
             return LocalStore(primitives=(place_by_exclusive_rename,)), f"file://{tmp_path}/root"
-    endpoint = request.getfixturevalue("s3_endpoint")
-    store = FsspecStore("s3", options={"endpoint_url": endpoint, "key": "k", "secret": "s"})
-    bucket = f"b-{uuid.uuid4().hex}"
-    store._filesystem.mkdir(bucket)
-    return store, f"s3://{bucket}/root"
+    name = f"b-{uuid.uuid4().hex}"
+    store = object_store(request.param, request)
+    make_bucket(store, name)
+    return store, f"{store._scheme}://{name}/root"

@@ -39,7 +39,8 @@ from cm_delta_dagster.operations.tables.purge import (
 )
 from cm_delta_dagster.operations.tables.rename import rename_table
 from cm_delta_dagster.operations.tables.undrop import undrop_table
-from cm_delta_dagster.storage.stores import Stores, scheme_of
+from cm_delta_dagster.storage.storage_options import StorageOptions
+from cm_delta_dagster.storage.stores import Stores
 
 DEFAULT_CATALOG_URL = "sqlite:///cm_delta/catalog.db"
 DEFAULT_WAREHOUSE = "cm_delta/warehouse"
@@ -60,25 +61,25 @@ def connect(
             it between machines.
         warehouse: directory or URI under which new tables get their location; a relative path starts at the working
             directory.
-        storage_options: options of the file system that holds the warehouse, e.g. keys and endpoint.
+        storage_options: how object stores are reached: options of the warehouse's store, e.g. ``{"key": ..., "secret": ...}``,
+            or options by prefix of the location, ``{"s3://bucket": {...}, "gs://": {...}}``. They are not stored. Without
+            credentials the environment's apply.
         spark: session for rows; by default the running session, or a local session that is started when rows are first
             needed.
         settings: retries, waits, cache sizes and post-commit work of the Delta client, e.g.
             ``ClientSettings(max_commit_attempts=50)``.
 
     Raises:
-        InvalidArgumentError: an unusable URL or warehouse, or ``settings`` is not a ClientSettings.
+        InvalidArgumentError: an unusable URL or warehouse, contradicting storage options, or ``settings`` is not a
+            ClientSettings.
     """
     if not isinstance(settings, ClientSettings | None):
         raise InvalidArgumentError(
             f"settings is a {type(settings).__name__}; give ClientSettings, e.g. "
             "connect(..., settings=ClientSettings(max_commit_attempts=50))."
         )
+    options = StorageOptions.of(storage_options, warehouse=warehouse)
     catalog = SqlCatalog(catalog_url, warehouse=warehouse)
-    options = None
-    if storage_options:
-        scheme = scheme_of(warehouse) if "://" in warehouse else "file"
-        options = {scheme: dict(storage_options)}
     client = DeltaClient(catalog, stores=Stores(storage_options=options), settings=settings)
     return Connection(client, spark=spark)
 

@@ -1,15 +1,63 @@
 """Opens the catalog of ``--catalog`` for commands of ``cm-delta``."""
 
+import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import click
 
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CatalogNotFoundError, CmDeltaError
+from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOptions:
+    """The options before the command."""
+
+    url: str | None
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+def parse_storage_options(pairs: Iterable[str], environment: str | None) -> dict[str, Any]:
+    """Storage options of the JSON text in the environment and of ``KEY=VALUE`` pairs, which have precedence.
+
+    A value that is a JSON object, list, true or false is decoded; any other value is text.
+
+    Raises:
+        click.UsageError: a pair without ``=``, or text that is not JSON. The message has no value, which may be a secret.
+    """
+    options: dict[str, Any] = {}
+    if environment:
+        try:
+            options = json.loads(environment)
+        except ValueError:
+            options = None  # type: ignore[assignment]
+        if not isinstance(options, dict):
+            raise click.UsageError(
+                'CM_DELTA_STORAGE_OPTIONS is not a JSON object such as {"key": "...", "secret": "..."}.'
+            )
+    for pair in pairs:
+        # A prefix of locations may contain "=" too, but a JSON object follows it.
+        key, separator, value = pair.partition("={") if "://" in pair.partition("=")[0] else pair.partition("=")
+        if not separator or not key:
+            raise click.UsageError("--storage-option takes KEY=VALUE, e.g. endpoint_url=https://host.")
+        options[key] = _decoded(separator[1:] + value, key)
+    return options
+
+
+def _decoded(text: str, key: str) -> Any:
+    if not text.startswith(("{", "[")) and text not in ("true", "false"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise click.UsageError(f"The value of --storage-option {key} begins like JSON and is not JSON.") from None
 
 
 @contextmanager
@@ -26,7 +74,7 @@ def open_client(
     """Open a client of the catalog; errors of this package end the command with their message."""
     with _errors_as_messages():
         catalog = SqlCatalog(_url_of(context), warehouse=warehouse, if_missing=if_missing)
-        with _closing_client(catalog) as client:
+        with _closing_client(catalog, context, warehouse) as client:
             yield client
 
 
@@ -39,7 +87,7 @@ def open_planning_client(context: click.Context, warehouse: str) -> Iterator[Del
         return
     with _errors_as_messages(), tempfile.TemporaryDirectory() as directory:
         catalog = SqlCatalog(f"sqlite:///{directory}/catalog.db", warehouse=warehouse)
-        with _closing_client(catalog) as client:
+        with _closing_client(catalog, context, warehouse) as client:
             yield client
 
 
@@ -53,7 +101,7 @@ def _has_catalog(context: click.Context) -> bool:
 
 
 def _url_of(context: click.Context) -> str:
-    url = context.obj
+    url = context.obj.url
     if not url:
         raise click.UsageError("No catalog given: pass --catalog URL or set CM_DELTA_CATALOG_URL.")
     return str(url)
@@ -68,8 +116,9 @@ def _errors_as_messages() -> Iterator[None]:
 
 
 @contextmanager
-def _closing_client(catalog: SqlCatalog) -> Iterator[DeltaClient]:
-    client = DeltaClient(catalog, stores=Stores())
+def _closing_client(catalog: SqlCatalog, context: click.Context, warehouse: str | None) -> Iterator[DeltaClient]:
+    options = StorageOptions.of(context.obj.storage_options, warehouse=warehouse)
+    client = DeltaClient(catalog, stores=Stores(storage_options=options))
     try:
         yield client
     finally:

@@ -5,6 +5,7 @@ catalog; for the other commands, a URL without a catalog is an error.
 """
 
 import datetime
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKin
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.cli.client import open_catalog, open_client
+from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
 from cm_delta_dagster.cli.recovery_commands import RECOVERY_COMMANDS
 from cm_delta_dagster.operations.doctor import Depth, RepairPlan
 from cm_delta_dagster.operations.doctor import doctor as check_table
@@ -60,11 +61,20 @@ _KINDS = ", ".join(kind.value for kind in MaintenanceKind)
     envvar="CM_DELTA_CATALOG_URL",
     help="Catalog database, e.g. sqlite:////data/catalog.db. Default: environment variable CM_DELTA_CATALOG_URL.",
 )
+@click.option(
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of the object store, or PREFIX={JSON} for the locations below a prefix; may be repeated. Other users of the "
+    "machine can see arguments: put secrets as JSON into the environment variable CM_DELTA_STORAGE_OPTIONS.",
+)
 @click.version_option(__version__, prog_name="cm-delta")
 @click.pass_context
-def main(context: click.Context, url: str | None) -> None:
+def main(context: click.Context, url: str | None, storage_options: tuple[str, ...]) -> None:
     """Catalog-managed Delta tables."""
-    context.obj = url
+    options = parse_storage_options(storage_options, os.environ.get("CM_DELTA_STORAGE_OPTIONS"))
+    context.obj = CommandOptions(url=url, storage_options=options)
 
 
 @main.command()

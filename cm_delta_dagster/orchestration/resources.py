@@ -21,7 +21,8 @@ from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.session import is_gone, running_session
-from cm_delta_dagster.storage.stores import Stores, scheme_of
+from cm_delta_dagster.storage.storage_options import StorageOptions
+from cm_delta_dagster.storage.stores import Stores
 
 
 @typing.runtime_checkable
@@ -72,8 +73,10 @@ class CatalogResource(dg.ConfigurableResource[Any]):
         description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db."
     )
     warehouse: str = Field(description="Directory or URI of the locations of new tables.")
-    storage_options: dict[str, str] = Field(
-        default_factory=dict, description="Options of the file system that holds the warehouse, e.g. keys and endpoint."
+    storage_options: dict[str, Any] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Options of the warehouse's object store, e.g. keys and endpoint, or options by prefix of the location.",
     )
     settings: ClientSettingsConfig = Field(
         default_factory=ClientSettingsConfig,
@@ -88,6 +91,11 @@ class CatalogResource(dg.ConfigurableResource[Any]):
     @classmethod
     def _settings_as_config(cls, value: Any) -> Any:
         return ClientSettingsConfig(**asdict(value)) if isinstance(value, ClientSettings) else value
+
+    @field_validator("storage_options", mode="before")
+    @classmethod
+    def _with_environment(cls, value: Any) -> Any:
+        return _with_environment(value)
 
     @property
     def client(self) -> DeltaClient:
@@ -111,12 +119,40 @@ class CatalogResource(dg.ConfigurableResource[Any]):
         self.close()
 
     def _open(self) -> DeltaClient:
-        options = {scheme_of(self.warehouse): self.storage_options} if self.storage_options else None
+        _check_environment(self.storage_options)
+        options = StorageOptions.of(self.storage_options, warehouse=self.warehouse)
         return DeltaClient(
             SqlCatalog(self.url, warehouse=self.warehouse),
             stores=Stores(storage_options=options),
             settings=self.settings.client_settings(),
         )
+
+
+def _with_environment(value: Any) -> Any:
+    """Replace ``EnvVar``, which Dagster leaves as ``{"env": name}`` in nested config, by its value where that is set."""
+    if not isinstance(value, Mapping):
+        return value
+    name = _variable(value)
+    if name is not None:
+        return os.environ.get(name, value)
+    return {key: _with_environment(item) for key, item in value.items()}
+
+
+def _check_environment(options: Mapping[str, Any]) -> None:
+    # Not while the resource is validated: the error of pydantic would show the other values.
+    for value in options.values():
+        if isinstance(value, Mapping):
+            name = _variable(value)
+            if name is not None:
+                raise InvalidArgumentError(
+                    f"storage_options use the environment variable {name}, which is not set. Set it where the run executes."
+                )
+            _check_environment(value)
+
+
+def _variable(value: Mapping[str, Any]) -> str | None:
+    name = value.get("env")
+    return name if len(value) == 1 and isinstance(name, str) else None
 
 
 class SparkResource(dg.ConfigurableResource[Any]):

@@ -1,20 +1,21 @@
 """Bytes in an object store, through fsspec.
 
-Protocol heading "Delta Log Entries" (atomic, exclusive creation). The only module that calls fsspec; it maps its exceptions.
+Protocol heading "Delta Log Entries" (atomic, exclusive creation). What differs between stores is in one module each:
+:mod:`~cm_delta_dagster.storage.s3`, :mod:`~cm_delta_dagster.storage.azure`, :mod:`~cm_delta_dagster.storage.gcs`.
 :mod:`~cm_delta_dagster.storage.local_store` serves local files.
 """
 
 import datetime
 import errno
+import logging
 import threading
-import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-import fsspec
+import tenacity
 
 from cm_delta_dagster.errors import (
     ObjectAlreadyExistsError,
@@ -22,52 +23,80 @@ from cm_delta_dagster.errors import (
     StorageError,
     StoreNotSupportedError,
 )
+from cm_delta_dagster.storage.azure import Azure
+from cm_delta_dagster.storage.backend import Backend, Fault
+from cm_delta_dagster.storage.gcs import GoogleStorage
+from cm_delta_dagster.storage.s3 import S3
+from cm_delta_dagster.storage.storage_options import redacted, without_secrets
 from cm_delta_dagster.storage.store import ObjectStatus
 
-OBJECT_STORE_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs"})
-"""Schemes whose plain write is atomic: readers see the whole object or none."""
+BACKENDS: tuple[Backend, ...] = (S3(), Azure(), GoogleStorage())
 
-CONDITIONAL_CREATE_SCHEMES = frozenset({"s3", "s3a"})
-"""Schemes whose fsspec implementation sends ``mode="create"`` to the server. Many others accept it and overwrite."""
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
-_EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
-_CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "409"})
-_CONFLICT_ATTEMPTS = 8
+_PASSING = frozenset({Fault.TRANSIENT, Fault.THROTTLED, Fault.CONFLICT})
+_ATTEMPTS, _RETRY_SECONDS = 8, 60
 _MODIFIED_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
+
+_WHY = {
+    Fault.NO_BUCKET: "the {container} {bucket} does not exist. Create it, or correct the location",
+    Fault.WRONG_KEY: "the store does not accept the credentials. Check the key, secret or token in storage_options, or those "
+    "of the environment",
+    Fault.EXPIRED: "the credentials have expired. Get new ones and open the catalog again, or use credentials that the "
+    "environment renews",
+    Fault.DENIED: "access is denied. Check the permissions of the credentials on that location",
+    Fault.WRONG_REGION: "the {container} {bucket} is in another region. Give its region in storage_options, e.g. "
+    'client_kwargs={{"region_name": "eu-central-1"}}',
+    Fault.THROTTLED: "the store refuses requests because there are too many, also after retries. Try again later, or with "
+    "fewer writers",
+    Fault.TRANSIENT: "the store did not answer completely, also after retries. Check the endpoint, the network and the state "
+    "of the store",
+}
+_OTHER = "the request failed. Check the endpoint, the options and the network"
+
+
+def backend_of(scheme: str) -> Backend:
+    """What serves locations of the scheme. Raises StoreNotSupportedError."""
+    found = next((backend for backend in BACKENDS if scheme in backend.schemes), None)
+    if found is None:
+        known = ", ".join(sorted(scheme for backend in BACKENDS for scheme in backend.schemes))
+        raise StoreNotSupportedError(
+            f"Locations of the scheme {scheme!r} are not supported: use file or one of {known}, or register a store for "
+            "the scheme."
+        )
+    return found
 
 
 class FsspecStore:
-    """Objects of one scheme.
+    """Objects of one object store.
 
     Invariants: listings do not use a cache. Before the first ``write_if_absent`` a probe object shows that the server refuses a
-    second creation, because some S3-compatible servers ignore the condition and overwrite.
+    second creation, because some servers ignore the condition and overwrite. Requests that failed for a passing reason are
+    repeated, with growing random waits. If the outcome of a creation is unknown, the metadata of the object show which call
+    created it.
 
     Args:
-        scheme: one of ``OBJECT_STORE_SCHEMES``.
+        scheme: one of the schemes of ``BACKENDS``.
         options: keyword arguments of the fsspec file system (endpoint, credentials, region).
     """
 
     def __init__(self, scheme: str, *, options: Mapping[str, Any] | None = None) -> None:
-        if scheme not in OBJECT_STORE_SCHEMES:
-            raise StoreNotSupportedError(
-                f"Locations of the scheme {scheme!r} are not supported: use file or one of "
-                f"{', '.join(sorted(OBJECT_STORE_SCHEMES))}, or register a store for the scheme."
-            )
+        self._backend = backend_of(scheme)
         self._scheme = scheme
         self._options = dict(options or {})
         try:
-            self._filesystem = fsspec.filesystem(
-                scheme, **{**(options or {}), "use_listings_cache": False, "skip_instance_cache": True}
-            )
+            self._filesystem = self._backend.open(self._options)
         except ImportError as error:
             raise StoreNotSupportedError(
-                f"Locations of the scheme {scheme!r} require another Python package: {error}."
-                + (
-                    " Install it with pip install '<path of the clone>[s3]'."
-                    if scheme in CONDITIONAL_CREATE_SCHEMES
-                    else ""
-                )
+                f"Locations of the scheme {scheme!r} require another Python package: {error}. "
+                f"Install it with pip install '<path of the clone>[{self._backend.extra}]'."
             ) from error
+        except Exception as error:  # The implementations have no common class for unusable options.
+            raise StorageError(
+                f"{self._backend.name} cannot be opened with storage_options {redacted(self._options)}: "
+                f"{without_secrets(str(error), self._options)}. Check the options."
+            ) from None  # The cause may contain a secret.
         self._lock = threading.Lock()
         self._checked_buckets: set[str] = set()
 
@@ -75,14 +104,19 @@ class FsspecStore:
         """Another process creates its own file system object."""
         return partial(FsspecStore, self._scheme, options=self._options), ()
 
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Keyword arguments of the fsspec file system. They may hold secrets."""
+        return self._options
+
+    def __repr__(self) -> str:
+        return f"FsspecStore({self._scheme!r}, options={redacted(self._options)!r})"
+
     def list_from(self, directory: str, *, start: str = "") -> list[ObjectStatus]:
         """Objects directly in ``directory`` whose name is >= ``start``, in order of name."""
         path = self._path(directory)
-        with _mapped("list", directory):
-            try:
-                infos = self._filesystem.ls(path, detail=True)
-            except FileNotFoundError:
-                infos = []
+        with self._mapped("list", directory):
+            infos = self._listed(lambda: self._filesystem.ls(path, detail=True))
         found = self._statuses(directory, path, infos)
         return [
             status
@@ -93,56 +127,49 @@ class FsspecStore:
     def list_recursive(self, directory: str) -> Iterator[ObjectStatus]:
         """Every object below ``directory``, in order of location."""
         path = self._path(directory)
-        with _mapped("list", directory):
-            try:
-                infos = self._filesystem.find(path, detail=True)
-            except FileNotFoundError:
-                infos = {}
-        yield from self._statuses(directory, path, infos.values())
+        with self._mapped("list", directory):
+            infos = self._listed(lambda: self._filesystem.find(path, detail=True).values())
+        yield from self._statuses(directory, path, infos)
 
     def read(self, location: str) -> bytes:
         """The whole object. Raises ObjectNotFoundError."""
-        with _mapped("read", location):
-            return bytes(self._filesystem.cat_file(self._path(location)))
+        with self._mapped("read", location):
+            return self._retried(lambda: self._backend.read(self._filesystem, self._path(location)))
 
     def read_range(self, location: str, *, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset``, fewer at the end. Raises ObjectNotFoundError."""
-        with _mapped("read", location):
-            end = min(offset + length, self._filesystem.info(self._path(location))["size"])
-            if offset >= end:
-                return b""
-            return bytes(self._filesystem.cat_file(self._path(location), start=offset, end=end))
+        with self._mapped("read", location):
+            return self._retried(lambda: self._read_range(self._path(location), offset, length))
 
     def write(self, location: str, data: bytes, *, within: str | None = None) -> None:
         """Create or replace. ``within`` is ignored: object stores have no directories."""
-        with _mapped("write", location):
-            self._filesystem.pipe_file(self._path(location), bytes(data))
+        with self._mapped("write", location, writes=True):
+            self._retried(lambda: self._filesystem.pipe_file(self._path(location), bytes(data)))
 
     def write_if_absent(
         self, location: str, data: bytes, *, may_show_unfinished: bool = False, within: str | None = None
     ) -> None:
         """Create only. Raises ObjectAlreadyExistsError, StoreNotSupportedError."""
-        if self._scheme not in CONDITIONAL_CREATE_SCHEMES:
-            raise StoreNotSupportedError(
-                f"{location} was not written: exclusive creation is not available for {self._scheme} locations, and "
-                "without it two writers could overwrite each other. Keep the table on a local file system or on S3."
-            )
-        with _mapped("create", location):
+        with self._mapped("create", location, writes=True):
             self._check_conditional_create(self._path(location))
             self._create(self._path(location), bytes(data))
 
     def stat(self, location: str) -> ObjectStatus:
         """Raises ObjectNotFoundError."""
-        with _mapped("stat", location):
-            info = self._filesystem.info(self._path(location))
+        with self._mapped("stat", location):
+            info = self._retried(lambda: self._filesystem.info(self._path(location)))
             if info["type"] != "file":
                 raise FileNotFoundError(errno.ENOENT, "a directory", location)
             return _status(location, info)
 
     def delete(self, location: str) -> None:
         """Delete the object; a missing one is not an error."""
-        with _mapped("delete", location), suppress(FileNotFoundError):
-            self._filesystem.rm_file(self._path(location))
+        with self._mapped("delete", location):
+            try:
+                self._retried(lambda: self._filesystem.rm_file(self._path(location)))
+            except Exception as error:
+                if self._backend.fault(error) is not Fault.MISSING:
+                    raise
 
     def resolve(self, location: str) -> str:
         """The location itself: object stores have no links."""
@@ -151,19 +178,76 @@ class FsspecStore:
     def remove_empty_directories(self, directory: str) -> None:
         """Does nothing: object stores have no directories."""
 
-    def _create(self, path: str, data: bytes) -> None:
-        for attempt in range(1, _CONFLICT_ATTEMPTS + 1):
+    def _retried(self, request: Callable[[], _Result]) -> _Result:
+        """Send a request that may be repeated, until it succeeds or fails for a reason that does not pass."""
+        attempts = tenacity.Retrying(
+            stop=tenacity.stop_any(tenacity.stop_after_attempt(_ATTEMPTS), tenacity.stop_after_delay(_RETRY_SECONDS)),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=5),
+            retry=tenacity.retry_if_exception(lambda error: self._backend.fault(error) in _PASSING),
+            before_sleep=self._log_retry,
+            reraise=True,
+        )
+        return attempts(request)
+
+    def _log_retry(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        text = without_secrets(str(error), self._options)
+        _log.debug("Request %d to %s failed and is repeated: %s", state.attempt_number, self._backend.name, text)
+
+    def _listed(self, request: Callable[[], Any]) -> Any:
+        try:
+            return self._retried(request)
+        except Exception as error:
+            if self._backend.fault(error) is not Fault.MISSING:
+                raise
+            return []
+
+    def _read_range(self, path: str, offset: int, length: int) -> bytes:
+        data = b""
+        if length > 0:
             try:
-                self._filesystem.pipe_file(path, data, mode="create")
-                return
-            except OSError as error:
-                code = _server_code(error)
-                if code in _EXISTS_CODES:
-                    raise FileExistsError(errno.EEXIST, "exists already", path) from error
-                # Another conditional write of the same object is in progress; its outcome is not decided yet.
-                if code not in _CONFLICT_CODES or attempt == _CONFLICT_ATTEMPTS:
+                data = self._backend.read(self._filesystem, path, start=offset, end=offset + length)
+            except Exception as error:
+                if self._backend.fault(error) is not Fault.OUT_OF_RANGE:
                     raise
-                time.sleep(0.05 * attempt)
+        if len(data) == length > 0:
+            return data
+        expected = max(0, min(length, int(self._filesystem.info(path)["size"]) - offset))
+        if len(data) != expected:
+            raise ConnectionError(f"the store sent {len(data)} bytes from {offset} instead of {expected}")
+        return data
+
+    def _create(self, path: str, data: bytes) -> None:
+        """Create only. A repeated request that finds the object of an earlier one has succeeded."""
+        write_id = uuid.uuid4().hex
+        unknown: list[Fault] = []
+
+        def is_created() -> bool:
+            try:
+                self._backend.create(self._filesystem, path, data, write_id=write_id)
+            except Exception as error:
+                fault = self._backend.fault(error)
+                if fault is Fault.EXISTS:
+                    return False
+                if fault in (Fault.TRANSIENT, Fault.THROTTLED):
+                    unknown.append(fault)
+                raise
+            return True
+
+        if not self._retried(is_created) and not self._is_own(path, data, write_id=write_id, unknown=bool(unknown)):
+            raise FileExistsError(errno.EEXIST, "exists already", path)
+
+    def _is_own(self, path: str, data: bytes, *, write_id: str, unknown: bool) -> bool:
+        """Whether this call created the object. The libraries may repeat a request without notice, so this is always checked."""
+        try:
+            found = self._retried(lambda: self._backend.write_id(self._filesystem, path))
+            if found is None and unknown:  # The server keeps no metadata, or another program created the object.
+                return self._retried(lambda: self._backend.read(self._filesystem, path)) == data
+        except Exception as error:
+            if self._backend.fault(error) is not Fault.MISSING:
+                raise
+            return False  # Another client has deleted it since.
+        return found == write_id
 
     def _check_conditional_create(self, path: str) -> None:
         directory, _, _ = path.rpartition("/")
@@ -177,7 +261,7 @@ class FsspecStore:
                 with suppress(FileExistsError):
                     self._create(probe, b"2")
                     raise StoreNotSupportedError(
-                        f"Nothing was written: the server of {self._scheme}://{bucket} ignores If-None-Match, so "
+                        f"Nothing was written: the server of {self._scheme}://{bucket} ignores {self._backend.condition}, so "
                         "that two writers could overwrite each other. Use a server with conditional writes."
                     )
             finally:
@@ -185,10 +269,10 @@ class FsspecStore:
             self._checked_buckets.add(bucket)
 
     def _path(self, location: str) -> str:
-        scheme, separator, path = location.partition("://")
-        if not separator or scheme not in OBJECT_STORE_SCHEMES:
+        scheme, separator, rest = location.partition("://")
+        if not separator or scheme.lower() not in self._backend.schemes:
             raise StoreNotSupportedError(f"{location!r} is not a location of the scheme {self._scheme}.")
-        return path.rstrip("/")
+        return self._backend.path(rest).rstrip("/")
 
     def _statuses(self, directory: str, path: str, infos: Any) -> list[ObjectStatus]:
         prefix = directory.rstrip("/")
@@ -199,6 +283,32 @@ class FsspecStore:
             if info["type"] == "file" and info["name"].startswith(path + "/") and not info["name"].endswith("/")
         ]
         return sorted(found, key=lambda status: status.location)
+
+    @contextmanager
+    def _mapped(self, verb: str, location: str, *, writes: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except StorageError:
+            raise
+        except Exception as error:  # The exceptions of the fsspec implementations have no common base class.
+            raise self._storage_error(error, verb, location, writes=writes) from error
+
+    def _storage_error(self, error: Exception, verb: str, location: str, *, writes: bool) -> StorageError:
+        fault = self._backend.fault(error)
+        if fault is Fault.EXISTS:
+            return ObjectAlreadyExistsError(f"{location} exists already; it was not changed.")
+        if fault is Fault.MISSING and not writes:
+            return ObjectNotFoundError(f"No object at {location}: check the location, or whether it was deleted.")
+        if fault is Fault.MISSING:
+            fault = Fault.NO_BUCKET  # Of what a write needs, only the bucket can be missing.
+        why = _WHY.get(fault, _OTHER).format(
+            container=self._backend.container, bucket=self._path(location).split("/")[0]
+        )
+        text = without_secrets(" ".join(str(error).split()), self._options)
+        outcome = ""
+        if writes and fault in _PASSING:
+            outcome = " The object may have been written or not."
+        return StorageError(f"Could not {verb} {location}: {why}. ({self._backend.name}: {text}){outcome}")
 
 
 def _status(location: str, info: Mapping[str, Any]) -> ObjectStatus:
@@ -216,34 +326,3 @@ def _modified_ms(location: str, info: Mapping[str, Any]) -> int:
             f"The store returns no modification time for {location}, which tables require. Use another store."
         )
     return int(value * 1000)
-
-
-def _server_code(error: BaseException) -> str:
-    """The error code of the server, from the botocore error; s3fs maps several codes to one errno."""
-    cause: BaseException | None = error
-    while cause is not None:
-        response = getattr(cause, "response", None)
-        if isinstance(response, dict):
-            return str(response.get("Error", {}).get("Code", ""))
-        cause = cause.__cause__
-    return ""
-
-
-@contextmanager
-def _mapped(verb: str, location: str) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except FileNotFoundError as error:
-        raise ObjectNotFoundError(f"No object at {location}: check the location, or whether it was deleted.") from error
-    except FileExistsError as error:
-        raise ObjectAlreadyExistsError(f"{location} exists already; it was not changed.") from error
-    except PermissionError as error:
-        raise StorageError(
-            f"Could not {verb} {location}: {error}. Check the credentials and their permissions on that location."
-        ) from error
-    except Exception as error:  # The exceptions of the fsspec implementations have no common base class.
-        raise StorageError(
-            f"Could not {verb} {location}: {error}. Check the endpoint, the options and the network."
-        ) from error

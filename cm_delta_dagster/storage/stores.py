@@ -1,14 +1,14 @@
-"""The registry of stores: one for each scheme and process, created on first use."""
+"""The registry of stores: one for each kind, options and process, created on first use."""
 
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 from cm_delta_dagster.errors import StoreNotSupportedError
-from cm_delta_dagster.storage.fsspec_store import FsspecStore
+from cm_delta_dagster.storage.fsspec_store import FsspecStore, backend_of
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.memory_store import MemoryStore
+from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.store import Store
 
 
@@ -19,25 +19,36 @@ class Stores:
 
     Args:
         stores: for each scheme, a store that replaces the built-in one.
-        storage_options: for each scheme, keyword arguments of its fsspec file system.
+        storage_options: how object stores are reached.
+
+    Attributes:
+        storage_options: the same.
     """
 
     def __init__(
         self,
         stores: Mapping[str, Store] | None = None,
         *,
-        storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> None:
-        self._storage_options = dict(storage_options or {})
+        self.storage_options = storage_options or StorageOptions()
         self._given = dict(stores or {})
         self._memory = MemoryStore()
         self._local = LocalStore()
         self._lock = threading.Lock()
         # By process: file systems of object stores have sockets and threads, which a forked child must not share.
-        self._made: dict[tuple[int, str], Store] = {}
+        self._made: dict[tuple[int, str, str | None, str], Store] = {}
+
+    def __repr__(self) -> str:
+        return f"Stores(storage_options={self.storage_options!r})"
 
     def store_for(self, location: str) -> Store:
-        """The store of the location's scheme; a plain absolute path is local. Raises StoreNotSupportedError."""
+        """The store of the location; a plain absolute path is local.
+
+        Raises:
+            StoreNotSupportedError: no store serves the scheme, or its package is not installed.
+            InvalidArgumentError: the storage options contradict the location.
+        """
         scheme = scheme_of(location)
         if scheme in self._given:
             return self._given[scheme]
@@ -45,10 +56,13 @@ class Stores:
             return self._local
         if scheme == "memory":
             return self._memory
-        key = (os.getpid(), scheme)
+        backend = backend_of(scheme)
+        options = backend.options_for(location, self.storage_options.for_location(location))
+        account = str(options.get("account_name") or "")
+        key = (os.getpid(), backend.name, self.storage_options.prefix_of(location), account)
         with self._lock:
             if key not in self._made:
-                self._made[key] = FsspecStore(scheme, options=self._storage_options.get(scheme))
+                self._made[key] = FsspecStore(scheme, options=options)
             return self._made[key]
 
 

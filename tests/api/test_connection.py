@@ -198,7 +198,7 @@ def test_storage_options_go_to_the_file_system_of_the_warehouse(tmp_path: Path) 
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse="s3://bucket/w", storage_options=options) as connection:
         stores = connection.client.stores
         assert isinstance(stores, Stores)
-        assert stores._storage_options == {"s3": options}
+        assert stores.storage_options.for_location("s3a://another/x") == options
 
 
 def test_settings_go_to_the_client(tmp_path: Path) -> None:

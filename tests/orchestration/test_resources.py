@@ -36,12 +36,12 @@ def test_secrets_come_from_the_environment_of_the_run(tmp_path, monkeypatch):
     resource = CatalogResource(
         url=dg.EnvVar("TEST_CATALOG_URL"),
         warehouse=f"file://{tmp_path}/w",
-        storage_options={"key": dg.EnvVar("TEST_CATALOG_KEY")},
+        storage_options={"s3://bucket": {"key": dg.EnvVar("TEST_CATALOG_KEY")}},
     )
     monkeypatch.setenv("TEST_CATALOG_URL", f"sqlite:///{tmp_path}/other.db")
     monkeypatch.setenv("TEST_CATALOG_KEY", "secret")
     dg.materialize([looks], resources={"catalog": resource})
-    assert seen == [(f"sqlite:///{tmp_path}/other.db", {"key": "secret"})]
+    assert seen == [(f"sqlite:///{tmp_path}/other.db", {"s3://bucket": {"key": "secret"}})]
     assert (tmp_path / "other.db").exists()
 
 

@@ -7,7 +7,10 @@ import pytest
 from cm_delta_dagster.errors import StoreNotSupportedError
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.memory_store import MemoryStore
+from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
+
+S3_OPTIONS = StorageOptions.of({"key": "k", "secret": "s"}, warehouse="s3://bucket/w")
 
 
 def test_each_scheme_has_one_store() -> None:
@@ -36,7 +39,7 @@ def test_a_location_without_a_store_is_refused(location: str) -> None:
 def test_a_store_is_pickled_with_its_options() -> None:
     """STREAM-5: the other process creates its own file system; a memory store cannot be pickled."""
     pytest.importorskip("s3fs")
-    store = Stores(storage_options={"s3": {"key": "k", "secret": "s"}}).store_for("s3://bucket/x")
+    store = Stores(storage_options=S3_OPTIONS).store_for("s3://bucket/x")
     there = pickle.loads(pickle.dumps(store))
     assert there is not store
     assert (there._filesystem.key, there._filesystem.secret) == ("k", "s")

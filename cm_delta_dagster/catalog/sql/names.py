@@ -13,8 +13,10 @@ from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError, InvalidArgumentError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit, decode_commit_info, encode_action
+from cm_delta_dagster.protocol.actions.paths import normalise_location
 from cm_delta_dagster.protocol.log import log_files
 
+_OBJECT_STORE = re.compile(r"(?i)(?:s3a?|s3n|gs|gcs|abfss?|az)://(?P<bucket>[^/]*)")
 _MAX_NAME_LENGTH = 120
 _LARGEST = 2**63 - 2
 """Allows one more increment in a signed 64-bit column."""
@@ -48,7 +50,11 @@ def _check_part(part: str, *, of: str) -> None:
 
 
 def checked_warehouse(warehouse: str) -> str:
-    """The warehouse as an absolute location without trailing slash. Raises InvalidArgumentError."""
+    """The warehouse as an absolute location without trailing slash, one spelling for each bucket and path.
+
+    Raises:
+        InvalidArgumentError: it cannot be the parent of locations.
+    """
     location = warehouse
     if warehouse and "://" not in warehouse and not warehouse.startswith("file:/"):
         location = f"file://{os.path.abspath(warehouse)}"
@@ -59,7 +65,15 @@ def checked_warehouse(warehouse: str) -> str:
             f"{warehouse!r} cannot be the warehouse: give an absolute location such as s3://bucket/warehouse, without "
             "'%' and '..'."
         )
-    return location
+    store = _OBJECT_STORE.match(location)
+    if store is None:
+        return location
+    if not store["bucket"]:
+        raise InvalidArgumentError(
+            f"{warehouse!r} cannot be the warehouse: it names no bucket. Give s3://bucket/warehouse."
+        )
+    # Compared as text too; and Hadoop, which writes the data files, removes repeated slashes.
+    return normalise_location(location)
 
 
 def check_proposal(proposal: CommitProposal) -> None:

@@ -21,6 +21,7 @@ HIVE_DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 # of a relative path it would end a scheme.
 _SAFE_IN_PATH = "/=!$&'()*+,;@"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=/)")
+_SAME_STORE = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _HIVE_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -88,7 +89,7 @@ def normalise_location(uri: str) -> str:
     """The normal form of a decoded location. For example, ``file:/x``, ``file://localhost/x`` and ``/x`` become ``file:///x``.
 
     The scheme is lower-cased; repeated and trailing slashes and ``.`` segments are removed, as Hadoop does. ``s3a`` and
-    ``s3n``, which are Hadoop's names of the same store, become ``s3``.
+    ``s3n``, which are Hadoop's names of the same store, become ``s3``, and ``gcs`` becomes ``gs``.
     """
     match = _SCHEME.match(uri)
     if match is None:
@@ -101,7 +102,7 @@ def normalise_location(uri: str) -> str:
         rest = slash + tail
     if scheme == "file" and authority.lower() == "localhost":
         authority = ""
-    scheme = "s3" if scheme in ("s3a", "s3n") else scheme
+    scheme = _SAME_STORE.get(scheme, scheme)
     return f"{scheme}://{authority}{_clean(rest)}"
 
 

@@ -1,0 +1,143 @@
+"""What differs between object stores: names, exclusive creation, and the meaning of errors.
+
+Each store has one module with a subclass of :class:`Backend`; ``fsspec_store.BACKENDS`` lists them.
+"""
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+WRITE_ID = "cmdeltawrite"
+"""Name in the metadata of an object: identifies the call that created it."""
+
+
+class Fault(enum.StrEnum):
+    """What a failed request means."""
+
+    EXISTS = "exists"
+    CONFLICT = "conflict"
+    MISSING = "missing"
+    NO_BUCKET = "no_bucket"
+    WRONG_KEY = "wrong_key"
+    EXPIRED = "expired"
+    DENIED = "denied"
+    WRONG_REGION = "wrong_region"
+    OUT_OF_RANGE = "out_of_range"
+    THROTTLED = "throttled"
+    TRANSIENT = "transient"
+    OTHER = "other"
+
+
+_STATUS = {
+    "401": Fault.WRONG_KEY,
+    "403": Fault.DENIED,
+    "404": Fault.MISSING,
+    "408": Fault.TRANSIENT,
+    "412": Fault.EXISTS,
+    "416": Fault.OUT_OF_RANGE,
+    "429": Fault.THROTTLED,
+    "500": Fault.TRANSIENT,
+    "502": Fault.TRANSIENT,
+    "503": Fault.THROTTLED,
+    "504": Fault.TRANSIENT,
+}
+
+_TRANSIENT_ERRORS = frozenset(
+    {
+        "aiohttp.ClientError",
+        "azure.IncompleteReadError",
+        "azure.ServiceRequestError",
+        "azure.ServiceResponseError",
+        "botocore.ConnectionError",
+        "botocore.HTTPClientError",
+        "botocore.IncompleteReadError",
+        "botocore.ResponseParserError",
+        "builtins.ConnectionError",
+        "builtins.TimeoutError",
+        "requests.RequestException",
+    }
+)
+"""Errors of connections: first part of the module's name, and the class. Named, because the libraries are optional."""
+
+
+class Backend(ABC):
+    """One kind of object store.
+
+    Attributes:
+        name: what messages call the store.
+        schemes: schemes of its locations; the first is passed to fsspec.
+        extra: extra of this package that installs the file system.
+        condition: how the server is asked to create only.
+        container: what the store calls a bucket.
+        codes: meaning of the server's error codes.
+    """
+
+    name: ClassVar[str]
+    schemes: ClassVar[tuple[str, ...]]
+    extra: ClassVar[str]
+    condition: ClassVar[str]
+    container: ClassVar[str] = "bucket"
+    codes: ClassVar[Mapping[str, Fault]]
+
+    def options_for(self, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """``options`` with what the location itself says. Raises InvalidArgumentError if the two contradict each other."""
+        return dict(options)
+
+    @abstractmethod
+    def open(self, options: Mapping[str, Any]) -> Any:
+        """A file system without a cache of listings that sends each request once. Raises ImportError."""
+
+    def path(self, rest: str) -> str:
+        """Path for the file system: bucket and key, of a location without its scheme."""
+        return rest
+
+    def read(self, filesystem: Any, path: str, *, start: int | None = None, end: int | None = None) -> bytes:
+        """The object, or the bytes from ``start`` to before ``end``, with one request."""
+        return bytes(filesystem.cat_file(path, start=start, end=end))
+
+    @abstractmethod
+    def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:
+        """Create only, with ``WRITE_ID`` in the metadata."""
+
+    @abstractmethod
+    def write_id(self, filesystem: Any, path: str) -> str | None:
+        """``WRITE_ID`` of an object; None if it has none."""
+
+    @abstractmethod
+    def codes_of(self, error: BaseException) -> tuple[str, ...]:
+        """Error code and HTTP status of one error of the client library; empty if it is no answer of the server."""
+
+    def fault(self, error: BaseException) -> Fault:
+        """What the error means.
+
+        Its causes are considered too, because fsspec maps several codes of the server to one errno.
+        """
+        answers = [code for link in _chain(error) for code in self.codes_of(link)]
+        for code in answers:
+            if code in self.codes:
+                return self.codes[code]
+        if isinstance(error, FileExistsError):
+            return Fault.EXISTS
+        if isinstance(error, FileNotFoundError):
+            return Fault.MISSING
+        for code in answers:
+            if code in _STATUS:
+                return _STATUS[code]
+        if isinstance(error, PermissionError):
+            return Fault.DENIED
+        if any(_names(link) & _TRANSIENT_ERRORS for link in _chain(error)):
+            return Fault.TRANSIENT
+        return Fault.OTHER
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    # Not the context: it may be an error that the caller is handling.
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__
+
+
+def _names(error: BaseException) -> set[str]:
+    return {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}

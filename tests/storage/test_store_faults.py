@@ -1,0 +1,211 @@
+"""Failing requests to object stores: what is repeated, what a failed creation has done, what the errors say."""
+
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, StorageError
+from cm_delta_dagster.storage.fsspec_store import FsspecStore
+from tests.support.fault_proxy import Effect, Fault, FaultProxy, fault_proxy
+from tests.support.object_stores import azure_connection_string, gcs_options, make_bucket
+
+SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
+KEY = "AKIAIOSFODNN7EXAMPLE"
+DATA = b"x" * 2000
+
+
+@pytest.fixture(scope="module")
+def proxy(s3_endpoint: str) -> Iterator[FaultProxy]:
+    with fault_proxy(s3_endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def store(proxy: FaultProxy) -> FsspecStore:
+    options = {"endpoint_url": proxy.url, "key": KEY, "secret": SECRET, "config_kwargs": {"read_timeout": 1}}
+    return FsspecStore("s3", options=options)
+
+
+@pytest.fixture(scope="module")
+def bucket(store: FsspecStore) -> str:
+    name = f"b-{uuid.uuid4().hex}"
+    make_bucket(store, name)
+    store.write_if_absent(f"s3://{name}/first", b"the probe of the bucket was made")
+    return f"s3://{name}"
+
+
+@pytest.fixture
+def place(bucket: str, proxy: FaultProxy) -> Iterator[str]:
+    yield f"{bucket}/{uuid.uuid4().hex}"
+    proxy.inject()
+
+
+IDEMPOTENT: dict[str, tuple[str, Callable[[FsspecStore, str], object]]] = {
+    "read": ("GET", lambda store, place: store.read(f"{place}/x")),
+    "read_range": ("GET", lambda store, place: store.read_range(f"{place}/x", offset=1, length=9)),
+    "list_from": ("GET", lambda store, place: store.list_from(place)),
+    "list_recursive": ("GET", lambda store, place: list(store.list_recursive(place))),
+    "stat": ("HEAD", lambda store, place: store.stat(f"{place}/x")),
+    "write": ("PUT", lambda store, place: store.write(f"{place}/x", DATA)),
+    "delete": ("DELETE", lambda store, place: store.delete(f"{place}/x")),
+}
+
+
+@pytest.mark.parametrize(
+    ("request_of", "status", "code"),
+    [
+        *((name, 503, "SlowDown") for name in IDEMPOTENT),
+        ("read", 500, "InternalError"),
+        ("list_from", 429, "TooManyRequests"),
+    ],
+)
+def test_a_request_that_fails_twice_is_repeated(
+    store: FsspecStore, proxy: FaultProxy, place: str, request_of: str, status: int, code: str
+) -> None:
+    method, act = IDEMPOTENT[request_of]
+    store.write(f"{place}/x", DATA)
+    expected = act(store, place)
+    store.write(f"{place}/x", DATA)
+    proxy.inject(Fault(effect=Effect.ANSWER_BEFORE, method=method, times=2, status=status, code=code))
+    found = act(store, place)
+    if request_of in ("read", "read_range"):
+        assert found == expected
+    assert proxy.count(method) == 3, "the attempts of the client library and of the store must not multiply"
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [Effect.RESET_AFTER, Effect.TRUNCATED, pytest.param(Effect.SILENT_AFTER, marks=pytest.mark.slow)],
+)
+def test_a_read_whose_answer_is_lost_or_cut_is_repeated(
+    store: FsspecStore, proxy: FaultProxy, place: str, effect: Effect
+) -> None:
+    store.write(f"{place}/x", DATA)
+    proxy.inject(Fault(effect=effect, method="GET"))
+    assert store.read(f"{place}/x") == DATA
+    proxy.inject(Fault(effect=effect, method="GET"))
+    assert store.read_range(f"{place}/x", offset=0, length=len(DATA)) == DATA
+
+
+@pytest.mark.slow
+def test_a_body_that_stays_too_short_is_an_error_and_not_fewer_bytes(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    store.write(f"{place}/x", DATA)
+    proxy.inject(Fault(effect=Effect.TRUNCATED, method="GET", times=100))
+    with pytest.raises(StorageError, match="did not answer completely"):
+        store.read(f"{place}/x")
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        Effect.ANSWER_BEFORE,
+        Effect.ANSWER_AFTER,
+        Effect.RESET_AFTER,
+        pytest.param(Effect.SILENT_AFTER, marks=pytest.mark.slow),
+    ],
+)
+def test_a_creation_with_an_unknown_outcome_succeeds_once(
+    store: FsspecStore, proxy: FaultProxy, place: str, effect: Effect
+) -> None:
+    """LOG-5: its own object is not taken for another writer's."""
+    proxy.inject(Fault(effect=effect, method="PUT", times=2))
+    store.write_if_absent(f"{place}/0.json", DATA)
+    assert proxy.count("PUT") >= 2
+    assert store.read(f"{place}/0.json") == DATA
+    with pytest.raises(ObjectAlreadyExistsError):
+        store.write_if_absent(f"{place}/0.json", DATA)
+
+
+@pytest.mark.parametrize("effect", [Effect.ANSWER_BEFORE, Effect.ANSWER_AFTER, Effect.RESET_AFTER])
+def test_a_creation_with_an_unknown_outcome_does_not_take_the_object_of_another_writer(
+    store: FsspecStore, proxy: FaultProxy, place: str, effect: Effect
+) -> None:
+    """LOG-5: not even one with the same bytes."""
+    store.write_if_absent(f"{place}/0.json", DATA)
+    for data in (DATA, b"other"):
+        proxy.inject(Fault(effect=effect, method="PUT", times=2))
+        with pytest.raises(ObjectAlreadyExistsError):
+            store.write_if_absent(f"{place}/0.json", data)
+    assert store.read(f"{place}/0.json") == DATA
+
+
+@pytest.mark.slow
+def test_a_creation_that_never_gets_an_answer_says_that_its_outcome_is_unknown(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    proxy.inject(Fault(effect=Effect.ANSWER_AFTER, method="PUT", times=100))
+    with pytest.raises(StorageError, match="may have been written or not") as raised:
+        store.write_if_absent(f"{place}/0.json", DATA)
+    assert not isinstance(raised.value, ObjectAlreadyExistsError)
+    proxy.inject()
+    assert store.read(f"{place}/0.json") == DATA
+
+
+def test_another_conditional_write_in_progress_is_waited_for(store: FsspecStore, proxy: FaultProxy, place: str) -> None:
+    """LOG-5"""
+    proxy.inject(
+        Fault(effect=Effect.ANSWER_BEFORE, method="PUT", times=2, status=409, code="ConditionalRequestConflict")
+    )
+    store.write_if_absent(f"{place}/0.json", DATA)
+    assert store.read(f"{place}/0.json") == DATA
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (403, "InvalidAccessKeyId", "does not accept the credentials"),
+        (403, "SignatureDoesNotMatch", "does not accept the credentials"),
+        (403, "AccessDenied", "access is denied"),
+        (400, "ExpiredToken", "credentials have expired"),
+        (301, "PermanentRedirect", "is in another region"),
+        (400, "AuthorizationHeaderMalformed", "is in another region"),
+        (404, "NoSuchBucket", "does not exist. Create it"),
+        (418, "Teapot", "the request failed"),
+    ],
+)
+def test_each_refusal_has_its_own_error_without_secrets(
+    store: FsspecStore, proxy: FaultProxy, place: str, status: int, code: str, message: str
+) -> None:
+    """The answers of AWS; moto has one region, and accepts every key."""
+    for method, act in (("GET", store.read), ("PUT", lambda at: store.write(at, DATA))):
+        proxy.inject(Fault(effect=Effect.ANSWER_BEFORE, method=method, status=status, code=code, times=3))
+        with pytest.raises(StorageError, match=message) as raised:
+            act(f"{place}/x")
+        assert not isinstance(raised.value, ObjectNotFoundError)
+        shown = "".join(traceback.format_exception(raised.value))
+        assert place in shown and SECRET not in shown and KEY not in shown
+        # botocore itself asks once more after the address of another region.
+        assert proxy.count(method) <= (2 if status == 301 else 1)
+
+
+@pytest.mark.parametrize("kind", [pytest.param("azure", marks=pytest.mark.slow), "gcs"])
+def test_other_stores_repeat_and_recognise_their_own_objects_too(kind: str, request: pytest.FixtureRequest) -> None:
+    """LOG-5"""
+    if kind == "azure":
+        account = request.getfixturevalue("azurite").rpartition("BlobEndpoint=")[2].rpartition("/")[0]
+        target, method, scheme = account, "PUT", "abfss"
+    else:
+        target, method, scheme = request.getfixturevalue("gcs_endpoint"), "POST", "gs"
+    with fault_proxy(target) as proxy:
+        options = (
+            {"connection_string": azure_connection_string(proxy.url)} if kind == "azure" else gcs_options(proxy.url)
+        )
+        store = FsspecStore(scheme, options=options)
+        name = f"b-{uuid.uuid4().hex}"
+        make_bucket(store, name)
+        store.write_if_absent(f"{scheme}://{name}/first", b"x")
+        for effect in (Effect.ANSWER_BEFORE, Effect.ANSWER_AFTER, Effect.RESET_AFTER):
+            location = f"{scheme}://{name}/{effect.name}"
+            proxy.inject(Fault(effect=effect, method=method))
+            store.write_if_absent(location, DATA)
+            proxy.inject(Fault(effect=effect, method=method))
+            with pytest.raises(ObjectAlreadyExistsError):
+                store.write_if_absent(location, DATA)
+            for get in (Effect.ANSWER_BEFORE, Effect.TRUNCATED):
+                proxy.inject(Fault(effect=get, method="GET"))
+                assert store.read(location) == DATA
+                assert proxy.count("GET") == 2
