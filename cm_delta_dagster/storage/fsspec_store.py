@@ -75,11 +75,6 @@ class FsspecStore:
         """Another process creates its own file system object."""
         return partial(FsspecStore, self._scheme, options=self._options), ()
 
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """Keyword arguments of the fsspec file system. They may hold secrets."""
-        return self._options
-
     def list_from(self, directory: str, *, start: str = "") -> list[ObjectStatus]:
         """Objects directly in ``directory`` whose name is >= ``start``, in order of name."""
         path = self._path(directory)
@@ -152,6 +147,11 @@ class FsspecStore:
     def resolve(self, location: str) -> str:
         """The location itself: object stores have no links."""
         return location
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Keyword arguments of the fsspec file system. They may hold secrets."""
+        return self._options
 
     def remove_empty_directories(self, directory: str) -> None:
         """Does nothing: object stores have no directories."""
