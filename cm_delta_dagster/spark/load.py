@@ -30,7 +30,7 @@ from cm_delta_dagster.spark.layout import (
     top_directory,
 )
 from cm_delta_dagster.spark.nullability import with_nullability
-from cm_delta_dagster.spark.object_stores import SparkStorage
+from cm_delta_dagster.spark.object_stores import ON_THIS_FILE_SYSTEM, SparkStorage
 from cm_delta_dagster.spark.schema import nullable
 from cm_delta_dagster.spark.session import file_relation, is_connect
 from cm_delta_dagster.storage.store import Store
@@ -81,7 +81,7 @@ class Loader:
     session: SparkSession
     store: Store
     location: str
-    storage: SparkStorage
+    storage: SparkStorage = ON_THIS_FILE_SYSTEM
     partitions: tuple[StructField, ...]
 
     def load(self, stored: StructType, locations: pa.Array, sizes: pa.Array) -> Loaded:

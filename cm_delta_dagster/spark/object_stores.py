@@ -144,7 +144,9 @@ def spark_storage(session: SparkSession, store: Store, location: str) -> SparkSt
     if plain is None:
         return ON_THIS_FILE_SYSTEM
     root = _root(location)
-    key = (session_identity(session), f"{root} {chosen}", tuple(sorted(plain.settings.items())))
+    # A later Java process may give its session the same identity; the id of the application has the time of the start.
+    application = "" if is_connect(session) else session.sparkContext.applicationId
+    key = (f"{application} {session_identity(session)}", f"{root} {chosen}", tuple(sorted(plain.settings.items())))
     with _lock:
         found = _known.get(key)
     if found is None:

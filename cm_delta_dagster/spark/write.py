@@ -45,6 +45,7 @@ from cm_delta_dagster.spark.partition_directories import (
 from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
 from cm_delta_dagster.spark.schema import quoted
 from cm_delta_dagster.spark.session import check_frame, temporary_settings
+from cm_delta_dagster.spark.shared_disk import check_shared_disk
 from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
@@ -122,6 +123,7 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
     check_frame(frame)
     _check_storable(layout)
     storage = spark_storage(frame.sparkSession, store, layout.location)
+    check_shared_disk(frame.sparkSession, store, layout.location)
     name = f"{TRANSACTION_DIRECTORY}={uuid.uuid4().hex}"
     directory = f"{layout.location.rstrip('/')}/{name}"
     try:

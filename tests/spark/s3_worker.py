@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster import connect
 from cm_delta_dagster.api.connection import Connection
+from cm_delta_dagster.errors import StorageError
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, table_to_adds
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
@@ -47,6 +48,10 @@ def main(jars: str, endpoint: str, bucket: str, master: str, steps: str) -> None
         seen["feeds"] = feeds(lake, home, bucket, options)
         if "stream" in steps:
             seen["stream"] = streamed(lake, home)
+        if steps.startswith("disk="):
+            seen["disk"] = [
+                written_on_disk(spark, f"{steps.removeprefix('disk=')}/{name}") for name in ("seen", "hidden")
+            ]
         seen["missing bucket"] = error_of_missing_bucket(spark, home, options)
         seen["shown"] = shown(lake)
         seen["settings"] = settings(spark) == before
@@ -119,7 +124,7 @@ def feeds(lake: Connection, home: str, bucket: str, options: dict[str, str]) -> 
     fsspec.filesystem("s3", **options).put(f"{local}/", f"{bucket}/foreign/", recursive=True)
     places = (lake.path_table(str(local)), lake.path_table(f"s3://{bucket}/foreign"))
     found = [sorted(map(str, table.changes(start_version=0).collect())) for table in places]
-    return found + [sorted(map(str, table.to_df().collect())) for table in places]
+    return found + [sorted(map(str, table.to_df(version=18).collect())) for table in places]
 
 
 def streamed(lake: Connection, home: str) -> list[int]:
@@ -128,6 +133,16 @@ def streamed(lake: Connection, home: str) -> list[int]:
     writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{home}/checkpoint")
     writer.trigger(availableNow=True).start(target).awaitTermination()
     return ids(lake.spark.read.parquet(target))
+
+
+def written_on_disk(spark: SparkSession, folder: str) -> str:
+    with connect(f"sqlite:///{folder}/catalog.db", warehouse=f"{folder}/warehouse", spark=spark) as lake:
+        try:
+            table = lake.create_table_as("main.sales.disk", spark.range(3))
+        except StorageError as error:
+            left = [str(path) for path in Path(folder).rglob("*") if path.suffix == ".parquet" or "probe" in path.name]
+            return f"{error} {left}"
+        return f"{len(ids(table.to_df()))} rows"
 
 
 def error_of_missing_bucket(spark: SparkSession, home: str, options: dict[str, str]) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -161,6 +162,7 @@ def test_files_in_another_bucket_are_read_with_the_same_options() -> None:
 
 def test_a_session_without_the_jars_is_told_which(spark: SparkSession, tmp_path: Path, s3_endpoint: str) -> None:
     options = {"key": "k", "secret": "s", "endpoint_url": s3_endpoint}
+    fsspec.filesystem("s3", **options, skip_instance_cache=True).mkdir("spark-jars")
     catalog = f"sqlite:///{tmp_path}/catalog.db"
     with (
         connect(catalog, warehouse="s3://spark-jars/w", storage_options=options, spark=spark) as lake,

