@@ -38,7 +38,8 @@ def check_shared_disk(session: SparkSession, store: Store, location: str) -> Non
     if not location.startswith(("file:", "/")) or is_connect(session):
         return
     context = session.sparkContext
-    if _LOCAL_MASTER.match(context.master):
+    master = str(context.master)
+    if _LOCAL_MASTER.match(master):
         return
     place = (context.applicationId, location.rstrip("/").rpartition("/")[0])
     with _lock:
@@ -51,11 +52,11 @@ def check_shared_disk(session: SparkSession, store: Store, location: str) -> Non
             store.write(f"{directory}/{number}", _PROBE)
         seen = session.read.option("ignoreMissingFiles", "false").text(directory).count()
     except (PySparkException, Py4JError) as error:
-        raise _not_shared(location, context.master) from error
+        raise _not_shared(location, master) from error
     finally:
         discard_below(store, directory)
     if seen != count:
-        raise _not_shared(location, context.master)
+        raise _not_shared(location, master)
     with _lock:
         _shared.add(place)
 

@@ -160,7 +160,7 @@ def test_files_in_another_bucket_are_read_with_the_same_options() -> None:
     assert both["fs.s3a.bucket.other.secret.key"] == both["fs.s3a.bucket.bkt.secret.key"] == "s"
 
 
-def test_a_session_without_the_jars_is_told_which(spark: SparkSession, tmp_path: Path, s3_endpoint: str) -> None:
+def test_the_error_of_a_session_without_jars_names_them(spark: SparkSession, tmp_path: Path, s3_endpoint: str) -> None:
     options = {"key": "k", "secret": "s", "endpoint_url": s3_endpoint}
     fsspec.filesystem("s3", **options, skip_instance_cache=True).mkdir("spark-jars")
     catalog = f"sqlite:///{tmp_path}/catalog.db"
