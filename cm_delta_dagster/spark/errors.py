@@ -26,6 +26,7 @@ from cm_delta_dagster.errors import (
     ObjectNotFoundError,
     PartitionMismatchError,
     StorageError,
+    StoreNotSupportedError,
 )
 from cm_delta_dagster.spark.session import NETWORK_ERRORS, stopped_error, wait_for_end
 
@@ -48,6 +49,10 @@ _STORAGE = re.compile(
     r"|java\.io\.\w*Exception|java\.nio\.file\.|org\.apache\.hadoop\.|software\.amazon\.|FAILED_READ_FILE"
     r"|could not verify page integrity"
 )
+_NO_FILE_SYSTEM = re.compile(
+    r'No FileSystem for scheme "?(\w+)|Class (org\.apache\.hadoop\.fs\.(?:s3a|azurebfs|gs)\.\w+) not found'
+)
+_NO_BUCKET = re.compile(r"UnknownStoreException|NoSuchBucket")
 _STOPPED = re.compile(r"stopped SparkContext|SparkContext (?:was|has been) (?:shut ?down|stopped)", re.IGNORECASE)
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _MAX_CAUSE = 600
@@ -80,6 +85,7 @@ def spark_errors(doing: str) -> Iterator[None]:
         InvalidArgumentError: Spark could not resolve or parse an expression.
         ObjectNotFoundError: a data file is missing; the message names it.
         StorageError: the file system failed, e.g. a full disk.
+        StoreNotSupportedError: the session has no file system for the location.
         EngineStoppedError: the session has been stopped.
         EngineError: anything else.
     """
@@ -100,6 +106,12 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
     violation = _VIOLATION.search(text)
     if violation is not None:
         return _violation(violation["kind"], violation["text"])
+    absent = _NO_FILE_SYSTEM.search(text)
+    if absent is not None:
+        return StoreNotSupportedError(
+            f"The Spark server has no file system for the table ({absent[1] or absent[2]}), noticed while {doing}. Nothing was "
+            "written. Start it with the jars that docs/spark-on-object-stores.md lists."
+        )
     cause = root_cause(text)
     shown = _JAVA_CLASS.sub("", cause)
     if isinstance(error, AnalysisException | ParseException) and not _MISSING.search(text):
@@ -108,6 +120,10 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
         return InvalidDataError(
             f"A value cannot be computed while {doing}: {shown} Nothing was committed. Correct the rows or the "
             "condition."
+        )
+    if _NO_BUCKET.search(text):
+        return StorageError(
+            f"Spark found no bucket while {doing}: {shown} Nothing was committed. Check the name of the bucket and the endpoint."
         )
     if _MISSING.search(text):
         return ObjectNotFoundError(

@@ -18,11 +18,13 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.actions.paths import normalise_location
 from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
+from cm_delta_dagster.spark.hadoop_options import S3_SCHEMES
+from cm_delta_dagster.spark.object_stores import SparkStorage
 
 OWN_PREFIX = "__cm_delta_"
 """Prefix of the names of all columns that are added to those of files."""
 FILE_COLUMN = "__cm_delta_file"
-"""Name of the extra column of ``scan_with_files``: the location of the file as Spark returns it."""
+"""Name of the extra column of ``scan_with_files``: the location of the file, quoted as Spark does."""
 SIZE_COLUMN = "__cm_delta_size"
 """Size in bytes of the file, as Spark has listed it."""
 POSITION_COLUMN = "__cm_delta_position"
@@ -50,10 +52,11 @@ def spark_file_key(spelled: str) -> str:
 
 
 def spark_file_path(location: str) -> str:
-    """A decoded absolute location in the form of Spark's ``_metadata.file_path``, that of Java's ``URI.toString``."""
+    """A decoded absolute location as :func:`file_path` has it: in the form of Java's ``URI.toString``, S3 always as ``s3``."""
     scheme, separator, rest = location.partition("://")
     if not separator:
         scheme, rest = "file", location
+    scheme = "s3" if scheme in S3_SCHEMES else scheme
     authority, _, path = rest.partition("/")
     prefix = f"{scheme}:/" if not authority else f"{scheme}://{authority}/"
     return prefix + "".join(map(_java_quoted, path))
@@ -65,10 +68,10 @@ def _java_quoted(character: str) -> str:
     return character if legal or other else "".join(f"%{byte:02X}" for byte in character.encode())
 
 
-def file_path(frame: DataFrame) -> Column:
-    """Location of the row's file as Spark spells it."""
+def file_path(frame: DataFrame, storage: SparkStorage) -> Column:
+    """Location of the row's file, in the catalog's scheme, as Spark quotes it."""
     # Not F.col("_metadata"): a data column may have that name.
-    return frame.metadataColumn("_metadata").getField("file_path")
+    return storage.catalog_column(frame.metadataColumn("_metadata").getField("file_path"))
 
 
 def row_index(frame: DataFrame) -> Column:

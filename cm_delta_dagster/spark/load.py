@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import StorageError
 from cm_delta_dagster.protocol.actions.paths import normalise_location
@@ -28,6 +29,7 @@ from cm_delta_dagster.spark.layout import (
     top_directory,
 )
 from cm_delta_dagster.spark.nullability import with_nullability
+from cm_delta_dagster.spark.object_stores import ON_THIS_FILE_SYSTEM, SparkStorage
 from cm_delta_dagster.spark.schema import nullable
 from cm_delta_dagster.spark.session import file_relation, is_connect
 from cm_delta_dagster.storage.store import Store
@@ -71,39 +73,52 @@ class Loader:
 
     Attributes:
         location: absolute URI of the table root.
+        storage: how Spark reaches it.
         partitions: partition columns, under their names in directories.
     """
 
     session: SparkSession
     store: Store
     location: str
+    storage: SparkStorage = ON_THIS_FILE_SYSTEM
     partitions: tuple[StructField, ...]
 
     def load(self, stored: StructType, locations: pa.Array, sizes: pa.Array) -> Loaded:
         """Load files without partition discovery: Spark discovers partitions only below the parent of each file."""
-        reader = self.session.read.schema(reader_schema(stored)).options(**_OPTIONS)
-        return self._loaded(reader.parquet(*_as_patterns(locations.to_pylist())), stored, locations, sizes)
+        reader = self._reader(reader_schema(stored), locations)
+        return self._loaded(reader.parquet(*self._as_patterns(locations.to_pylist())), stored, locations, sizes)
 
     def load_discovered(self, stored: StructType, group: FileGroup, *, whole_directories: bool) -> Loaded:
         """Load files with partition discovery; the values become text columns named like the partitions."""
         hidden = [StructField(TRANSACTION_COLUMN, STRING)] if group.kind is LayoutKind.TRANSACTION else []
         texts = [StructField(item.name, STRING) for item in self.partitions]
         schema = reader_schema(StructType((*stored.fields, *texts, *hidden)))
-        reader = self.session.read.schema(schema).options(**_OPTIONS).option("basePath", self.location)
+        reader = self._reader(schema, group.locations).option("basePath", self.storage.location(self.location))
         # Spark Connect analyses the plan again with every execution, after the directories may have changed.
         whole = group.kind is LayoutKind.TRANSACTION and whole_directories and not is_connect(self.session)
         directories, single = _candidate_directories(group.locations, self.location) if whole else ({}, [])
         if directories:
-            frame = reader.parquet(*_as_patterns([*single, *directories]))
+            frame = reader.parquet(*self._as_patterns([*single, *directories]))
             # This check follows Spark's listing: files are never added to these directories, so the listing had no others.
             unproven = [name for name, live in directories.items() if not _holds_exactly(self.store, name, live)]
             if unproven:
                 paths = [*single, *(path for name in unproven for path in directories[name])]
                 proven = [name for name in directories if name not in unproven]
-                frame = reader.parquet(*_as_patterns([*paths, *proven]))
+                frame = reader.parquet(*self._as_patterns([*paths, *proven]))
         else:
-            frame = reader.parquet(*_as_patterns(group.locations.to_pylist()))
+            frame = reader.parquet(*self._as_patterns(group.locations.to_pylist()))
         return self._loaded(frame, stored, group.locations, _sizes(group.files))
+
+    def _reader(self, schema: T.StructType, locations: pa.Array) -> DataFrameReader:
+        options = {**self.storage.options_for(locations), **_OPTIONS}
+        return self.session.read.schema(schema).options(**options)
+
+    def _as_patterns(self, names: Iterable[str]) -> list[str]:
+        """Locations for Spark, escaped as glob patterns, which it expects.
+
+        The option ``__globPaths__`` does not help: with it, each name that looks like a pattern matches all given names.
+        """
+        return [PATTERN_LETTER.sub(r"\\\g<0>", self.storage.location(name)) for name in names]
 
     def _loaded(self, frame: DataFrame, stored: StructType, locations: pa.Array, sizes: pa.Array) -> Loaded:
         agreed = one_chunk(sizes) if self._check_lengths(frame, locations, sizes) else None
@@ -147,14 +162,6 @@ class Loader:
         return agreed and listed is None
 
 
-def _as_patterns(names: Iterable[str]) -> list[str]:
-    """File names escaped as glob patterns, which Spark expects.
-
-    The option ``__globPaths__`` does not help: with it, each name that looks like a pattern matches all given names.
-    """
-    return [PATTERN_LETTER.sub(r"\\\g<0>", name) for name in names]
-
-
 def _listed_bytes(frame: DataFrame) -> int | None:
     """Bytes of all files that Spark has listed for the frame; None if they are not available."""
     try:
@@ -163,7 +170,7 @@ def _listed_bytes(frame: DataFrame) -> int | None:
         return None
 
 
-def lists_exactly(frame: DataFrame, locations: pa.Array, sizes: pa.Array) -> bool:
+def lists_exactly(frame: DataFrame, locations: pa.Array, sizes: pa.Array, *, storage: SparkStorage) -> bool:
     """Whether Spark has listed exactly these files for the frame, each with its size.
 
     False if that cannot be checked quickly: on Spark Connect, or for very many files.
@@ -174,7 +181,8 @@ def lists_exactly(frame: DataFrame, locations: pa.Array, sizes: pa.Array) -> boo
         text = str(file_relation(frame).location().allFiles().mkString("\n"))
     except (Py4JError, AttributeError, TypeError):
         return False
-    listed = sorted((normalise_location(path), int(size)) for path, size in _LISTED_FILE.findall(text))
+    found = ((storage.catalog_location(path), int(size)) for path, size in _LISTED_FILE.findall(text))
+    listed = sorted((normalise_location(path), size) for path, size in found)
     names = [normalise_location(location) for location in locations.to_pylist()]
     return listed == sorted(zip(names, sizes.to_pylist(), strict=True))
 

@@ -64,6 +64,7 @@ from cm_delta_dagster.spark.layout import (
 )
 from cm_delta_dagster.spark.load import Loaded, Loader, lists_exactly
 from cm_delta_dagster.spark.nullability import non_null, proven
+from cm_delta_dagster.spark.object_stores import spark_storage
 from cm_delta_dagster.spark.partition_text import typed_column
 from cm_delta_dagster.spark.predicates import on_stored_columns
 from cm_delta_dagster.spark.schema import quoted, to_spark
@@ -134,6 +135,7 @@ def scan(session: SparkSession, *, store: Store, layout: TableLayout, request: S
         CorruptLogError: a path, partition value or deletion vector of the log is damaged.
         ObjectNotFoundError: a file is missing; the message names it.
         StorageError: a file was cut short; the message names it.
+        StoreNotSupportedError: the session has no file system for the location of the table.
     """
     frame = _frame(_new_scan(session, store, layout, request, with_files=False), request.files)
     if request.columns is None:
@@ -172,6 +174,7 @@ def _new_scan(
             session=session,
             store=store,
             location=layout.location,
+            storage=spark_storage(session, store, layout.location),
             partitions=tuple(replace(item, name=physical_name(item, mapping)) for item in partitions),
         ),
         layout=layout,
@@ -307,16 +310,20 @@ def _finished(
             # The frame has the right columns already; a projection would only cost round trips.
             return frame
         outputs = [_output(item, texts, held.get(item.name)) for item in scan.schema.fields]
-        return frame.select(*outputs, *([file_path(frame).alias(FILE_COLUMN)] if scan.with_files else []))
+        return frame.select(
+            *outputs, *([file_path(frame, scan.loader.storage).alias(FILE_COLUMN)] if scan.with_files else [])
+        )
     _check_names(scan, loaded)
     # Values of files are joined before the columns are built: a later join would prevent Spark from pruning columns.
     placed = frame.select(
         "*",
-        file_path(frame).alias(FILE_COLUMN),
+        file_path(frame, scan.loader.storage).alias(FILE_COLUMN),
         file_size(frame).alias(SIZE_COLUMN),
         row_index(frame).alias(POSITION_COLUMN),
     )
-    are_listed = loaded.sizes is not None and lists_exactly(loaded.frame, locations, loaded.sizes)
+    are_listed = loaded.sizes is not None and lists_exactly(
+        loaded.frame, locations, loaded.sizes, storage=scan.loader.storage
+    )
     joined = join_file_values(scan.session, placed, locations, values, sizes=loaded.sizes, are_listed=are_listed)
     kept = joined.where(f"{is_deleted()} = 0") if WORDS_COLUMN in values else joined
     outputs = [_output(item, texts, held.get(item.name)) for item in scan.schema.fields]

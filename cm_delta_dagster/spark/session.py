@@ -144,7 +144,7 @@ def temporary_settings(session: SparkSession, settings: Mapping[str, str]) -> It
     A setting that already has the value is not changed. Concurrent blocks on one session share their settings.
     """
     taken: list[str] = []
-    identity = _identity(session) if settings else ""
+    identity = session_identity(session) if settings else ""
     try:
         for key, value in settings.items():
             _take(session, identity, key, value)
@@ -156,7 +156,7 @@ def temporary_settings(session: SparkSession, settings: Mapping[str, str]) -> It
                 _give_back(session, identity, key)
 
 
-def _identity(session: SparkSession) -> str:
+def session_identity(session: SparkSession) -> str:
     """A text that is equal for all Python objects of the same session."""
     if is_connect(session):
         return str(session.session_id)  # type: ignore[attr-defined]  # Only Connect's sessions have it.

@@ -35,6 +35,7 @@ from cm_delta_dagster.spark.align import aligned_columns
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.footers import read_footers
 from cm_delta_dagster.spark.guards import checked_columns
+from cm_delta_dagster.spark.object_stores import check_same_place, spark_storage
 from cm_delta_dagster.spark.partition_directories import (
     check_column_name,
     directory_column,
@@ -44,6 +45,7 @@ from cm_delta_dagster.spark.partition_directories import (
 from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
 from cm_delta_dagster.spark.schema import quoted
 from cm_delta_dagster.spark.session import check_frame, temporary_settings
+from cm_delta_dagster.spark.shared_disk import check_shared_disk
 from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
@@ -114,24 +116,30 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
         SchemaMismatchError: the schema has the type void where files cannot hold its values.
         InvalidDataError: NULL in a NOT NULL column, or a partition value that cannot be stored; all files are deleted.
         PartitionMismatchError: a row does not satisfy the guard.
-        StorageError: the storage failed, e.g. is full.
+        StorageError: the storage failed, e.g. is full, or Spark has written to another place than the one of the log.
+        StoreNotSupportedError: the session has no file system for the location of the table.
         EngineError: Spark failed for another reason.
     """
     check_frame(frame)
     _check_storable(layout)
+    storage = spark_storage(frame.sparkSession, store, layout.location)
+    check_shared_disk(frame.sparkSession, store, layout.location)
     name = f"{TRANSACTION_DIRECTORY}={uuid.uuid4().hex}"
     directory = f"{layout.location.rstrip('/')}/{name}"
     try:
         with spark_errors(f"writing data files into {directory}"):
             checked = _checked(frame, layout, spec.guard)
-            writer = _prepared(checked, layout).write.options(**_COMMITTER_OPTIONS)
+            writer = _prepared(checked, layout).write.options(**{**storage.write_options, **_COMMITTER_OPTIONS})
             if spec.compression is not None:
                 writer = writer.option("compression", spec.compression)
             if layout.partition_columns:
                 writer = writer.partitionBy(*layout.partition_columns)
-            with temporary_settings(frame.sparkSession, _settings(layout.schema)):
-                writer.parquet(directory)
-        return _collect(store, directory=directory, layout=layout, spec=spec, written=checked)
+            with temporary_settings(frame.sparkSession, {**_settings(layout.schema), **storage.write_settings}):
+                writer.parquet(storage.location(directory))
+        written = _collect(store, directory=directory, layout=layout, spec=spec, written=checked)
+        if not written.num_rows:
+            check_same_place(frame.sparkSession, storage, directory)
+        return written
     except BaseException:
         discard_below(store, directory)
         raise

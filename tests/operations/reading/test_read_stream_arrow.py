@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -201,7 +202,7 @@ def test_the_starting_timestamp_is_inclusive(tmp_path: Path) -> None:
     table = path_table(tmp_path)
     for time, expected in ((0, [0, 1, 2]), (1_010_000, [1, 2]), (1_010_001, [2]), (1_020_000, [2])):
         assert flat(read(stream_of(table, starting_timestamp_ms=time))) == expected
-    with pytest.raises(VersionNotFoundError, match="1970-01-01T00:17:00.001Z"):
+    with pytest.raises(VersionNotFoundError, match=re.escape("1970-01-01T00:17:00.001Z")):
         stream_of(table, starting_timestamp_ms=1_020_001)
 
 

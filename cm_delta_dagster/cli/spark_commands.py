@@ -1,0 +1,34 @@
+"""The command ``cm-delta spark-jars``, which fetches what Spark needs for S3."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.operations.maintenance.sizes import size_text
+from cm_delta_dagster.spark.jars import fetch_s3_jars, installed_versions
+
+
+@click.command("spark-jars")
+@click.option("--to", "directory", required=True, metavar="DIR", help="Directory to copy the jars into.")
+@click.option("--hadoop", default=None, help="Version of Hadoop. Default: that of the installed pyspark.")
+@click.option(
+    "--spark-hadoop-cloud",
+    "cloud",
+    default=None,
+    metavar="VERSION",
+    help="Version of spark-hadoop-cloud, or none. Default: that of the installed pyspark.",
+)
+def spark_jars(directory: str, hadoop: str | None, cloud: str | None) -> None:
+    """Copy the jars with which Spark reads and writes S3 into a directory, through Maven (mvn)."""
+    try:
+        versions = installed_versions(hadoop=hadoop)
+        if cloud is not None:
+            versions = replace(versions, cloud=None if cloud == "none" else cloud)
+        jars = fetch_s3_jars(Path(directory), versions)
+    except CmDeltaError as error:
+        raise click.ClickException(str(error)) from error
+    size = size_text(sum(jar.stat().st_size for jar in jars))
+    click.echo(f"{len(jars)} jars ({size}) for Hadoop {versions.hadoop} are in {directory}. Start Spark with")
+    click.echo(f"  spark.jars={','.join(str(jar.absolute()) for jar in jars)}")

@@ -1,0 +1,124 @@
+"""Fetching the jars with which Spark reads and writes S3, through Maven. Starts no Java session.
+
+``hadoop-aws`` depends on a bundle of all AWS services (686 MB for Hadoop 3.5.0). S3A uses four modules of it; with their
+dependencies that Spark does not ship they are 13 MB.
+"""
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+from cm_delta_dagster.errors import EngineError, InvalidArgumentError
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <parent>
+    <groupId>org.apache.hadoop</groupId><artifactId>hadoop-project</artifactId><version>{hadoop}</version><relativePath/>
+  </parent>
+  <groupId>cm-delta</groupId><artifactId>spark-jars</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.hadoop</groupId><artifactId>hadoop-aws</artifactId><version>{hadoop}</version>
+      <exclusions><exclusion>
+        <groupId>software.amazon.awssdk</groupId><artifactId>bundle</artifactId>
+      </exclusion></exclusions>
+    </dependency>
+{modules}{cloud}  </dependencies>
+</project>
+"""
+_MODULE = """    <dependency>
+      <groupId>software.amazon.awssdk</groupId><artifactId>{name}</artifactId>
+      <version>${{aws-java-sdk-v2.version}}</version>
+    </dependency>
+"""
+_CLOUD = """    <dependency>
+      <groupId>org.apache.spark</groupId><artifactId>spark-hadoop-cloud_2.13</artifactId><version>{version}</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+"""
+_SDK_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
+_WITH_SPARK = "io.netty,org.slf4j,commons-codec,commons-logging,org.apache.httpcomponents,com.fasterxml.jackson.core"
+"""Groups of jars that Spark ships."""
+_HADOOP_JAR = re.compile(r"hadoop-client-api-(\d[\w.]*?)\.jar")
+_ERROR = re.compile(r"\[ERROR\] (\S.*?)(?: -> \[Help|$)", re.MULTILINE)
+_SECONDS = 900
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkVersions:
+    """Versions that jars have to fit.
+
+    Attributes:
+        cloud: of ``spark-hadoop-cloud``, without which data files are copied; None to leave it out.
+    """
+
+    spark: str
+    hadoop: str
+    cloud: str | None
+
+
+def installed_versions(*, hadoop: str | None = None) -> SparkVersions:
+    """Versions of the pyspark that is installed; ``hadoop`` replaces that of its jars.
+
+    Raises:
+        InvalidArgumentError: it brings no Hadoop, and none is given.
+    """
+    if hadoop is not None:
+        return SparkVersions(spark=pyspark.__version__, hadoop=hadoop, cloud=pyspark.__version__)
+    jars = Path(pyspark.__file__).parent / "jars"
+    found = [match[1] for jar in jars.glob("hadoop-client-api-*.jar") if (match := _HADOOP_JAR.fullmatch(jar.name))]
+    if not found:
+        raise InvalidArgumentError(
+            f"There is no hadoop-client-api jar in {jars}, so the version of Hadoop is not known. Give it: --hadoop 3.5.0."
+        )
+    return SparkVersions(spark=pyspark.__version__, hadoop=found[0], cloud=pyspark.__version__)
+
+
+def fetch_s3_jars(directory: Path, versions: SparkVersions) -> list[Path]:
+    """Copy the jars into ``directory`` with Maven; returns all jars there.
+
+    Raises:
+        EngineError: there is no Maven, or it could not get a jar; the message has Maven's reason.
+    """
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise EngineError(
+            "There is no Maven (mvn) on PATH. Install it, or start Spark with "
+            f"spark.jars.packages=org.apache.hadoop:hadoop-aws:{versions.hadoop}, which downloads the large bundle."
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    pom = directory / "pom.xml"
+    pom.write_text(
+        _POM.format(
+            hadoop=versions.hadoop,
+            modules="".join(_MODULE.format(name=name) for name in _SDK_MODULES),
+            cloud="" if versions.cloud is None else _CLOUD.format(version=versions.cloud),
+        )
+    )
+    arguments = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    try:
+        run = subprocess.run(
+            [maven, *arguments, f"-DexcludeGroupIds={_WITH_SPARK}", f"-DoutputDirectory={directory.absolute()}"],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(
+            f"Maven did not answer within {_SECONDS} seconds. Check the network and run again."
+        ) from error
+    finally:
+        pom.unlink()
+    if run.returncode:
+        reason = _ERROR.search(run.stdout + run.stderr)
+        raise EngineError(
+            f"Maven could not get the jars: {reason[1] if reason else run.stderr[-500:]}. If it lacks spark-hadoop-cloud of this "
+            "version, name another one with --spark-hadoop-cloud, or leave it out with --spark-hadoop-cloud none."
+        )
+    return sorted(directory.glob("*.jar"))

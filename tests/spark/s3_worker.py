@@ -1,0 +1,179 @@
+"""Reads and writes of tables in S3 through Spark; run as a process of its own, because the jars belong to the session.
+
+Prints one JSON object with what it saw.
+"""
+
+import contextlib
+import io
+import json
+import logging
+import sys
+import tarfile
+import tempfile
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cm_delta_dagster import connect
+from cm_delta_dagster.api.connection import Connection
+from cm_delta_dagster.errors import StorageError
+from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, table_to_adds
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest
+from cm_delta_dagster.spark.scan import scan
+
+FOREIGN = "cdf-table-with-cdc-and-dvs"
+KEY, SECRET = "AKIDVISIBLE", "NEVERSHOWN"
+
+
+def main(jars: str, endpoint: str, bucket: str, master: str, steps: str) -> None:
+    warnings = io.StringIO()
+    logging.basicConfig(level=logging.INFO, stream=warnings)
+    spark = session(jars, master)
+    options = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint}
+    with (
+        tempfile.TemporaryDirectory() as home,
+        connect(
+            f"sqlite:///{home}/catalog.db", warehouse=f"s3://{bucket}/a b", storage_options=options, spark=spark
+        ) as lake,
+    ):
+        before = settings(spark)
+        seen = rows_of_all_steps(lake)
+        seen["feeds"] = feeds(lake, home, bucket, options)
+        if "stream" in steps:
+            seen["stream"] = streamed(lake, home)
+        if steps.startswith("disk="):
+            seen["disk"] = [
+                written_on_disk(spark, f"{steps.removeprefix('disk=')}/{name}") for name in ("seen", "hidden")
+            ]
+        seen["missing bucket"] = error_of_missing_bucket(spark, home, options)
+        seen["shown"] = shown(lake)
+        seen["settings"] = settings(spark) == before
+        seen["executors"] = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+    seen["secrets"] = [text for text in (KEY, SECRET) if text in json.dumps(seen) or text in warnings.getvalue()]
+    seen["warned"] = "spark-hadoop-cloud" in warnings.getvalue()
+    print(json.dumps(seen))
+    spark.stop()
+
+
+def session(jars: str, master: str) -> SparkSession:
+    builder = SparkSession.builder.master(master).config("spark.jars", jars).config("spark.ui.enabled", "false")
+    for name, value in {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def settings(spark: SparkSession) -> dict[str, str]:
+    return dict(spark.conf.getAll)
+
+
+def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
+    spark = lake.spark
+    rows = spark.sql("SELECT id, concat('n', id) AS name, 'd' || (id % 3) AS day FROM range(60)")
+    seen: dict[str, Any] = {}
+    orders = lake.create_table_as("main.sales.orders", rows.repartition(9).select("id", "name"))
+    orders.append(rows.where("id < 10").selectExpr("id + 1000 AS id", "name"))
+    seen["appended"] = ids(orders.to_df())
+    seen["filtered"] = ids(orders.to_df(where="id > 57 AND id < 1002"))
+    orders.merge(spark.sql("SELECT id, 'merged' AS name FROM range(58, 62)"), on=["id"])
+    seen["merged"] = ids(orders.to_df(where="name = 'merged'"))
+    orders.delete("id >= 1000 OR id = 3")
+    seen["deleted"] = ids(orders.to_df())
+    days = lake.create_table_as("main.sales.days", rows, partition_by=["day"])
+    days.overwrite(rows.where("day = 'd1' AND id < 30"), where="day = 'd1'")
+    days.merge(rows.where("id IN (1, 2)").withColumn("name", F.lit("merged")), on=["id"])
+    seen["days"] = [list(row) for row in days.to_df().groupBy("day").count().orderBy("day").collect()]
+    seen["input files"] = sorted({name.partition("://")[0] for name in days.to_df().inputFiles()})
+    days.append(rows.where("false"))
+    seen["arrow agrees"] = sorted(days.to_arrow()["id"].to_pylist()) == ids(days.to_df())
+    snapshot = orders.snapshot()
+    adds = [replace(add, deletion_vector=encode_inline([0])) for add in table_to_adds(snapshot.files)]
+    request = ScanRequest(files=adds_to_table(adds))
+    seen["live"] = scan(spark, store=orders.table.store, layout=snapshot.layout, request=request).count()
+    seen["files"] = len(adds)
+    lake.allow("main.sales", "DATA_REORGANIZATION", "a test")
+    lake.allow("main.sales", "DATA_CLEANUP", "a test")
+    orders.append(rows.where("id < 2").selectExpr("id + 2000 AS id", "name"))
+    optimized = orders.optimize()
+    seen["optimized"] = [optimized.num_removed_files > optimized.num_added_files, ids(orders.to_df())]
+    vacuumed = orders.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+    seen["vacuumed"] = [vacuumed.num_files > 0, ids(orders.to_df())]
+    return seen
+
+
+def feeds(lake: Connection, home: str, bucket: str, options: dict[str, str]) -> list[list[str]]:
+    """A table of another writer, with a change feed and deletion vectors: from a local disk and from S3."""
+    with tarfile.open(Path(__file__).parents[1] / "golden" / "tables.tar.gz") as archive:
+        members = [member for member in archive if f"{FOREIGN}/" in member.name]
+        archive.extractall(home, members=members, filter="data")
+    local = next(path.parent for path in Path(home).rglob("_delta_log") if FOREIGN in str(path))
+    fsspec.filesystem("s3", **options).put(f"{local}/", f"{bucket}/foreign/", recursive=True)
+    places = (lake.path_table(str(local)), lake.path_table(f"s3://{bucket}/foreign"))
+    found = [sorted(map(str, table.changes(start_version=0).drop("_commit_timestamp").collect())) for table in places]
+    return found + [sorted(map(str, table.to_df(version=18).collect())) for table in places]
+
+
+def streamed(lake: Connection, home: str) -> list[int]:
+    target = f"{home}/stream"
+    frame = lake.table("main.sales.orders").stream()
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{home}/checkpoint")
+    writer.trigger(availableNow=True).start(target).awaitTermination()
+    return ids(lake.spark.read.parquet(target))
+
+
+def written_on_disk(spark: SparkSession, folder: str) -> str:
+    with connect(f"sqlite:///{folder}/catalog.db", warehouse=f"{folder}/warehouse", spark=spark) as lake:
+        try:
+            table = lake.create_table_as("main.sales.disk", spark.range(3))
+        except StorageError as error:
+            left = [str(path) for path in Path(folder).rglob("*") if path.suffix == ".parquet" or "probe" in path.name]
+            return f"{error} {left}"
+        return f"{len(ids(table.to_df()))} rows"
+
+
+def error_of_missing_bucket(spark: SparkSession, home: str, options: dict[str, str]) -> str:
+    path = f"sqlite:///{home}/other.db"
+    with connect(path, warehouse="s3://no-such-bucket-here", storage_options=options, spark=spark) as lake:
+        try:
+            lake.create_table_as("main.sales.none", spark.range(3))
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def shown(lake: Connection) -> list[str]:
+    """All that Spark and the connection show of reads and writes: plans, the SQL tab, objects."""
+    frame = lake.table("main.sales.orders").to_df(where="id > 5")
+    plans = io.StringIO()
+    with contextlib.redirect_stdout(plans):
+        for mode in ("extended", "formatted", "cost", "codegen"):
+            frame.explain(mode=mode)
+    store = lake.spark._jsparkSession.sharedState().statusStore()
+    executions = store.executionsList()
+    tab = [executions.apply(number) for number in range(executions.size())]
+    plans_of_tab = [each.physicalPlanDescription() for each in tab]
+    assert any("InsertIntoHadoopFsRelationCommand" in plan for plan in plans_of_tab)
+    configurations = [str(each.modifiedConfigs()) for each in tab]
+    return [plans.getvalue(), *plans_of_tab, *configurations, repr(lake), repr(lake.table("main.sales.orders"))]
+
+
+def ids(frame: DataFrame) -> list[int]:
+    return sorted(row["id"] for row in frame.select("id").collect())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

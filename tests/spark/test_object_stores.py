@@ -1,0 +1,178 @@
+"""What Spark gets to reach object stores, and the errors of a session that cannot."""
+
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster import connect
+from cm_delta_dagster.errors import InvalidArgumentError, StoreNotSupportedError
+from cm_delta_dagster.spark.file_values import spark_file_key, spark_file_path
+from cm_delta_dagster.spark.hadoop_options import (
+    HadoopOptions,
+    catalog_location,
+    hadoop_options,
+    spark_location,
+)
+from cm_delta_dagster.spark.object_stores import SparkStorage
+
+ACCOUNT = "acc.dfs.core.windows.net"
+
+
+def places(location: str, options: dict[str, Any] | None = None, scheme: str | None = None) -> HadoopOptions:
+    found = hadoop_options(location, options or {}, scheme=scheme)
+    assert found is not None
+    return found
+
+
+def s3(options: dict[str, Any]) -> dict[str, str]:
+    """Settings without the prefix of the bucket."""
+    settings = places("s3://bkt/t", options).settings
+    assert all(name.startswith("fs.s3a.bucket.bkt.") for name in settings)
+    return {name.removeprefix("fs.s3a.bucket.bkt."): value for name, value in settings.items()}
+
+
+@pytest.mark.parametrize(
+    ("location", "in_spark"),
+    [
+        ("s3://bkt/a b/%20/ü", "s3a://bkt/a b/%20/ü"),
+        ("s3a://bkt/t", "s3a://bkt/t"),
+        ("gs://bkt/t", "gs://bkt/t"),
+        ("gcs://bkt/t", "gs://bkt/t"),
+        (f"abfss://c@{ACCOUNT}/t", f"abfss://c@{ACCOUNT}/t"),
+        (f"abfs://c@{ACCOUNT}/t", f"abfs://c@{ACCOUNT}/t"),
+        ("az://c/t", f"abfss://c@{ACCOUNT}/t"),
+        ("az://c", f"abfss://c@{ACCOUNT}"),
+    ],
+)
+def test_spark_gets_the_scheme_of_its_own_file_system(location: str, in_spark: str) -> None:
+    found = places(location, {"account_name": "acc"})
+    assert spark_location(location, found) == in_spark
+    back = location.replace("s3a://", "s3://")
+    if location != "az://c":
+        assert catalog_location(in_spark, found) == back
+
+
+def test_the_scheme_can_be_chosen() -> None:
+    found = places("s3://bkt/t", scheme="s3")
+    assert spark_location("s3a://bkt/t/f", found) == "s3://bkt/t/f"
+
+
+@pytest.mark.parametrize("location", ["file:///x", "/x", "memory://x/y", "hdfs://n/x"])
+def test_other_locations_need_nothing(location: str) -> None:
+    assert hadoop_options(location, {}) is None
+    assert SparkStorage().location(location) == location
+
+
+def test_files_have_one_key_whatever_the_scheme() -> None:
+    assert spark_file_path("s3a://bkt/a b/f") == spark_file_path("s3://bkt/a b/f") == "s3://bkt/a%20b/f"
+    assert spark_file_key("s3://bkt/a%20b/f") == "s3://bkt/a b/f"
+
+
+def test_keys_of_s3() -> None:
+    provider = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+    expected = {"access.key": "k", "secret.key": "s", "aws.credentials.provider": provider}
+    assert s3({"key": "k", "secret": "s"}) == expected
+    assert s3({"client_kwargs": {"aws_access_key_id": "k", "aws_secret_access_key": "s"}}) == expected
+    short_lived = s3({"key": "k", "secret": "s", "token": "t"})
+    assert short_lived["session.token"] == "t"
+    assert short_lived["aws.credentials.provider"].endswith("TemporaryAWSCredentialsProvider")
+    assert s3({"anon": True})["aws.credentials.provider"].endswith("AnonymousAWSCredentialsProvider")
+    assert s3({"profile": "dev"})["auth.profile.name"] == "dev"
+    assert s3({}) == {}
+
+
+def test_endpoints_of_s3() -> None:
+    own = {
+        "endpoint": "http://minio:9000",
+        "connection.ssl.enabled": "false",
+        "path.style.access": "true",
+        "endpoint.region": "us-east-1",
+    }
+    assert s3({"endpoint_url": "http://minio:9000"}) == own
+    assert s3({"client_kwargs": {"endpoint_url": "http://minio:9000"}}) == own
+    aws = s3({"endpoint_url": "https://s3.eu-west-1.amazonaws.com", "client_kwargs": {"region_name": "eu-west-1"}})
+    assert aws["path.style.access"] == "false" and aws["endpoint.region"] == "eu-west-1"
+    virtual = {"endpoint_url": "https://x.example", "config_kwargs": {"s3": {"addressing_style": "virtual"}}}
+    assert s3(virtual)["path.style.access"] == "false"
+
+
+def test_encryption_and_payment_of_s3() -> None:
+    encrypted = {"s3_additional_kwargs": {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "id"}}
+    assert s3(encrypted) == {"encryption.algorithm": "SSE-KMS", "encryption.key": "id"}
+    assert s3({"requester_pays": True}) == {"requester.pays.enabled": "true"}
+
+
+def test_credentials_of_azure() -> None:
+    location = f"abfss://c@{ACCOUNT}/t"
+    assert places(location, {"account_key": "k"}).settings == {
+        f"fs.azure.account.auth.type.{ACCOUNT}": "SharedKey",
+        f"fs.azure.account.key.{ACCOUNT}": "k",
+    }
+    text = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a+b==;EndpointSuffix=core.windows.net"
+    assert places("az://c/t", {"connection_string": text}).settings[f"fs.azure.account.key.{ACCOUNT}"] == "a+b=="
+    assert places(location, {"sas_token": "?sv=1"}).settings[f"fs.azure.sas.fixed.token.{ACCOUNT}"] == "sv=1"
+    client = places(location, {"client_id": "i", "client_secret": "s", "tenant_id": "t"}).settings
+    assert client[f"fs.azure.account.oauth2.client.secret.{ACCOUNT}"] == "s"
+
+
+def test_credentials_of_google() -> None:
+    found = places("gs://bkt/t", {"project": "p", "token": "/keys/a.json"}).settings
+    assert found == {
+        "fs.gs.project.id": "p",
+        "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "fs.gs.auth.service.account.json.keyfile": "/keys/a.json",
+    }
+
+
+@pytest.mark.parametrize(
+    ("location", "options"),
+    [
+        ("s3://bkt/t", {"key": "k"}),
+        ("s3://bkt/t", {"token": "t"}),
+        ("s3:///t", {}),
+        ("s3://bkt/t", {"s3_additional_kwargs": {"ServerSideEncryption": "rot13"}}),
+        ("az://c/t", {}),
+        (f"abfss://c@{ACCOUNT}/t", {"client_id": "i"}),
+        ("gs://bkt/t", {"token": {"private_key": "x"}}),
+    ],
+)
+def test_options_that_spark_cannot_have_are_refused(location: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        hadoop_options(location, options)
+
+
+def test_settings_are_not_in_the_representation() -> None:
+    found = places("s3://bkt/t", {"key": "visible", "secret": "hidden"})
+    storage = SparkStorage(places=found, read_options=found.settings, write_options=found.settings)
+    assert not any(text in repr(found) + repr(storage) for text in ("visible", "hidden"))
+
+
+def test_files_in_another_bucket_are_read_with_the_same_options() -> None:
+    options = {"key": "k", "secret": "s"}
+    found = places("s3://bkt/t", options)
+    storage = SparkStorage(places=found, root="s3://bkt", store_options=options, read_options=found.settings)
+    assert storage.options_for(pa.array(["s3://bkt/t/f"])) == found.settings
+    both = storage.options_for(pa.array(["s3://bkt/t/f", "s3a://other/f"]))
+    assert both["fs.s3a.bucket.other.secret.key"] == both["fs.s3a.bucket.bkt.secret.key"] == "s"
+
+
+def test_the_error_of_a_session_without_jars_names_them(spark: SparkSession, tmp_path: Path, s3_endpoint: str) -> None:
+    options = {"key": "k", "secret": "s", "endpoint_url": s3_endpoint}
+    fsspec.filesystem("s3", **options, skip_instance_cache=True).mkdir("spark-jars")
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    with (
+        connect(catalog, warehouse="s3://spark-jars/w", storage_options=options, spark=spark) as lake,
+        pytest.raises(StoreNotSupportedError) as raised,
+    ):
+        lake.create_table_as("main.sales.orders", spark.range(3))
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    hadoop = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+    message = str(raised.value)
+    assert f"org.apache.hadoop:hadoop-aws:{hadoop}" in message
+    assert f"spark-hadoop-cloud_2.13:{spark.version}" in message
+    assert "spark.jars.packages" in message and "cm-delta spark-jars" in message

@@ -1,0 +1,182 @@
+"""Tables in S3 through Spark's own S3 client, against an emulator: in one process, and on a cluster of processes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from cm_delta_dagster.errors import EngineError
+from cm_delta_dagster.spark.jars import fetch_s3_jars, installed_versions
+from tests.support.s3_server import S3Server, s3_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+ROOT = Path(__file__).parents[2]
+OTHER_CLOUD = "4.1.1"
+"""Version of spark-hadoop-cloud where the one of this Spark is not to be had."""
+
+KEPT = [*range(3), *range(4, 62)]
+
+
+@pytest.fixture(scope="module")
+def jars() -> list[Path]:
+    """Jars from Maven, kept in the user's cache folder."""
+    versions = installed_versions()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
+    folder = cache / f"s3-spark-{versions.spark}"
+    if not (folder / "complete").exists():
+        if shutil.which("mvn") is None:
+            give_up = pytest.fail if os.environ.get("CM_DELTA_REQUIRE_PEERS") else pytest.skip
+            give_up("Spark's S3 client is tested only where Maven can fetch it; no mvn on the PATH")
+        try:
+            fetch_s3_jars(folder, versions)
+        except EngineError:
+            fetch_s3_jars(folder, replace(versions, cloud=OTHER_CLOUD))
+        (folder / "complete").touch()
+    return sorted(folder.glob("*.jar"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    pytest.importorskip("s3fs")
+    with s3_server() as running:
+        yield running
+
+
+def run(server: S3Server, jars: list[Path], *, master: str = "local[2]", steps: str = "stream") -> dict[str, Any]:
+    bucket = f"spark-{uuid.uuid4().hex[:12]}"
+    request = urllib.request.Request(f"{server.endpoint}/{bucket}", method="PUT")
+    urllib.request.urlopen(request).close()
+    server.requests.clear()
+    arguments = [",".join(map(str, jars)), server.endpoint, bucket, master, steps]
+    worker = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.spark.s3_worker", *arguments],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert worker.returncode == 0, worker.stderr[-4000:]
+    seen: dict[str, Any] = json.loads(worker.stdout.strip().splitlines()[-1])
+    return seen
+
+
+def environment() -> dict[str, str]:
+    paths = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return {**os.environ, "SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": paths}
+
+
+def check_rows(seen: dict[str, Any]) -> None:
+    assert seen["appended"] == [*range(60), *range(1000, 1010)]
+    assert seen["filtered"] == [58, 59, 1000, 1001]
+    assert seen["merged"] == [58, 59, 60, 61]
+    assert seen["deleted"] == KEPT
+    assert seen["days"] == [["d0", 20], ["d1", 10], ["d2", 20]]
+    assert seen["input files"] == ["s3a"]
+    assert seen["arrow agrees"]
+    assert seen["live"] == len(KEPT) - seen["files"]
+    assert seen["optimized"] == [True, [*KEPT, 2000, 2001]]
+    local_feed, feed, local_rows, rows = seen["feeds"]
+    assert feed == local_feed and rows == local_rows and feed and rows
+    assert seen["vacuumed"] == [True, [*KEPT, 2000, 2001]]
+
+
+@pytest.fixture(scope="module")
+def seen(server: S3Server, jars: list[Path]) -> dict[str, Any]:
+    found = run(server, jars)
+    return {**found, "copies": server.copies()}
+
+
+def test_rows_are_written_and_read(seen: dict[str, Any]) -> None:
+    """DV-4, DML-4, DML-7, CDF-3: on S3 as on a local disk."""
+    check_rows(seen)
+    assert seen["stream"] == [*KEPT, 2000, 2001]
+
+
+def test_data_files_are_not_copied(seen: dict[str, Any]) -> None:
+    assert seen["copies"] == []
+    assert not seen["warned"]
+
+
+def test_secrets_are_not_shown(seen: dict[str, Any]) -> None:
+    assert seen["secrets"] == []
+
+
+def test_settings_of_the_session_stay(seen: dict[str, Any]) -> None:
+    assert seen["settings"]
+
+
+def test_a_missing_bucket_is_one_clear_error(seen: dict[str, Any]) -> None:
+    assert "no-such-bucket-here" in seen["missing bucket"]
+    assert "\n" not in seen["missing bucket"]
+
+
+def test_a_session_without_spark_hadoop_cloud_copies_files_and_warns(server: S3Server, jars: list[Path]) -> None:
+    seen = run(server, [jar for jar in jars if "hadoop-cloud" not in jar.name], steps="")
+    check_rows(seen)
+    assert server.copies() and seen["warned"]
+
+
+HIDING = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
+"""Starts a program for which the next argument is an empty directory."""
+
+
+def can_hide(folder: Path) -> bool:
+    return shutil.which("unshare") is not None and subprocess.run([*HIDING, str(folder), "true"]).returncode == 0
+
+
+@contextmanager
+def cluster(home: Path, hiding: list[str]) -> Iterator[str]:
+    """Spark standalone with two worker processes, whose Python cannot be started."""
+    spark_home = Path(pyspark.__file__).parent
+    port = 17077 + os.getpid() % 10_000
+    daemons = "org.apache.spark.deploy"
+    master = f"spark://127.0.0.1:{port}"
+    variables = {**os.environ, "SPARK_HOME": str(spark_home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    variables |= {"PYSPARK_PYTHON": "/no/python", "PYSPARK_DRIVER_PYTHON": "/no/python", "SPARK_SCALA_VERSION": "2.13"}
+    variables.pop("PYTHONPATH", None)
+    program = str(spark_home / "bin" / "spark-class")
+    commands = [[program, f"{daemons}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
+    for number in range(2):
+        folder = home / f"worker{number}"
+        folder.mkdir()
+        options = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder), "--webui-port", "0"]
+        commands.append([*hiding, program, f"{daemons}.worker.Worker", "--host", "127.0.0.1", *options, master])
+    processes = []
+    try:
+        for number, command in enumerate(commands):
+            log = (home / f"daemon{number}.log").open("w")
+            processes.append(subprocess.Popen(command, cwd=home, env=variables, stdout=log, stderr=log))
+            time.sleep(4 if number == 0 else 1)
+        yield master
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(30)
+
+
+def test_a_cluster_needs_no_python_on_its_workers(server: S3Server, jars: list[Path], tmp_path: Path) -> None:
+    """Executors are other processes, which read and write S3 with the settings of each read and write."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (tmp_path / "seen").mkdir()
+    hiding = [*HIDING, str(hidden)] if can_hide(hidden) else []
+    with cluster(tmp_path, hiding) as master:
+        seen = run(server, jars, master=master, steps=f"disk={tmp_path}")
+    check_rows(seen)
+    assert seen["executors"] == 2
+    assert server.copies() == []
+    shared, not_shared = seen["disk"]
+    assert shared == "3 rows"
+    if hiding:
+        assert "do not see the files of the driver" in not_shared and not_shared.endswith(" []")

@@ -1,0 +1,44 @@
+"""An S3 server in this process that notes its requests."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+
+@dataclass(slots=True)
+class S3Server:
+    """A running server; ``requests`` has the method and the key of each request, a copy by the server as ``COPY``."""
+
+    endpoint: str
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+    def copies(self) -> list[str]:
+        return [key for method, key in self.requests if method == "COPY"]
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    moto = pytest.importorskip("moto.moto_server.werkzeug_app")
+    serving = pytest.importorskip("werkzeug.serving")
+    application = moto.DomainDispatcherApplication(moto.create_backend_app)
+    one_at_a_time = threading.Lock()
+
+    def serve(environ: Any, start_response: Any) -> list[bytes]:
+        method = "COPY" if "HTTP_X_AMZ_COPY_SOURCE" in environ else environ["REQUEST_METHOD"]
+        with one_at_a_time:
+            running.requests.append((method, environ["PATH_INFO"]))
+            return list(application(environ, start_response))
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = serving.make_server("127.0.0.1", 0, serve, threaded=True)
+    running = S3Server(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield running
+    server.shutdown()
+    thread.join()
