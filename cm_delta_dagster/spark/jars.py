@@ -8,9 +8,8 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from importlib import metadata, util
 from pathlib import Path
-
-import pyspark
 
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError
 
@@ -62,20 +61,24 @@ class SparkVersions:
 
 
 def installed_versions(*, hadoop: str | None = None) -> SparkVersions:
-    """Versions of the pyspark that is installed; ``hadoop`` replaces that of its jars.
+    """Versions of the pyspark that is installed, without importing it; ``hadoop`` replaces that of its jars.
 
     Raises:
-        InvalidArgumentError: it brings no Hadoop, and none is given.
+        InvalidArgumentError: there is no pyspark, or it brings no Hadoop and none is given.
     """
+    package = util.find_spec("pyspark")
+    if package is None or package.origin is None:
+        raise InvalidArgumentError("pyspark is not installed in this environment. Install it with pip install pyspark.")
+    spark = metadata.version("pyspark")
     if hadoop is not None:
-        return SparkVersions(spark=pyspark.__version__, hadoop=hadoop, cloud=pyspark.__version__)
-    jars = Path(pyspark.__file__).parent / "jars"
+        return SparkVersions(spark=spark, hadoop=hadoop, cloud=spark)
+    jars = Path(package.origin).parent / "jars"
     found = [match[1] for jar in jars.glob("hadoop-client-api-*.jar") if (match := _HADOOP_JAR.fullmatch(jar.name))]
     if not found:
         raise InvalidArgumentError(
             f"There is no hadoop-client-api jar in {jars}, so the version of Hadoop is not known. Give it: --hadoop 3.5.0."
         )
-    return SparkVersions(spark=pyspark.__version__, hadoop=found[0], cloud=pyspark.__version__)
+    return SparkVersions(spark=spark, hadoop=found[0], cloud=spark)
 
 
 def fetch_s3_jars(directory: Path, versions: SparkVersions) -> list[Path]:

@@ -22,6 +22,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
+    TRANSACTION_COLUMN,
     VOID,
     PrimitiveType,
     StructField,
@@ -50,10 +51,6 @@ from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _log = logging.getLogger(__name__)
-
-TRANSACTION_DIRECTORY = "delta.txn"
-"""Data files of one write are in a new directory ``delta.txn=<hex>`` of the table root. Spark's reader takes it for a
-partition directory."""
 
 _COMMITTER_OPTIONS: Mapping[str, str] = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
@@ -124,7 +121,8 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
     _check_storable(layout)
     storage = spark_storage(frame.sparkSession, store, layout.location)
     check_shared_disk(frame.sparkSession, store, layout.location)
-    name = f"{TRANSACTION_DIRECTORY}={uuid.uuid4().hex}"
+    # Spark's reader takes a directory of this name for a partition directory.
+    name = f"{TRANSACTION_COLUMN}={uuid.uuid4().hex}"
     directory = f"{layout.location.rstrip('/')}/{name}"
     try:
         with spark_errors(f"writing data files into {directory}"):
