@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.commit_policy import BARRIER_OPERATION
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.commits.commit_lock import CommitLock
 from cm_delta_dagster.client.commits.committer import TableCommitter
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
@@ -89,6 +90,7 @@ class Table:
             settings=services.settings,
             now_ms=services.now_ms,
             post_commit=self.post_commit,
+            lock=CommitLock(services.coordinator, services.settings),
         )
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
