@@ -176,9 +176,7 @@ def the_number_of_cached_commits_is_bounded(bench: Bench) -> None:
             if version % 20 == 0:
                 now = cached_versions(catalog, table)
                 assert min(version + 1, CACHED_COMMITS) <= len(now) < CACHED_COMMITS + 16
-                stored = [
-                    one for one in catalog.commit_records(table, start=0, end=version) if one.content is not None
-                ]
+                stored = [one for one in catalog.commit_records(table, start=0, end=version) if one.content is not None]
                 most = max(most, len(stored))
         assert CACHED_COMMITS <= most < CACHED_COMMITS + 16
 
