@@ -96,7 +96,7 @@ class CommitCoordinator(typing.Protocol):
         """
         ...
 
-    def accepted_commits(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
+    def commit_records(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
         """The catalog's records of the versions ``start..end``, published or not, ascending.
 
         The size of version 0 is 0 if it was not reported at registration. Raises TableNotFoundError.

@@ -112,8 +112,10 @@ class CreateTransaction:
         parameters: Mapping[str, str] | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> Transaction:
-        """The transaction that makes version 0, with the operation and the parameters of the creation.
+        """The transaction that makes version 0. It builds on :meth:`snapshot`.
 
+        ``commitInfo`` records ``CREATE TABLE AS SELECT`` and the parameters of the creation. The arguments ``snapshot``,
+        ``operation`` and ``parameters`` are part of :class:`~cm_delta_dagster.client.write_target.WriteTarget` and not used.
         Raises InvalidArgumentError after the commit.
         """
         return self._first_commit(CREATE_TABLE_AS, context)

@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.commit_policy import BARRIER_OPERATION
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.commits.commit_lock import CommitLock
 from cm_delta_dagster.client.commits.committer import TableCommitter
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
@@ -21,6 +22,7 @@ from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance, changes_data
+from cm_delta_dagster.client.snapshots.version_lookup import VersionLookup
 from cm_delta_dagster.client.storage_guard import StorageGuard
 from cm_delta_dagster.errors import (
     CorruptLogError,
@@ -45,7 +47,7 @@ class _HasVersion(typing.Protocol):
 _Versioned = typing.TypeVar("_Versioned", bound=_HasVersion)
 
 
-class Table:
+class Table(VersionLookup):
     """Handle of one table, bound to its id: after a drop and re-creation under the same name its methods raise errors."""
 
     def __init__(
@@ -89,6 +91,7 @@ class Table:
             settings=services.settings,
             now_ms=services.now_ms,
             post_commit=self.post_commit,
+            lock=CommitLock(services.coordinator, services.settings),
         )
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
@@ -178,19 +181,6 @@ class Table:
         if done < end:
             # A commit may have been published and its staged file deleted since the catalog answered: query it again.
             yield from load(done + 1)
-
-    def version_range(self) -> tuple[int, int]:
-        """The oldest version that can be read, and the catalog's latest."""
-        log = self.commit_log()
-        return log.earliest_readable, log.latest
-
-    def version_at_or_before(self, timestamp_ms: int) -> int:
-        """See :meth:`ReadableTable.version_at_or_before`."""
-        return self.commit_log().version_at_or_before(timestamp_ms)
-
-    def version_at_or_after(self, timestamp_ms: int) -> int:
-        """See :meth:`ReadableTable.version_at_or_after`."""
-        return self.commit_log().version_at_or_after(timestamp_ms)
 
     def find_transaction(self, *, app_id: str, version: int) -> int | None:
         """See :func:`~cm_delta_dagster.client.snapshots.history.find_transaction`."""

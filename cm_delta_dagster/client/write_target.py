@@ -53,5 +53,12 @@ class WriteTarget(typing.Protocol):
         parameters: Mapping[str, str] | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> Transaction:
-        """A write that builds on ``snapshot``."""
+        """Start the write that builds on ``snapshot``.
+
+        Args:
+            snapshot: what :meth:`snapshot` returned. A creation always builds on its own, whatever is passed.
+            operation, parameters: name and parameters of the operation, which a write to a table records in ``commitInfo``. A
+                creation records ``CREATE TABLE AS SELECT`` and the parameters of the creation instead.
+            context: tags, user metadata and writer that ``commitInfo`` records.
+        """
         ...

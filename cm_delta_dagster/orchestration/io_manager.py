@@ -72,7 +72,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         """
         wanted = _wanted_type(context)
         contract = self._read_contract(context)
-        step = _input_step(context)
+        step = _step(context)
         try:
             table = self.catalog.client.table(contract.identifier)
         except TableNotFoundError as error:
@@ -103,7 +103,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         return TableNames(catalog=self.default_catalog, schema=self.default_schema)
 
     def _output_write(self, context: dg.OutputContext) -> OutputWrite:
-        step = _output_step(context)
+        step = _step(context)
         asset_key = context.asset_key if context.has_asset_key else None
         definition = _output_partitions(context)
         keys = tuple(str(key) for key in context.asset_partition_keys) if definition is not None else ()
@@ -179,15 +179,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
                 step.add_asset_metadata({"dagster/partition_row_count": rows}, asset_key=asset_key, partition_key=key)
 
 
-def _output_step(context: dg.OutputContext) -> Any:
-    """Dagster's context of the step; None under ``build_output_context``."""
-    try:
-        return context.step_context
-    except dg.DagsterInvariantViolationError:
-        return None
-
-
-def _input_step(context: dg.InputContext) -> Any:
+def _step(context: dg.InputContext | dg.OutputContext) -> Any:
+    """Dagster's context of the step; None under ``build_input_context`` and ``build_output_context``."""
     try:
         return context.step_context
     except dg.DagsterInvariantViolationError:
@@ -214,7 +207,7 @@ def _output_partitions(context: dg.OutputContext) -> dg.PartitionsDefinition[Any
 
 
 def _op_output_name(context: dg.OutputContext) -> str:
-    parts = ("op", context.job_name if _output_step(context) is not None else "", context.step_key, context.name)
+    parts = ("op", context.job_name if _step(context) is not None else "", context.step_key, context.name)
     return ":".join(part for part in (*parts, context.mapping_key or "") if part)
 
 
@@ -288,7 +281,7 @@ def _report_read(context: dg.InputContext, snapshot: Snapshot, plan: ReadPlan | 
         context.add_input_metadata(entries)
         return
     context.log.info("Read version %d of %s for %d partitions.", snapshot.version, snapshot.identifier, len(keys))
-    step = _input_step(context)
+    step = _step(context)
     if keys and step is not None:
         # Dagster adds input metadata to one event for each partition; a single event without partition avoids thousands.
         entries |= {facts.PARTITIONS_READ: keys_text(keys), "cm_delta/num_partitions_read": len(keys)}

@@ -23,9 +23,9 @@ from cm_delta_dagster.orchestration.maintenance_policy import (
     job_name,
 )
 from cm_delta_dagster.orchestration.maintenance_tasks import TaskReport, perform
+from cm_delta_dagster.orchestration.metadata_keys import PREFIX
 from cm_delta_dagster.orchestration.runs import RUN_ID_TAG, STEP_KEY_TAG
 
-POOL_PREFIX = "cm_delta/"
 STATE_TAG_PREFIX = "cm_delta_maintenance/"
 
 
@@ -97,7 +97,7 @@ def _task_op(
         description=f"{task.value} of {table_name}",
         ins={} if task is MaintenanceTask.PUBLISH else {"after": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
-        pool=f"{POOL_PREFIX}{table_name}",
+        pool=f"{PREFIX}{table_name}",
         required_resource_keys=needs,
         tags={"cm_delta_maintenance/task": task.value},
     )

@@ -158,7 +158,7 @@ def a_large_commit_ends_the_range_of_cached_commits(bench: Bench) -> None:
         assert cached_versions(catalog, table) == []
         catalog.set_published_version(table, 4)
         assert cached_versions(catalog, table) == []
-        records = catalog.accepted_commits(table, start=0, end=4)
+        records = catalog.commit_records(table, start=0, end=4)
         assert [record.content for record in records] == [None] * 5
 
 
@@ -176,9 +176,7 @@ def the_number_of_cached_commits_is_bounded(bench: Bench) -> None:
             if version % 20 == 0:
                 now = cached_versions(catalog, table)
                 assert min(version + 1, CACHED_COMMITS) <= len(now) < CACHED_COMMITS + 16
-                stored = [
-                    one for one in catalog.accepted_commits(table, start=0, end=version) if one.content is not None
-                ]
+                stored = [one for one in catalog.commit_records(table, start=0, end=version) if one.content is not None]
                 most = max(most, len(stored))
         assert CACHED_COMMITS <= most < CACHED_COMMITS + 16
 
@@ -233,7 +231,7 @@ def the_digest_of_every_commit_is_stored_and_served(bench: Bench) -> None:
         assert dict(other.commit_digests(table, start=0, end=9)) == digests
         assert dict(other.commit_digests(table, start=2, end=3)) == {2: digests[2]}
         assert dict(other.commit_digests("unknown", start=0, end=9)) == {}
-        records = other.accepted_commits(table, start=0, end=4)
+        records = other.commit_records(table, start=0, end=4)
         assert [record.sha256 for record in records] == [digests.get(version) for version in range(5)]
         served = other.get_ratified_commits(table).commits
         assert [commit.sha256 for commit in served] == [digests.get(version) for version in range(1, 5)]

@@ -113,7 +113,7 @@ def recovery_deletes_content_of_published_commits(bench: Bench) -> None:
         table = create(catalog).table_id
         catalog.commit(table, inline(1))
         catalog.take_in_commits(table, history([published(2)]), after=1)
-        records = catalog.accepted_commits(table, start=0, end=9)
+        records = catalog.commit_records(table, start=0, end=9)
         assert [(one.version, one.content) for one in records] == [(0, None), (1, None), (2, None)]
         assert catalog.get_ratified_commits(table, content_from_version=0).cached_commits == ()
 
@@ -250,7 +250,7 @@ def versions_may_be_missing_only_after_log_cleanup(bench: Bench) -> None:
         assert catalog.load_table_by_id(table).ratified.latest_version == 1
         assert catalog.take_in_commits(table, cleaned, after=1) is True
         assert catalog.take_in_commits(table, cleaned, after=1) is False
-        assert [one.version for one in catalog.accepted_commits(table, start=0, end=9)] == [0, 1, 5, 6]
+        assert [one.version for one in catalog.commit_records(table, start=0, end=9)] == [0, 1, 5, 6]
         feed = catalog.feed(after=0, limit=9)
         assert [(entry.version, entry.data_version) for entry in feed[2:]] == [(5, 5), (6, 6)]
         assert isinstance(catalog.commit(table, proposal(7)), Ratified)
@@ -268,7 +268,7 @@ def commits_after_cleaned_versions_replace_those_of_the_catalog(bench: Bench) ->
             catalog.take_in_commits(table, cleaned, after=0)
         replaced = [one.summary.txn_id for one in fork]
         assert catalog.take_in_commits(table, cleaned, after=0, replaces=replaced) is True
-        assert [one.version for one in catalog.accepted_commits(table, start=0, end=9)] == [0, 9]
+        assert [one.version for one in catalog.commit_records(table, start=0, end=9)] == [0, 9]
         assert catalog.pinned_version(table, owner="run") is None
 
 
@@ -277,7 +277,7 @@ def recovered_commits_keep_their_mode(bench: Bench) -> None:
         table = create(catalog).table_id
         made = replace(published(1), mode=CommitMode.PUT_IF_ABSENT)
         catalog.take_in_commits(table, history([made]), after=0)
-        assert [one.mode for one in catalog.accepted_commits(table, start=1, end=1)] == [CommitMode.PUT_IF_ABSENT]
+        assert [one.mode for one in catalog.commit_records(table, start=1, end=1)] == [CommitMode.PUT_IF_ABSENT]
 
 
 RECOVERABLE_CATALOG_CONTRACT: tuple[Rule, ...] = (

@@ -46,7 +46,7 @@ def the_definition_of_a_registered_table_is_served(bench: Bench) -> None:
         assert (definition.version, definition.in_commit_timestamp) == (0, 1000)
         assert [field.name for field in definition.columns.fields] == ["id"]
         assert (definition.partition_columns, definition.properties) == ((), {})
-        (initial,) = other.accepted_commits(entry.table_id, start=0, end=0)
+        (initial,) = other.commit_records(entry.table_id, start=0, end=0)
         assert (initial.file_name, initial.file_size, initial.file_modification_time) == (f"{0:020d}.json", 200, 77)
 
 

@@ -302,7 +302,7 @@ def _missing_files(table: Table, snapshot: Snapshot) -> list[str]:
 def _wrong_commits(table: Table, latest: int, outcome: Outcome) -> Iterator[str]:
     """Yield the published commits whose transaction, size or content differs from what the catalog ratified."""
     log = Path(table.location.removeprefix("file://")) / "_delta_log"
-    for record in table.services.coordinator.accepted_commits(table.table_id, start=0, end=latest):
+    for record in table.services.coordinator.commit_records(table.table_id, start=0, end=latest):
         file = log / f"{record.version:020d}.json"
         if not file.is_file():
             yield f"version {record.version} is not published"

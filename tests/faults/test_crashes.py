@@ -64,7 +64,7 @@ def check_published(client: DeltaClient) -> None:
     publish(table)
     snapshot = table.snapshot()
     log = Path(table.location.removeprefix("file://")) / "_delta_log"
-    for commit in client.catalog.accepted_commits(table.table_id, start=1, end=snapshot.version):
+    for commit in client.catalog.commit_records(table.table_id, start=1, end=snapshot.version):
         data = (log / f"{commit.version:020d}.json").read_bytes()
         assert len(data) == commit.file_size
         assert f'"txnId":"{commit.txn_id}"'.encode() in data

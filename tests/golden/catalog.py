@@ -75,7 +75,7 @@ class RecordedCatalog:
         """Recorded answers have no digests."""
         return {}
 
-    def accepted_commits(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
+    def commit_records(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
         """The recorded commits of the range."""
         return tuple(commit for commit in self._commits if start <= commit.version <= end)
 

@@ -271,10 +271,10 @@ class SqlCatalog:
             )
         )
 
-    def accepted_commits(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
+    def commit_records(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
         """Records of versions, published or not, in one statement. Raises TableNotFoundError."""
         return self._database.read(
-            lambda connection: committed_files.accepted_commits(connection, table_id, start=start, end=end)
+            lambda connection: committed_files.commit_records(connection, table_id, start=start, end=end)
         )
 
     def commit_digests(self, table_id: str, *, start: int, end: int) -> Mapping[int, str]:

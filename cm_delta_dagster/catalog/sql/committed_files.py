@@ -6,7 +6,7 @@ from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commit, unknown_table
 from cm_delta_dagster.catalog.sql.schema import COMMITS, IS_ACTIVE, TABLES
 
-_ACCEPTED = (
+_RECORDS = (
     sa.select(*COMMIT_COLUMNS)
     .select_from(
         TABLES.join(
@@ -34,9 +34,9 @@ _DIGESTS = (
 _KNOWN = sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
 
 
-def accepted_commits(connection: sa.Connection, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
+def commit_records(connection: sa.Connection, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
     """The records of ``start..end``, ascending."""
-    rows = connection.execute(_ACCEPTED, {"of_table": table_id, "first": start, "last": end}).all()
+    rows = connection.execute(_RECORDS, {"of_table": table_id, "first": start, "last": end}).all()
     if not rows and connection.execute(_KNOWN, {"of_table": table_id}).first() is None:
         raise unknown_table(table_id)
     return tuple(ratified_commit(row) for row in rows)

@@ -56,7 +56,7 @@ class Committed:
 
 
 class Committer(typing.Protocol):
-    """What a transaction needs to become a version; implemented by ``client.committer``."""
+    """What a transaction needs to become a version; implemented by ``client.commits.committer``."""
 
     def commit(self, transaction: "Transaction") -> Committed: ...
 

@@ -64,7 +64,7 @@ class CatalogRecords:
         return self._catalog.commit_digests(self._table_id, start=start, end=end)
 
     def records(self, start: int, end: int) -> Sequence[RatifiedCommit]:
-        return self._catalog.accepted_commits(self._table_id, start=start, end=end)
+        return self._catalog.commit_records(self._table_id, start=start, end=end)
 
 
 class CommitReader:

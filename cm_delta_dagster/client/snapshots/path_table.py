@@ -11,6 +11,7 @@ from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state, read_checksum, read_hint
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.version_lookup import VersionLookup
 from cm_delta_dagster.errors import (
     CatalogManagedAccessError,
     CorruptLogError,
@@ -31,7 +32,7 @@ from cm_delta_dagster.storage.store import Store, StoreRegistry
 _READ_THREADS = 8
 
 
-class PathTable:
+class PathTable(VersionLookup):
     """The table at one location. Implements :class:`~cm_delta_dagster.client.snapshots.readable_table.ReadableTable`.
 
     Nothing is cached between calls: another writer may replace the table at any time. A caller that needs a consistent view takes
@@ -119,19 +120,6 @@ class PathTable:
             if commit.protocol is not None:
                 self._refuse_catalog_managed(commit.protocol)
             yield commit
-
-    def version_range(self) -> tuple[int, int]:
-        """The oldest version that can be read, and the latest."""
-        log = self.commit_log()
-        return log.earliest_readable, log.latest
-
-    def version_at_or_before(self, timestamp_ms: int) -> int:
-        """See :meth:`ReadableTable.version_at_or_before`."""
-        return self.commit_log().version_at_or_before(timestamp_ms)
-
-    def version_at_or_after(self, timestamp_ms: int) -> int:
-        """See :meth:`ReadableTable.version_at_or_after`."""
-        return self.commit_log().version_at_or_after(timestamp_ms)
 
     def _latest_version(self) -> int:
         """The newest version, from a listing that starts at the hinted checkpoint, else from a full one."""

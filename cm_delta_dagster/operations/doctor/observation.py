@@ -79,7 +79,7 @@ def observe(table: Table) -> Observation:
     log = table.store.list_from(log_files.log_directory(table.location))
     staged = table.store.list_from(log_files.staged_commits_directory(table.location))
     after = _known(table)
-    records = table.services.coordinator.accepted_commits(table.table_id, start=0, end=ratified.latest_version)
+    records = table.services.coordinator.commit_records(table.table_id, start=0, end=ratified.latest_version)
     return Observation(
         ratified=ratified,
         records={record.version: record for record in records},

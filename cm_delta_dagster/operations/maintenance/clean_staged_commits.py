@@ -114,7 +114,7 @@ def _with_published_copy(table: Table, names: tuple[str, ...]) -> tuple[str, ...
     versions = {name: int(name.partition(".")[0]) for name in names}
     ends = {"start": min(versions.values()), "end": max(versions.values())}
     accepted = {
-        commit.file_name: commit for commit in table.services.coordinator.accepted_commits(table.table_id, **ends)
+        commit.file_name: commit for commit in table.services.coordinator.commit_records(table.table_id, **ends)
     }
     compared = [accepted[name] for name, version in versions.items() if version in published and name in accepted]
     with ThreadPoolExecutor(max_workers=table.reader.threads) as pool:

@@ -178,7 +178,7 @@ class RecoveryPlan:
 
     @property
     def num_commits(self) -> int:
-        return sum(len(table.taken) for table in self.tables)
+        return _num_taken(self.tables)
 
     @property
     def undecided(self) -> tuple[TableRecoveryPlan, ...]:
@@ -204,7 +204,11 @@ class RecoveryResult:
 
     @property
     def num_commits(self) -> int:
-        return sum(len(table.taken) for table in self.tables)
+        return _num_taken(self.tables)
+
+
+def _num_taken(tables: Iterable[TableRecoveryPlan | RecoveredTable]) -> int:
+    return sum(len(table.taken) for table in tables)
 
 
 def explain(plan: TableRecoveryPlan) -> tuple[str, ...]:

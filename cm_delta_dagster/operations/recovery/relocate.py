@@ -159,7 +159,7 @@ def _known_tables(client: DeltaClient, scope: str) -> list[_Known]:
     for name in registry.list_tables(scope):
         entry = registry.load_table(name)
         published = entry.ratified.published_version
-        records = client.coordinator.accepted_commits(entry.table_id, start=published, end=published)
+        records = client.coordinator.commit_records(entry.table_id, start=published, end=published)
         found.append(
             _Known(
                 identifier=entry.identifier,

@@ -66,7 +66,7 @@ def to_fields(action: Action) -> tuple[str, dict[str, Any]]:
                 "partitionValues": dict(action.partition_values),
                 "size": action.size,
                 "dataChange": False,
-                "tags": _copy(action.tags),
+                "tags": optional_dict(action.tags),
             }
             return "cdc", _without_nulls(fields)
 
@@ -75,7 +75,8 @@ def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _copy(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def optional_dict(values: Any) -> dict[str, Any] | None:
+    """A new dictionary of a mapping or of its items; None stays None."""
     return None if values is None else dict(values)
 
 
@@ -88,7 +89,7 @@ def _add_fields(add: AddFile) -> dict[str, Any]:
             "modificationTime": add.modification_time,
             "dataChange": add.data_change,
             "stats": add.stats,
-            "tags": _copy(add.tags),
+            "tags": optional_dict(add.tags),
             "deletionVector": _present_vector_fields(add.deletion_vector),
             "baseRowId": add.base_row_id,
             "defaultRowCommitVersion": add.default_row_commit_version,
@@ -104,10 +105,10 @@ def _remove_fields(remove: RemoveFile) -> dict[str, Any]:
             "deletionTimestamp": remove.deletion_timestamp,
             "dataChange": remove.data_change,
             "extendedFileMetadata": remove.extended_file_metadata,
-            "partitionValues": _copy(remove.partition_values),
+            "partitionValues": optional_dict(remove.partition_values),
             "size": remove.size,
             "stats": remove.stats,
-            "tags": _copy(remove.tags),
+            "tags": optional_dict(remove.tags),
             "deletionVector": _present_vector_fields(remove.deletion_vector),
             "baseRowId": remove.base_row_id,
             "defaultRowCommitVersion": remove.default_row_commit_version,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cm_delta_dagster.protocol.actions.action_fields import deletion_vector_fields
+from cm_delta_dagster.protocol.actions.action_fields import deletion_vector_fields, optional_dict
 from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor, RemoveFile
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
@@ -111,7 +111,7 @@ def table_to_adds(files: pa.Table) -> list[AddFile]:
             modification_time=row["modificationTime"],
             data_change=row["dataChange"],
             stats=row["stats"],
-            tags=_mapping(row["tags"]),
+            tags=optional_dict(row["tags"]),
             deletion_vector=_dv_from_dict(row["deletionVector"]),
             base_row_id=row["baseRowId"],
             default_row_commit_version=row["defaultRowCommitVersion"],
@@ -129,10 +129,10 @@ def table_to_removes(files: pa.Table) -> list[RemoveFile]:
             deletion_timestamp=row["deletionTimestamp"],
             data_change=row["dataChange"],
             extended_file_metadata=row["extendedFileMetadata"],
-            partition_values=_mapping(row["partitionValues"]),
+            partition_values=optional_dict(row["partitionValues"]),
             size=row["size"],
             stats=row["stats"],
-            tags=_mapping(row["tags"]),
+            tags=optional_dict(row["tags"]),
             deletion_vector=_dv_from_dict(row["deletionVector"]),
             base_row_id=row["baseRowId"],
             default_row_commit_version=row["defaultRowCommitVersion"],
@@ -228,10 +228,6 @@ def refuse_incomplete(files: pa.Table) -> None:
 
 def _items(values: Mapping[str, str | None] | None) -> list[tuple[str, str | None]] | None:
     return None if values is None else list(values.items())
-
-
-def _mapping(values: Any) -> dict[str, str | None] | None:
-    return None if values is None else dict(values)
 
 
 def _dv_from_dict(value: Mapping[str, Any] | None) -> DeletionVectorDescriptor | None:

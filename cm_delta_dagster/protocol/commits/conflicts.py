@@ -17,12 +17,12 @@ from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.table_features import FEATURES, is_active, reader_features, writer_features
+from cm_delta_dagster.protocol.features.table_properties import DELETION_VECTORS_KEY
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, short_sql
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, parse_schema
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 
 _HIGH_WATER_MARK = "delta.identity.highWaterMark"
-_DELETION_VECTORS = "delta.enableDeletionVectors"
 _MERGED_DOMAINS = frozenset({row_tracking.DOMAIN})
 """Domains that do not conflict, because each commit attempt computes their content again (the row id high-water mark)."""
 _FEATURES_WITHOUT_FILE_RULES = frozenset(("domainMetadata", "vacuumProtocolCheck", "v2Checkpoint"))
@@ -175,8 +175,8 @@ def _is_harmless(before: Metadata, after: Metadata, protocol: Protocol) -> bool:
     """
     keys = before.configuration.keys() | after.configuration.keys()
     changed = {key for key in keys if before.configuration.get(key) != after.configuration.get(key)}
-    vectors = after.configuration.get(_DELETION_VECTORS, "").lower() == "true"
-    if changed and not (changed == {_DELETION_VECTORS} and vectors and "deletionVectors" in _features(protocol)):
+    vectors = after.configuration.get(DELETION_VECTORS_KEY, "").lower() == "true"
+    if changed and not (changed == {DELETION_VECTORS_KEY} and vectors and "deletionVectors" in _features(protocol)):
         return False
     if replace(before, schema_string="", configuration={}) != replace(after, schema_string="", configuration={}):
         return False

@@ -11,7 +11,14 @@ from enum import StrEnum
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX, CheckpointPolicy, TableProperties
+from cm_delta_dagster.protocol.features.table_properties import (
+    APPEND_ONLY_KEY,
+    CONSTRAINT_PREFIX,
+    DELETION_VECTORS_KEY,
+    IN_COMMIT_TIMESTAMPS_KEY,
+    CheckpointPolicy,
+    TableProperties,
+)
 from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, GENERATION_EXPRESSION, IDENTITY_PREFIX
 from cm_delta_dagster.protocol.schema.types import (
@@ -138,7 +145,7 @@ _widens = _either(_property_is_true("delta.enableTypeWidening"), _field_has(TYPE
 FEATURES: Mapping[str, Feature] = {
     feature.name: feature
     for feature in (
-        _writer("appendOnly", _FULL, legacy_writer=2, is_active=_property_is_true("delta.appendOnly")),
+        _writer("appendOnly", _FULL, legacy_writer=2, is_active=_property_is_true(APPEND_ONLY_KEY)),
         _writer("invariants", _INACTIVE, legacy_writer=2, is_active=_field_has("delta.invariants")),
         _writer("checkConstraints", _INACTIVE, legacy_writer=3, is_active=_has_constraint),
         _writer(
@@ -155,7 +162,7 @@ FEATURES: Mapping[str, Feature] = {
         ),
         _writer("identityColumns", _INACTIVE, legacy_writer=6, is_active=_field_has(IDENTITY_PREFIX)),
         _writer("allowColumnDefaults", _INACTIVE, is_active=_field_has(CURRENT_DEFAULT)),
-        _both("deletionVectors", _FULL, is_active=_property_is_true("delta.enableDeletionVectors")),
+        _both("deletionVectors", _FULL, is_active=_property_is_true(DELETION_VECTORS_KEY)),
         # Commits assign row ids if the feature is listed. Rows that move must keep their ids only if it is enabled.
         _writer(
             "rowTracking",
@@ -180,7 +187,7 @@ FEATURES: Mapping[str, Feature] = {
         ),
         _writer("clustering", _NONE, requires=("domainMetadata",)),
         _both("vacuumProtocolCheck", _FULL),
-        _writer(IN_COMMIT_TIMESTAMP, _FULL, is_active=_property_is_true("delta.enableInCommitTimestamps")),
+        _writer(IN_COMMIT_TIMESTAMP, _FULL, is_active=_property_is_true(IN_COMMIT_TIMESTAMPS_KEY)),
         _both(CATALOG_MANAGED, _FULL, requires=(IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck")),
         *(_both(name, _INACTIVE, is_active=_widens) for name in ("typeWidening", "typeWidening-preview")),
         *(_both(name, _INACTIVE, is_active=_has_type(VARIANT)) for name in ("variantType", "variantType-preview")),

@@ -14,6 +14,9 @@ from cm_delta_dagster.errors import InvalidArgumentError
 
 FEATURE_PREFIX = "delta.feature."
 CONSTRAINT_PREFIX = "delta.constraints."
+APPEND_ONLY_KEY = "delta.appendOnly"
+DELETION_VECTORS_KEY = "delta.enableDeletionVectors"
+IN_COMMIT_TIMESTAMPS_KEY = "delta.enableInCommitTimestamps"
 TABLE_ID_KEY = "io.unitycatalog.tableId"
 ENABLEMENT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
@@ -84,7 +87,7 @@ class TableProperties:
     @property
     def append_only(self) -> bool:
         """``delta.appendOnly``. It has an effect only if the protocol supports the feature ``appendOnly``."""
-        return self._boolean("delta.appendOnly", default="false")
+        return self._boolean(APPEND_ONLY_KEY, default="false")
 
     @property
     def checkpoint_interval(self) -> int:
@@ -149,7 +152,7 @@ class TableProperties:
     @property
     def in_commit_timestamps_enabled(self) -> bool:
         """``delta.enableInCommitTimestamps``."""
-        return self._boolean("delta.enableInCommitTimestamps", default="false")
+        return self._boolean(IN_COMMIT_TIMESTAMPS_KEY, default="false")
 
     @property
     def in_commit_timestamp_enablement_version(self) -> int | None:
@@ -164,7 +167,7 @@ class TableProperties:
     @property
     def deletion_vectors_enabled(self) -> bool:
         """``delta.enableDeletionVectors``: whether writers may add deletion vectors; default false. Readers always apply them."""
-        return self._boolean("delta.enableDeletionVectors", default="false")
+        return self._boolean(DELETION_VECTORS_KEY, default="false")
 
     @property
     def change_data_feed_enabled(self) -> bool:
@@ -214,8 +217,8 @@ class TableProperties:
 
 _REQUIRED: Mapping[str, str] = {
     "delta.checkpointPolicy": "v2",
-    "delta.enableDeletionVectors": "true",
-    "delta.enableInCommitTimestamps": "true",
+    DELETION_VECTORS_KEY: "true",
+    IN_COMMIT_TIMESTAMPS_KEY: "true",
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.checkpoint.writeStatsAsJson": "true",
 }
@@ -362,7 +365,7 @@ def _parquet_version(key: str, value: str) -> str:
 
 
 _CHECKS: Mapping[str, Callable[[str, str], object]] = {
-    "delta.appendOnly": _boolean,
+    APPEND_ONLY_KEY: _boolean,
     "delta.autoOptimize.autoCompact": _text,
     "delta.autoOptimize.optimizeWrite": _text,
     "delta.checkpoint.writeStatsAsJson": _boolean,
@@ -374,11 +377,11 @@ _CHECKS: Mapping[str, Callable[[str, str], object]] = {
     "delta.dataSkippingStatsColumns": _text,
     "delta.deletedFileRetentionDuration": _interval,
     "delta.enableChangeDataFeed": _boolean,
-    "delta.enableDeletionVectors": _boolean,
+    DELETION_VECTORS_KEY: _boolean,
     "delta.enableExpiredLogCleanup": _boolean,
     "delta.enableIcebergCompatV1": _boolean,
     "delta.enableIcebergCompatV2": _boolean,
-    "delta.enableInCommitTimestamps": _boolean,
+    IN_COMMIT_TIMESTAMPS_KEY: _boolean,
     "delta.enableRowTracking": _boolean,
     "delta.enableTypeWidening": _boolean,
     "delta.enableVariantShredding": _boolean,

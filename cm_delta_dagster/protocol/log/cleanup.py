@@ -23,6 +23,7 @@ from cm_delta_dagster.protocol.log.log_files import (
     V2CheckpointFile,
     parse_log_file,
 )
+from cm_delta_dagster.protocol.schema.types import TRANSACTION_COLUMN
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -232,7 +233,9 @@ def _is_visible(paths: pa.ChunkedArray, partition_columns: Sequence[str]) -> pa.
         # Renames the directory so that only the segments below it can make the path hidden.
         shown = pc.replace_substring_regex(shown, rf"(^|/){_quoted(start)}", r"\1x")
     # Spark writes to _temporary and moves finished files; files that remain there belong to writers that were killed.
-    shown = pc.replace_substring_regex(shown, r"^(delta\.txn=[0-9a-f]+)/_temporary/[0-9]+/(_temporary/)?", r"\1/x/")
+    shown = pc.replace_substring_regex(
+        shown, rf"^({_quoted(TRANSACTION_COLUMN)}=[0-9a-f]+)/_temporary/[0-9]+/(_temporary/)?", r"\1/x/"
+    )
     return pc.invert(pc.match_substring_regex(shown, r"(^|/)[_.]"))
 
 

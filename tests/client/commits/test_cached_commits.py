@@ -202,7 +202,7 @@ def test_a_copy_that_is_not_the_commit_is_not_believed(connect: Connect, tmp_pat
         append(table, f"{number}.parquet")
     writer.wait_for_background()
     right = state_of(table.snapshot())
-    texts = [record.content for record in catalog.accepted_commits(table.table_id, start=0, end=3)]
+    texts = [record.content for record in catalog.commit_records(table.table_id, start=0, end=3)]
     engine = sa.create_engine(f"sqlite:///{tmp_path}/catalog.db", poolclass=sa.pool.NullPool)
     assert texts[3] is not None and texts[2] is not None
     broken = (b"X" + texts[3][1:], texts[3][:-3] + b"X" + texts[3][-2:])  # In its first line, and in a later one.
@@ -417,6 +417,6 @@ def test_size_and_time_of_a_staged_commit_are_those_of_its_file(connect: Connect
         status: ObjectStatus = store.stat(f"{table.location}/_delta_log/_staged_commits/{commit.file_name}")
         assert (commit.file_size, commit.file_modification_time) == (status.size, status.modification_time)
     assert [commit.version for commit in shown.commits] == [2]
-    (record,) = catalog.accepted_commits(table.table_id, start=1, end=1)
+    (record,) = catalog.commit_records(table.table_id, start=1, end=1)
     status = store.stat(f"{table.location}/_delta_log/_staged_commits/{record.file_name}")
     assert (record.file_size, record.file_modification_time) == (status.size, status.modification_time)

@@ -118,7 +118,7 @@ def test_an_altered_staged_file_is_never_published(
 ) -> None:
     table = new_table()
     append(table)
-    (commit,) = catalog.accepted_commits(table.table_id, start=1, end=1)
+    (commit,) = catalog.commit_records(table.table_id, start=1, end=1)
     store.delete(published(table, 1))
     alter(store, f"{table.location}/_delta_log/_staged_commits/{commit.file_name}")
     with pytest.raises(CorruptLogError, match="other bytes than"):

@@ -81,7 +81,7 @@ def test_published_commits_above_the_catalog_are_planned_and_taken_in(lake: Lake
     assert paths(lake.client.table(NAME)) == [f"new-{n}.parquet" for n in range(3)] + [
         f"old-{n}.parquet" for n in range(2)
     ]
-    records = lake.catalog.accepted_commits(table.table_id, start=3, end=5)
+    records = lake.catalog.commit_records(table.table_id, start=3, end=5)
     assert all(record.sha256 for record in records)
     assert plan_of(lake).is_sound and explain(plan_of(lake)) == (f"{NAME}: catalog and storage agree up to version 5.",)
     assert apply(lake).taken == ()
@@ -156,7 +156,7 @@ def test_what_does_not_continue_the_table_is_not_taken_in(lake: Lake, tmp_path: 
     table = ahead(lake, tmp_path)
     lake.client.wait_for_background()
     good = lake.memory.read(log(table, 3))
-    known = lake.catalog.accepted_commits(table.table_id, start=1, end=1)[0].txn_id
+    known = lake.catalog.commit_records(table.table_id, start=1, end=1)[0].txn_id
     for changes, why in (
         ({"inCommitTimestamp": 1}, "not later"),
         ({"txnId": known}, "another commit of the table has the same txnId"),

@@ -115,7 +115,7 @@ def test_commits_made_after_such_a_restore_are_the_other_history(
 ) -> None:
     table = cleaned(lake, tmp_path)
     ratify_append(lake, table, "fork.parquet")
-    (own,) = lake.catalog.accepted_commits(table.table_id, start=4, end=4)
+    (own,) = lake.catalog.commit_records(table.table_id, start=4, end=4)
     if is_published:
         staged = lake.memory.read(f"{table.location}/_delta_log/_staged_commits/{own.file_name}")
         lake.memory.write(log(table, 4), staged)

@@ -1,0 +1,26 @@
+"""The versions of a table that can be read, and which of them a time selects. Both come from the table's commit log."""
+
+from abc import ABC, abstractmethod
+
+from cm_delta_dagster.client.snapshots.commit_log import CommitLog
+
+
+class VersionLookup(ABC):
+    """Base class of the implementations of :class:`~cm_delta_dagster.client.snapshots.readable_table.ReadableTable`."""
+
+    @abstractmethod
+    def commit_log(self) -> CommitLog:
+        """See :meth:`ReadableTable.commit_log`."""
+
+    def version_range(self) -> tuple[int, int]:
+        """The oldest version that can be read, and the latest."""
+        log = self.commit_log()
+        return log.earliest_readable, log.latest
+
+    def version_at_or_before(self, timestamp_ms: int) -> int:
+        """See :meth:`ReadableTable.version_at_or_before`."""
+        return self.commit_log().version_at_or_before(timestamp_ms)
+
+    def version_at_or_after(self, timestamp_ms: int) -> int:
+        """See :meth:`ReadableTable.version_at_or_after`."""
+        return self.commit_log().version_at_or_after(timestamp_ms)
