@@ -45,8 +45,9 @@ _INTEGER = re.compile(rb"-?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class ScannedTexts:
-    """Values that were read as ``columns``. ``is_unread`` has an item for each text, true if the parser must read it; the columns
-    have null there.
+    """Values that were read, as ``columns``.
+
+    ``is_unread`` has an item for each text; it is true for the texts that the parser must read, for which the columns are null.
     """
 
     columns: Mapping[_Path, pa.Array]
