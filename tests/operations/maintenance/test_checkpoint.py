@@ -23,17 +23,6 @@ def test_a_checkpoint_replaces_the_commits_before_it(lake: Lake) -> None:
     assert {path.replace("%20", " ") for path in fresh.snapshot().files["path"].to_pylist()} == paths
 
 
-def test_two_checkpoints_of_one_version_are_one_file(lake: Lake) -> None:
-    """CKPT-16: the second writer replaces the file by an equivalent one."""
-    table = lake.new_table(properties={"delta.checkpointPolicy": "classic"})
-    lake.append(table, "a.parquet")
-    other = lake.reopened().table("main.test.t")
-    first, second = checkpoint(table), checkpoint(other)
-    assert first == second
-    lake.memory.delete(f"{table.location}/_delta_log/{0:020d}.json")
-    assert lake.reopened().table("main.test.t").snapshot().files["path"].to_pylist() == ["a.parquet"]
-
-
 def test_an_unpublished_version_is_published_first(lake: Lake) -> None:
     """CM-M1"""
     table = lake.new_table()
