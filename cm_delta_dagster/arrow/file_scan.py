@@ -150,9 +150,8 @@ class FileScan:
         schema = opened.schema_arrow
         calendar = legacy_calendar(schema.metadata)
         schema = schema.remove_metadata()
-        if (
-            not calendar.is_any
-        ):  # Which columns are INT96 matters to the old calendar only, and the schema does not tell.
+        # Only the legacy calendar depends on which columns are INT96, and the schema does not contain that.
+        if not calendar.is_any:
             with self._lock:
                 for known, known_calendar, columns in self._known:
                     if (

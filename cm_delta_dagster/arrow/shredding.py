@@ -124,7 +124,7 @@ def _other_fields(value: bytes | None, names: _Names) -> dict[str, bytes]:
     if value is None:
         return {}
     if not value or value[0] & 3 != v.OBJECT:
-        raise v.damaged_variant("a typed object stands beside a value that is none")
+        raise v.damaged_variant("a typed object has a value that is not an object")
     return {names.names[key]: value[start : v.value_end(value, start)] for key, start in v.object_fields(value, 0)}
 
 

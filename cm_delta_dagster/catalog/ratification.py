@@ -142,7 +142,7 @@ class RatifiedCommits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratified:
-    """The proposal is version ``version`` of the table; with ``repeated`` an earlier call had ratified it."""
+    """The proposal is version ``version`` of the table. ``repeated``: an earlier call had already ratified it."""
 
     version: int
     latest_version: int

@@ -343,8 +343,8 @@ class Table(VersionLookup):
         if before and not is_catalog_managed(loaded.state.protocol) and loaded.modification_time is not None:
             return loaded.modification_time
         raise CorruptLogError(
-            f"Version {loaded.state.version} of {self.identifier} carries no inCommitTimestamp, which every commit of a "
-            "catalog-managed table must have; the commit is corrupt, missing, or is not one of this catalog."
+            f"Version {loaded.state.version} of {self.identifier} has no inCommitTimestamp, which every commit of a "
+            "catalog-managed table must have: its commit file is corrupt or missing, or another catalog ratified it."
         )
 
     def _data_version(self, ratified: RatifiedCommits, version: int) -> int:
@@ -390,8 +390,8 @@ class Table(VersionLookup):
             return self._read(again, version)
         except ObjectNotFoundError as error:
             raise CorruptLogError(
-                f"Version {version} of {self.identifier} cannot be built: {error} The catalog lists it, so storage lost it; "
-                "restore that file from a backup. No older version is returned instead."
+                f"Version {version} of {self.identifier} cannot be built: {error} The catalog lists it, so storage must have "
+                "lost it; restore that file from a backup. No older version is returned instead."
             ) from error
 
     def _read(self, ratified: RatifiedCommits, version: int) -> LoadedState:

@@ -111,7 +111,7 @@ class WarehouseGuard:
             raise TableStorageMissingError(
                 f"No table was created: the catalog has tables in the warehouse {warehouse}, such as the one at {expected[0]}, and "
                 "their logs are missing. Nothing was written. Likely causes: the volume is not mounted, or the warehouse was "
-                "moved (`cm-delta relocate` tells the catalog where it is now)."
+                "moved (`cm-delta relocate` records the new location in the catalog)."
             )
 
     def _foreign_log(self, store: Store, warehouse: str) -> str | None:

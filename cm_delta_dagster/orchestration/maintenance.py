@@ -42,7 +42,13 @@ class TaskConfig(dg.Config):
 def build_maintenance_jobs(
     policy: MaintenancePolicy, *, catalog: str = "catalog", spark: str = "spark"
 ) -> list[dg.JobDefinition]:
-    """One job for each table of the policy. ``catalog`` and ``spark`` are resource keys; only compaction uses Spark."""
+    """One job for each table of the policy; only compaction uses Spark.
+
+    Args:
+        policy: the tables, and the tasks of each.
+        catalog: key of the catalog resource.
+        spark: key of the Spark resource.
+    """
     return [_table_job(policy, table, catalog=catalog, spark=spark) for table in policy.tables]
 
 

@@ -125,7 +125,7 @@ def due_tasks(table: Table, policy: MaintenancePolicy) -> tuple[DueTask, ...]:
         if small >= max(policy.min_small_files, policy.min_small_file_ratio * snapshot.num_files):
             due(MaintenanceTask.COMPACT, f"{small} of {snapshot.num_files} files are small", snapshot.version)
     if MaintenanceTask.VACUUM in policy.tasks and table.maintenance_decision(MaintenanceKind.DATA_CLEANUP).allowed:
-        # Tombstones in the log do not tell this: checkpoints drop them, and deleted files still have theirs.
+        # Tombstones in the log do not show this: checkpoints drop them, and files that vacuum deleted still have them.
         removal = plan_vacuum(table, retention_ms=policy.retention_ms)
         if removal.num_files and removal.num_bytes >= policy.tombstone_bytes:
             reason = f"{removal.num_files} files ({size_text(removal.num_bytes)}) are past their retention"

@@ -89,8 +89,8 @@ def on_stored_columns(
 def _not_pushed_down(predicate: Predicate, schema: StructType) -> Predicate:
     """The same predicate, in a form whose unsafe parts Spark does not push down to its Parquet reader.
 
-    That reader trusts the bounds and dictionaries in files, which may omit NaN, the greatest number, and distinguish -0.0
-    from 0.0, which are equal.
+    That reader trusts the bounds and dictionaries in files. They may omit NaN, which Spark sorts above every other number,
+    and they distinguish -0.0 from 0.0, which are equal.
     """
     # Inside a NOT every comparison of floating point numbers is unsafe.
     pending: list[tuple[Predicate, bool, bool]] = [(predicate, False, False)]

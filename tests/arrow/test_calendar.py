@@ -34,8 +34,10 @@ _INT96 = b"org.apache.spark.legacyINT96"
         ({_VERSION: b"4.2.0", _INT96: b""}, False, True),
     ],
 )
-def test_marks_in_the_footer_tell_the_calendar(footer: dict[bytes, bytes] | None, datetimes: bool, int96: bool) -> None:
-    """PQ-2: by the rules of Spark, which looks at marks only in files of its own."""
+def test_keys_in_the_footer_determine_the_calendar(
+    footer: dict[bytes, bytes] | None, datetimes: bool, int96: bool
+) -> None:
+    """PQ-2: by the rules of Spark, which reads these keys only in files of its own."""
     found = legacy_calendar(footer)
     assert (found.datetimes, found.int96) == (datetimes, int96)
 

@@ -498,7 +498,7 @@ def test_a_column_that_is_named_with_a_dot_is_no_field_of_a_struct(data_files: D
 
 
 def test_moments_without_a_zone_are_those_of_the_zone_that_is_given(data_files: DataFiles) -> None:
-    """PART-5: in partition values only, and only where the text tells none."""
+    """PART-5: in partition values only, and only where the text has none."""
     data_files.add(_ids(1), partition={"t": "2020-07-01 00:00:00"})
     data_files.add(_ids(1), partition={"t": "2020-07-01T00:00:00Z"})
     schema = columns(id=LONG, t=TIMESTAMP)

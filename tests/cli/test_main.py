@@ -105,7 +105,7 @@ def test_the_version_is_shown() -> None:
 
 
 @pytest.mark.parametrize("command", ["allow", "deny", "reset"])
-def test_kinds_are_accepted_in_any_case(url: str, command: str) -> None:
+def test_kinds_are_valid_in_any_case(url: str, command: str) -> None:
     text = " ".join(CliRunner().invoke(main, ["policy", command, "--help"]).output.split())
     assert all(kind.value in text and kind.value.lower() not in text for kind in MaintenanceKind)
     for kind in ("data_cleanup", "Data_Cleanup", "DATA_CLEANUP"):

@@ -104,7 +104,7 @@ def test_version_0_holds_the_files_and_the_transaction_id_beside_metadata_and_pr
     assert find_transaction(table, app_id="job", version=7) == 0
 
 
-def test_the_feed_tells_whether_version_0_changed_data_and_where(lake: Lake) -> None:
+def test_the_feed_has_whether_version_0_changed_data_and_where(lake: Lake) -> None:
     """CM-D3"""
     created(lake, "2026-01-01", "2026-01-02", tags={"dagster/run_id": "r"})
     lake.new_table("empty")
@@ -180,7 +180,7 @@ def overtaken(lake: Lake) -> None:
     lake.store.fails = overtake
 
 
-def test_the_loser_of_a_race_for_the_name_writes_to_the_winners_table_and_leaves_no_file(lake: Lake) -> None:
+def test_the_second_creator_of_a_name_writes_to_the_winners_table_and_leaves_no_file(lake: Lake) -> None:
     """CM-D3"""
     overtaken(lake)
     table, committed = write_or_create(
@@ -192,7 +192,7 @@ def test_the_loser_of_a_race_for_the_name_writes_to_the_winners_table_and_leaves
     assert objects(lake) == {f"{table.location}/{path}" for path in lake.files(table)}
 
 
-def test_the_loser_of_a_race_that_insists_on_creating_is_refused(lake: Lake) -> None:
+def test_the_second_creator_of_a_name_that_insists_on_creating_is_refused(lake: Lake) -> None:
     """CM-D3"""
     overtaken(lake)
     with pytest.raises(TableAlreadyExistsError):

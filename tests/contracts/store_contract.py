@@ -48,7 +48,7 @@ def exactly_one_of_concurrent_writers_creates_the_object(store: Store, root: str
     def attempt(number: int) -> int | None:
         barrier.wait(60)
         try:
-            store.write_if_absent(f"{root}/race", str(number).encode() * 1000)
+            store.write_if_absent(f"{root}/contended", str(number).encode() * 1000)
         except ObjectAlreadyExistsError:
             return None
         return number
@@ -57,8 +57,8 @@ def exactly_one_of_concurrent_writers_creates_the_object(store: Store, root: str
         with ThreadPoolExecutor(12) as threads:
             winners = [number for number in threads.map(attempt, range(12)) if number is not None]
         assert len(winners) == 1
-        assert store.read(f"{root}/race") == str(winners[0]).encode() * 1000
-        store.delete(f"{root}/race")
+        assert store.read(f"{root}/contended") == str(winners[0]).encode() * 1000
+        store.delete(f"{root}/contended")
 
 
 def a_listing_is_sorted_and_begins_with_the_start_name(store: Store, root: str) -> None:

@@ -3,7 +3,7 @@
 ``{"sql": [...]}`` runs the statements and answers with the rows of the last one, as an Arrow stream in base64.
 ``{"validate": path, "versions": [...]}`` has delta-spark compare its own state of each version with the checksum file.
 ``{"stream": path, "options": {...}, "checkpoint": directory}`` streams a table until nothing is left.
-``{"race": path, "winner": {...}, "losers": [...]}`` runs transactions against each other, see ``delta_transactions``.
+``{"run_after": path, "winner": {...}, "losers": [...]}`` runs transactions against each other, see ``delta_transactions``.
 """
 
 import base64
@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from delta_transactions import race
+from delta_transactions import run_after
 
 
 def start(jars: str, home: str) -> Any:
@@ -99,8 +99,8 @@ def main() -> None:
                 answer = run(session, request["sql"])
             elif "stream" in request:
                 answer = stream(session, request["stream"], request["options"], request["checkpoint"])
-            elif "race" in request:
-                answer = {"outcomes": race(session, request["race"], request["winner"], request["losers"])}
+            elif "run_after" in request:
+                answer = {"outcomes": run_after(session, request["run_after"], request["winner"], request["losers"])}
             else:
                 answer = validate(session, request["validate"], request["versions"])
         except Exception as error:  # Whatever delta-spark says is the answer.

@@ -12,7 +12,9 @@ _FAST = {
 """Queries over a log of two files take longer to compile than to run."""
 
 
-def race(session: Any, location: str, winner: dict[str, Any], losers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def run_after(
+    session: Any, location: str, winner: dict[str, Any], losers: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """What becomes of each of ``losers``, which have read the table that ``winner`` then changes first.
 
     A transaction has the SQL conditions that it ``reads``, the applications whose ``txn`` it looks up, and its ``actions``

@@ -97,11 +97,13 @@ class DeltaSpark:
         """Ids of each batch, the offset after it, and the error that ended the query; until nothing is left."""
         return self._ask({"stream": str(location), "options": options, "checkpoint": str(checkpoint)})
 
-    def race(self, location: Path, winner: dict[str, Any], losers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def run_after(
+        self, location: Path, winner: dict[str, Any], losers: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
         """What becomes of each loser after the winner; see ``delta_transactions``."""
-        outcomes: list[dict[str, Any]] = self._ask({"race": str(location), "winner": winner, "losers": list(losers)})[
-            "outcomes"
-        ]
+        outcomes: list[dict[str, Any]] = self._ask(
+            {"run_after": str(location), "winner": winner, "losers": list(losers)}
+        )["outcomes"]
         return outcomes
 
     def rows(self, location: Path | str, version: int) -> pa.Table:
@@ -204,7 +206,7 @@ def copy_without(source: Path, target: Path, *patterns: str) -> Path:
 
 
 def copy_from_checkpoint(source: Path, target: Path) -> tuple[Path, int]:
-    """A copy in which only the newest checkpoint tells what was before it, and that checkpoint's version.
+    """A copy in which only the newest checkpoint has what was before it, and that checkpoint's version.
 
     Neither earlier commits nor checksums are left, so that a reader has to understand the checkpoint.
     """

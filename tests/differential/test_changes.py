@@ -53,7 +53,7 @@ def check_range(peer: DeltaSpark, location: Path, start: int, end: int | None) -
 
 
 @pytest.mark.parametrize("properties", [_FEED, _VECTORS, _MAPPED], ids=["plain", "vectors", "mapped"])
-def test_changes_are_those_that_delta_spark_tells(delta_spark: DeltaSpark, tmp_path: Path, properties: str) -> None:
+def test_changes_are_those_that_delta_spark_returns(delta_spark: DeltaSpark, tmp_path: Path, properties: str) -> None:
     """CDF-5, CDF-6, CDF-7, CDF-8, CDF-10: commit times included."""
     location = tmp_path / "t"
     name = f"delta.`{location}`"

@@ -32,10 +32,10 @@ _EXCEPTIONS = {
 _WEAK, _STRONG = IsolationLevel.WRITE_SERIALIZABLE, IsolationLevel.SERIALIZABLE
 _ALWAYS = {("rows", "add a", _STRONG), ("rows", "del x", _WEAK), ("rows", "opt a", _WEAK), ("state", "dom e", _WEAK),
            ("state", "dv", _WEAK)}  # fmt: skip
-"""Races that hold an example of every rule and of every difference."""
+"""Conflicts that hold an example of every rule and of every difference."""
 
 
-def _races() -> Iterator[Any]:
+def _conflicts() -> Iterator[Any]:
     for name, table in TABLES.items():
         for winner, act in table.acts.items():
             for level in (_WEAK, _STRONG) if act.is_blind_append else (_WEAK,):
@@ -52,7 +52,7 @@ def _spec(act: Act, role: str, table: CaseTable, level: IsolationLevel) -> dict[
     }
 
 
-@pytest.mark.parametrize(("name", "winner", "level"), list(_races()))
+@pytest.mark.parametrize(("name", "winner", "level"), list(_conflicts()))
 def test_delta_spark_decides_as_the_table_says(
     delta_spark: DeltaSpark, tmp_path: Path, name: str, winner: str, level: IsolationLevel
 ) -> None:
@@ -63,7 +63,7 @@ def test_delta_spark_decides_as_the_table_says(
     log_file = tmp_path / "_delta_log" / log_files.commit_file_name(0)
     log_file.write_bytes(encode_commit([*start, *BASE.values()]))
     losers = [_spec(act, "loser", table, level) for act in table.acts.values()]
-    outcomes = delta_spark.race(tmp_path, _spec(table.acts[winner], "winner", table, level), losers)
+    outcomes = delta_spark.run_after(tmp_path, _spec(table.acts[winner], "winner", table, level), losers)
     found = dict(zip(table.acts, outcomes, strict=True))
     expected = {
         case.loser: case.in_delta_spark for case in table.cases() if (case.winner, case.isolation) == (winner, level)

@@ -258,7 +258,7 @@ def test_our_statistics_bound_what_those_of_delta_spark_bound(
 
 
 def test_rows_compare_by_value() -> None:
-    """The comparison itself tells -0.0 from 0.0, null from empty and one instant from another."""
+    """The comparison itself distinguishes -0.0 and 0.0, null and empty, and two instants."""
     assert canonical(pa.table({"x": [-0.0]})) != canonical(pa.table({"x": [0.0]}))
     assert canonical(pa.table({"x": [None, "a"]})) != canonical(pa.table({"x": ["", "a"]}))
     assert canonical(pa.table({"x": [1, 2]})) == canonical(pa.table({"x": [2, 1]}))

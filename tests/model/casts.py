@@ -125,8 +125,8 @@ def publisher(name: str = "publisher") -> Member:
     return Member(name=name, act=act)
 
 
-def chooser(policy: str, name: str = "chooser") -> Member:
-    """Has commits made another way from now on."""
+def mode_changer(policy: str, name: str = "mode_changer") -> Member:
+    """Sets the commit mode."""
 
     def act(client: DeltaClient) -> Chosen:
         set_commit_policy(client.table(NAME), CommitPolicy.parse(policy))
@@ -152,7 +152,7 @@ def reader(name: str = "reader", *, reads: int = 2) -> Member:
     return Member(name=name, act=act)
 
 
-def historian(name: str = "observer", *, kept: int = 0) -> Member:
+def history_reader(name: str = "observer", *, kept: int = 0) -> Member:
     """Reads the latest version, every earlier one down to ``kept`` and further if it is there, each again by its time, the feed."""
 
     def act(client: DeltaClient) -> Read:
@@ -291,7 +291,7 @@ def cast(
         name=f"{name}, {mode}",
         members=members,
         setup=setup,
-        observer=historian(),
+        observer=history_reader(),
         recovery=(_newcomer(), publisher("late publisher"), staged_cleaner("late cleaner")),
         rows={member.name: frozenset([row(member.name)]) for member in (*setup, *members, _newcomer())},
         **limits,
@@ -306,7 +306,7 @@ def creation(name: str, *members: Member, **limits: Any) -> Cast:
         name=name,
         members=members,
         setup=(owner,),
-        observer=historian(),
+        observer=history_reader(),
         recovery=(_newcomer(), publisher("late publisher"), staged_cleaner("late cleaner")),
         rows={member.name: frozenset([row(member.name)]) for member in (*members, _newcomer())},
         **limits,

@@ -16,14 +16,14 @@ def predictable() -> Iterator[None]:
 
 
 @pytest.fixture
-def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+def report(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """Shows a line at the end of the run, whichever process ran the test."""
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         print(line)
         record_property(_PROPERTY, line)
 
-    return tell
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

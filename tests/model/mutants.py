@@ -35,10 +35,10 @@ from tests.model.casts import (
     SCHEMA,
     busy_writer,
     cast,
-    chooser,
     commit_row,
     creation,
     creator_with_rows,
+    mode_changer,
     reader,
     row,
     rows_of,
@@ -63,7 +63,7 @@ class Forwarding:
 
 
 class CatalogWithoutVersionCheck(Forwarding):
-    """Tells every proposer that it has won."""
+    """Answers every proposer that it has won."""
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         outcome = self.real.commit(table_id, proposal)
@@ -76,7 +76,7 @@ class CatalogWithoutVersionCheck(Forwarding):
 
 
 class ForgetfulCatalog(Forwarding):
-    """Takes a commit for published as soon as it is ratified, and serves it no more."""
+    """Treats a commit as published once it is ratified, and no longer serves it."""
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         outcome: CommitOutcome = self.real.commit(table_id, proposal)
@@ -115,8 +115,8 @@ class CatalogThatSwitchesUnpublished(Forwarding):
         return PolicyChange.DONE
 
 
-class CatalogThatIsNotTold(Forwarding):
-    """The client keeps to itself which files it has created and found."""
+class CatalogWithoutReports(Forwarding):
+    """The client does not report which files it has created and found."""
 
     def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified:
         return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
@@ -154,7 +154,7 @@ class CatalogCallsThatGiveUp(Forwarding):
             raise CommitRejectedError("No answer, so it did not happen.") from error
 
 
-class CatalogToldTooMuch(Forwarding):
+class CatalogWithEarlyReports(Forwarding):
     """The client says with each commit that everything before is published, whether it is or not."""
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
@@ -269,7 +269,7 @@ def publisher_of_the_newest_first() -> Member:
 
 
 def publisher_that_announces_first() -> Member:
-    """Tells the catalog that everything is published, then publishes it."""
+    """Reports to the catalog that everything is published, then publishes it."""
 
     def act(client: DeltaClient) -> Published:
         table = client.table(NAME)
@@ -439,17 +439,17 @@ MUTANTS: Mapping[str, Mutant] = {
         _with_catalog(CatalogThatForgetsSilently, writer("a"), reader()), "serves no commit", BOTH
     ),
     "a catalog that leaves put-if-absent without a barrier": Mutant(
-        _with_catalog(CatalogWithoutBarrier, writer("a"), chooser("staged")),
+        _with_catalog(CatalogWithoutBarrier, writer("a"), mode_changer("staged")),
         "published but not ratified|not the ratified|did not know of every commit",
         ("put-if-absent",),
     ),
     "a catalog that goes into put-if-absent unpublished": Mutant(
-        _with_catalog(CatalogThatSwitchesUnpublished, writer("a"), chooser("put_if_absent")),
+        _with_catalog(CatalogThatSwitchesUnpublished, writer("a"), mode_changer("put_if_absent")),
         "before everything was published|reported as not committed",
         BOTH,
     ),
-    "a writer that does not tell the catalog what it finds": Mutant(
-        _of(writer("a"), replace(writer("b"), broken_catalog=CatalogThatIsNotTold)),
+    "a writer that does not report to the catalog what it finds": Mutant(
+        _of(writer("a"), replace(writer("b"), broken_catalog=CatalogWithoutReports)),
         "failed although nothing was lost",
         ("put-if-absent",),
     ),
@@ -466,7 +466,7 @@ MUTANTS: Mapping[str, Mutant] = {
         _of(_broken("a", StoreThatRewritesWhatItPublishes)), "are not the ratified", BOTH
     ),
     "a writer that reports what is not published": Mutant(
-        _of(replace(busy_writer("x", "a", settings=SHIPPED), broken_catalog=CatalogToldTooMuch)),
+        _of(replace(busy_writer("x", "a", settings=SHIPPED), broken_catalog=CatalogWithEarlyReports)),
         "reported as published",
         ("inline",),
     ),

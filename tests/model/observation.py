@@ -1,4 +1,4 @@
-"""Tells the reference model what happened: one call and its true answer at a time, and how members ended."""
+"""Reports to the reference model what happened: one call and its true answer at a time, and how members ended."""
 
 import re
 import typing
@@ -138,7 +138,7 @@ def _observe_record(model: Model, call: Call, outcome: Ratified | VersionTaken) 
     table_id, proposal = call.argument(0, "table_id"), call.argument(1, "proposal")
     if isinstance(outcome, VersionTaken):
         return model.with_table(table_id, model.table(table_id).refuse(proposal.version, proposal.summary.txn_id))
-    table = model.table(table_id).tell(proposal.version, proposal.summary.txn_id, repeated=outcome.repeated)
+    table = model.table(table_id).record(proposal.version, proposal.summary.txn_id, repeated=outcome.repeated)
     require(
         outcome.latest_version == table.recorded, f"the catalog knows {table.recorded}, not {outcome.latest_version}"
     )

@@ -1,7 +1,7 @@
 """The commit protocol of catalog-managed tables in a few dozen lines: what may happen, and what must hold when it does.
 
 Immutable: every event answers with the next model, or raises :class:`Violation`. It shares no code with the package; what a
-commit contains it reads from the bytes. ``tests.model.observation`` tells it what clients, storage and catalog did.
+commit contains it reads from the bytes. ``tests.model.observation`` reports to it what clients, storage and catalog did.
 """
 
 import json
@@ -91,7 +91,7 @@ class TableModel:
         )
         return self
 
-    def tell(self, version: int, txn_id: str, *, repeated: bool) -> "TableModel":
+    def record(self, version: int, txn_id: str, *, repeated: bool) -> "TableModel":
         require(version <= self.latest, f"version {version} was recorded but never created")
         require(parse(self.ratified[version].data).txn_id == txn_id, f"version {version} was recorded as txn {txn_id}")
         require(repeated is (version <= self.recorded), f"version {version} was recorded, known was {self.recorded}")

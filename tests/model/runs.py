@@ -178,7 +178,7 @@ class Run:
         if self._stopped:
             raise _Stop
         if not self._moving:
-            raise CatalogUnavailableError("Not this member's turn; only the renewal of a lease can come here.")
+            raise CatalogUnavailableError("This member is stopped; only the renewal of a lease can call now.")
         self._asked.put(call)
         answer = self._answers.get()
         if answer is None:
@@ -208,7 +208,7 @@ class Run:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A member after one sequence of answers. ``lost`` tells whether one of them was an injected failure."""
+    """A member after one sequence of answers. ``lost``: whether one of them was an injected failure."""
 
     number: int
     member: Member

@@ -22,13 +22,13 @@ from tests.model.casts import (
     busy_writer,
     cast,
     checkpointer,
-    chooser,
     creates,
     creation,
     creator,
     creator_with_rows,
-    historian,
+    history_reader,
     log_cleaner,
+    mode_changer,
     overwriter,
     publisher,
     reader,
@@ -42,18 +42,18 @@ from tests.model.explorer import Cast, Counts, Explorer
 from tests.model.observation import Chosen, Cleaned, Created, Read, Wrote
 from tests.model.runs import LOOKING, SETTINGS, SHIPPED
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 EACH_MODE = pytest.mark.parametrize("mode", MODES)
 # Large casts: inline differs from staged only by a file that is not written.
 UNLIKE_MODES = pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "inline"])
 FEW_ATTEMPTS = replace(SETTINGS, max_commit_attempts=4)
 
 
-def explore(cast: Cast, tell: Tell) -> Explorer:
+def explore(cast: Cast, report: Report) -> Explorer:
     """Explore, show the counts, and see that they are those of an exploration that did something."""
     with Explorer(cast) as explorer:
         counts = explorer.explore()
-        tell(f"{cast.name}: {counts}")
+        report(f"{cast.name}: {counts}")
         _check(counts, cast)
         return explorer
 
@@ -82,37 +82,39 @@ def versions_read(explorer: Explorer) -> set[tuple[int, ...]]:
 
 
 @EACH_MODE
-def test_two_writers_lose_and_invent_nothing(mode: str, tell: Tell) -> None:
+def test_two_writers_lose_and_invent_nothing(mode: str, report: Report) -> None:
     """CM-C1, CM-C2, CM-C3, CM-W1 to CM-W4, CM-P2 to CM-P4, OCC-12, OCC-13, ICT-5."""
-    explorer = explore(cast("two writers", writer("a"), writer("b"), mode=mode, crashes=2, losses=1, delays=True), tell)
+    explorer = explore(
+        cast("two writers", writer("a"), writer("b"), mode=mode, crashes=2, losses=1, delays=True), report
+    )
     assert versions_of(explorer, "a") == versions_of(explorer, "b") == {1, 2}
 
 
 @UNLIKE_MODES
-def test_two_losses_in_a_row_are_an_unknown_outcome_and_never_a_wrong_one(mode: str, tell: Tell) -> None:
+def test_two_losses_in_a_row_are_an_unknown_outcome_and_never_a_wrong_one(mode: str, report: Report) -> None:
     """CM-W4."""
     explorer = explore(
-        cast("two writers, two losses", writer("a"), writer("b"), mode=mode, crashes=0, losses=2, delays=True), tell
+        cast("two writers, two losses", writer("a"), writer("b"), mode=mode, crashes=0, losses=2, delays=True), report
     )
     assert CommitStateUnknownError in errors_of(explorer, "a")
 
 
 @EACH_MODE
-def test_writers_whose_clocks_differ_by_an_hour_make_growing_timestamps(mode: str, tell: Tell) -> None:
+def test_writers_whose_clocks_differ_by_an_hour_make_growing_timestamps(mode: str, report: Report) -> None:
     """ICT-4, ICT-5."""
     early, late = writer("early", skew_ms=-HOUR_MS), writer("late", skew_ms=HOUR_MS)
-    explorer = explore(cast("writers of different clocks", early, late, mode=mode), tell)
+    explorer = explore(cast("writers of different clocks", early, late, mode=mode), report)
     ends = [ended.result for name in ("early", "late") for ended in explorer.results(name) if ended.error is None]
     assert {end.version for end in ends} == {1, 2} and len({end.timestamp for end in ends}) > 2
 
 
 @EACH_MODE
-def test_a_serializable_overwrite_conflicts_with_a_faster_append_or_replaces_it(mode: str, tell: Tell) -> None:
+def test_a_serializable_overwrite_conflicts_with_a_faster_append_or_replaces_it(mode: str, report: Report) -> None:
     """OCC-5, OCC-9, OCC-10."""
     serializable = {"delta.isolationLevel": "Serializable"}
     members, before = (writer("a"), overwriter("o")), (writer("x"),)
     name = "writer and serializable overwriter"
-    explorer = explore(cast(name, *members, mode=mode, before=before, properties=serializable, losses=1), tell)
+    explorer = explore(cast(name, *members, mode=mode, before=before, properties=serializable, losses=1), report)
     assert CommitConflictError in errors_of(explorer, "o")
     wrote = [ended.result for ended in explorer.results("o") if isinstance(ended.result, Wrote)]
     assert {end.version for end in wrote} == {2, 3}
@@ -120,10 +122,10 @@ def test_a_serializable_overwrite_conflicts_with_a_faster_append_or_replaces_it(
 
 
 @EACH_MODE
-def test_of_two_overwrites_that_read_one_version_one_conflicts(mode: str, tell: Tell) -> None:
+def test_of_two_overwrites_that_read_one_version_one_conflicts(mode: str, report: Report) -> None:
     """OCC-5, OCC-9, OCC-10."""
     members, before = (overwriter("o"), overwriter("p")), (writer("x"),)
-    explorer = explore(cast("two overwriters", *members, mode=mode, before=before), tell)
+    explorer = explore(cast("two overwriters", *members, mode=mode, before=before), report)
     for name in ("o", "p"):
         assert CommitConflictError in errors_of(explorer, name)
         wrote = [ended.result for ended in explorer.results(name) if isinstance(ended.result, Wrote)]
@@ -132,36 +134,36 @@ def test_of_two_overwrites_that_read_one_version_one_conflicts(mode: str, tell: 
 
 
 @EACH_MODE
-def test_two_writers_and_a_publisher_publish_in_order_what_was_ratified(mode: str, tell: Tell) -> None:
+def test_two_writers_and_a_publisher_publish_in_order_what_was_ratified(mode: str, report: Report) -> None:
     """CM-P1 to CM-P5."""
-    explore(cast("two writers and a publisher", writer("a"), writer("b"), publisher(), mode=mode, crashes=2), tell)
+    explore(cast("two writers and a publisher", writer("a"), writer("b"), publisher(), mode=mode, crashes=2), report)
 
 
 @EACH_MODE
-def test_a_reader_beside_a_writer_and_a_publisher_reads_ratified_versions(mode: str, tell: Tell) -> None:
+def test_a_reader_beside_a_writer_and_a_publisher_reads_ratified_versions(mode: str, report: Report) -> None:
     """CM-R1 to CM-R10, CACHE-4."""
     members = (writer("a"), publisher(), reader())
-    explorer = explore(cast("writer, publisher and reader", *members, mode=mode, crashes=2, losses=1), tell)
+    explorer = explore(cast("writer, publisher and reader", *members, mode=mode, crashes=2, losses=1), report)
     assert versions_read(explorer) == {(0, 0), (0, 1), (1, 1)}
 
 
 @EACH_MODE
-def test_a_cleaner_of_staged_files_takes_nothing_that_a_writer_or_reader_needs(mode: str, tell: Tell) -> None:
+def test_a_cleaner_of_staged_files_takes_nothing_that_a_writer_or_reader_needs(mode: str, report: Report) -> None:
     """CM-P7, CM-W5."""
     members = (writer("a"), staged_cleaner(), reader())
     before = (writer("x"),)
-    explorer = explore(cast("writer, staged cleaner and reader", *members, mode=mode, before=before), tell)
+    explorer = explore(cast("writer, staged cleaner and reader", *members, mode=mode, before=before), report)
     assert versions_read(explorer) == {(1, 1), (1, 2), (2, 2)}
     if mode == "staged":
         assert {ended.result for ended in explorer.results("cleaner")} == {Cleaned(1), Cleaned(2)}
 
 
 @EACH_MODE
-def test_a_cleaner_of_the_log_takes_nothing_that_a_writer_or_reader_needs(mode: str, tell: Tell) -> None:
+def test_a_cleaner_of_the_log_takes_nothing_that_a_writer_or_reader_needs(mode: str, report: Report) -> None:
     """CLEAN-4, CLEAN-10, CLEAN-11."""
     members, before = (writer("a"), log_cleaner(), reader()), (writer("x"), checkpointer("y"))
     cleaned = cast("writer, log cleaner and reader", *members, mode=mode, before=before)
-    explorer = explore(replace(cleaned, observer=historian(kept=2)), tell)
+    explorer = explore(replace(cleaned, observer=history_reader(kept=2)), report)
     assert versions_read(explorer) == {(2, 2), (2, 3), (3, 3)}
     assert all(ended.result.num_files > 1 for ended in explorer.results("cleaner"))
 
@@ -171,64 +173,66 @@ def test_a_cleaner_of_the_log_takes_nothing_that_a_writer_or_reader_needs(mode: 
     [(2, 0), pytest.param(2, 1, marks=[pytest.mark.model_full, pytest.mark.timeout(7200)])],
 )
 def test_a_writer_that_creates_its_file_after_cleanup_was_at_its_version_has_lost(
-    crashes: int, losses: int, tell: Tell
+    crashes: int, losses: int, report: Report
 ) -> None:
     """CM-C3, CM-C5, CLEAN-11: the file of the version that it asked for may have come and gone meanwhile."""
     members = (writer("a", starts=creates, may_fail=(CommitConflictError,)), rival("x", "y"))
     limits = {"crashes": crashes, "losses": losses}
     cleaned = cast("late writer and rival that cleans", *members, mode="put-if-absent", **limits)
-    explorer = explore(replace(cleaned, observer=historian(kept=3)), tell)
+    explorer = explore(replace(cleaned, observer=history_reader(kept=3)), report)
     assert versions_of(explorer, "a") == {1, 2, 3}
     unknown = {CommitStateUnknownError} if losses else set()
     assert errors_of(explorer, "a") >= {CommitConflictError, *unknown}
 
 
 @UNLIKE_MODES
-def test_writers_who_look_before_they_propose_again_lose_and_invent_nothing(mode: str, tell: Tell) -> None:
+def test_writers_who_look_before_they_propose_again_lose_and_invent_nothing(mode: str, report: Report) -> None:
     """CM-C3, CM-W4, OCC-12, OCC-15: what they have seen may be old again when they propose."""
     members = (busy_writer("x", "a", settings=LOOKING), writer("b", settings=LOOKING))
-    explorer = explore(cast("busy writer and writer, who look", *members, mode=mode, crashes=1, losses=1), tell)
+    explorer = explore(cast("busy writer and writer, who look", *members, mode=mode, crashes=1, losses=1), report)
     assert (versions_of(explorer, "a"), versions_of(explorer, "b")) == ({2, 3}, {1, 2, 3})
 
 
 @EACH_MODE
-def test_copies_and_late_marks_beside_a_writer_and_a_reader_change_nothing_that_is_read(mode: str, tell: Tell) -> None:
+def test_copies_and_late_reports_beside_a_writer_and_a_reader_change_nothing_that_is_read(
+    mode: str, report: Report
+) -> None:
     """CM-C7, CM-C8, CM-C13, CM-P2, CM-P5: whatever is put off is done by the next commit, by others, or never."""
     members = (busy_writer("x", "a", settings=SHIPPED), replace(reader(), settings=SHIPPED))
-    explorer = explore(cast("busy writer and reader, as shipped", *members, mode=mode), tell)
+    explorer = explore(cast("busy writer and reader, as shipped", *members, mode=mode), report)
     assert {version for pair in versions_read(explorer) for version in pair} == {0, 1, 2}
 
 
 @UNLIKE_MODES
-def test_copies_and_late_marks_of_two_writers_lose_and_invent_nothing(mode: str, tell: Tell) -> None:
+def test_copies_and_late_reports_of_two_writers_lose_and_invent_nothing(mode: str, report: Report) -> None:
     """CM-C11, CM-P2, CM-P5, OCC-12"""
     members = (busy_writer("x", "a", settings=SHIPPED), writer("b", settings=SHIPPED))
-    explorer = explore(cast("busy writer and writer, as shipped", *members, mode=mode), tell)
+    explorer = explore(cast("busy writer and writer, as shipped", *members, mode=mode), report)
     assert (versions_of(explorer, "a"), versions_of(explorer, "b")) == ({2, 3}, {1, 2, 3})
 
 
-def test_a_cleaner_beside_late_marks_takes_nothing_that_the_catalog_serves(tell: Tell) -> None:
+def test_a_cleaner_beside_late_reports_takes_nothing_that_the_catalog_serves(report: Report) -> None:
     """CM-P7, CLEAN-8"""
     members = (busy_writer("x", "a", settings=SHIPPED), staged_cleaner(), publisher())
-    explorer = explore(cast("busy writer, cleaner and publisher", *members, mode="staged", crashes=0), tell)
+    explorer = explore(cast("busy writer, cleaner and publisher", *members, mode="staged", crashes=0), report)
     assert {ended.result for ended in explorer.results("cleaner")} >= {Cleaned(0), Cleaned(1)}
 
 
 @EACH_MODE
-def test_checkpoints_and_checksums_beside_readers_change_nothing_that_is_read(mode: str, tell: Tell) -> None:
+def test_checkpoints_and_checksums_beside_readers_change_nothing_that_is_read(mode: str, report: Report) -> None:
     """CKPT-17, LASTCP-2, LASTCP-3, CM-M1."""
     members = (writer("a", works_inline=True), reader())
     properties = {"delta.checkpointInterval": "1"}
     name = "writer with checkpoints and reader"
-    explorer = explore(cast(name, *members, mode=mode, properties=properties, crashes=2, losses=1), tell)
+    explorer = explore(cast(name, *members, mode=mode, properties=properties, crashes=2, losses=1), report)
     assert versions_read(explorer) == {(0, 0), (0, 1), (1, 1)}
 
 
 @UNLIKE_MODES
-def test_three_writers_on_one_version_become_three_versions(mode: str, tell: Tell) -> None:
+def test_three_writers_on_one_version_become_three_versions(mode: str, report: Report) -> None:
     """CM-C3, OCC-12."""
     three = [writer(name, starts=stages) for name in ("a", "b", "c")]
-    explorer = explore(cast("three writers on one version", *three, mode=mode), tell)
+    explorer = explore(cast("three writers on one version", *three, mode=mode), report)
     for name in ("a", "b", "c"):
         assert versions_of(explorer, name) == {1, 2, 3}
 
@@ -242,71 +246,75 @@ def test_three_writers_on_one_version_become_three_versions(mode: str, tell: Tel
         ("put-if-absent", "inline"),
     ],
 )
-def test_writers_beside_a_change_of_the_commit_mode_lose_nothing(mode: str, policy: str, tell: Tell) -> None:
+def test_writers_beside_a_change_of_the_commit_mode_lose_nothing(mode: str, policy: str, report: Report) -> None:
     """CM-C3, CM-C5, CM-C6, CM-P2."""
     # A switch that was left half-done is completed by the next client that sets the mode; until then writers wait.
-    members = (writer("a", may_fail=(CommitRetriesExceededError,), settings=FEW_ATTEMPTS), chooser(policy))
+    members = (writer("a", may_fail=(CommitRetriesExceededError,), settings=FEW_ATTEMPTS), mode_changer(policy))
     changed = cast(f"writer and choice of {policy}", *members, mode=mode, losses=1, delays=True)
-    explorer = explore(replace(changed, recovery=(chooser(policy, "late chooser"), *changed.recovery)), tell)
-    assert {ended.result for ended in explorer.results("chooser") if ended.error is None} == {Chosen(policy)}
+    explorer = explore(
+        replace(changed, recovery=(mode_changer(policy, "late mode_changer"), *changed.recovery)), report
+    )
+    assert {ended.result for ended in explorer.results("mode_changer") if ended.error is None} == {Chosen(policy)}
     assert versions_of(explorer, "a") >= {1}
 
 
 @pytest.mark.model_full
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("policies", [("staged", "inline"), ("staged", "put_if_absent")])
-def test_two_changes_of_the_commit_mode_at_once_beside_a_writer_lose_nothing(
-    policies: tuple[str, str], tell: Tell
+def test_two_concurrent_changes_of_the_commit_mode_beside_a_writer_lose_nothing(
+    policies: tuple[str, str], report: Report
 ) -> None:
     """CM-C3, CM-C5, CM-C6."""
-    choosers = (chooser(policies[0]), chooser(policies[1], "other"))
+    changers = (mode_changer(policies[0]), mode_changer(policies[1], "other"))
     late = writer("a", may_fail=(CommitRetriesExceededError,), settings=FEW_ATTEMPTS)
-    changed = cast(f"writer and choices of {' and '.join(policies)}", late, *choosers, mode="put-if-absent")
-    explorer = explore(replace(changed, recovery=(chooser("staged", "late chooser"), *changed.recovery)), tell)
+    changed = cast(f"writer and choices of {' and '.join(policies)}", late, *changers, mode="put-if-absent")
+    explorer = explore(
+        replace(changed, recovery=(mode_changer("staged", "late mode_changer"), *changed.recovery)), report
+    )
     assert versions_of(explorer, "a") >= {1, 2}
 
 
-def test_one_of_two_creators_of_a_name_succeeds_and_the_other_gets_an_error(tell: Tell) -> None:
+def test_one_of_two_creators_of_a_name_succeeds_and_the_other_gets_an_error(report: Report) -> None:
     """CM-D1 to CM-D5."""
     members = (creator("a"), creator("b"))
-    explorer = explore(creation("two creators", *members, crashes=2, losses=2, delays=True), tell)
+    explorer = explore(creation("two creators", *members, crashes=2, losses=2, delays=True), report)
     for name in ("a", "b"):
         assert TableAlreadyExistsError in errors_of(explorer, name)
         assert any(isinstance(ended.result, Created) for ended in explorer.results(name))
 
 
-def test_two_who_open_or_create_one_name_get_one_table(tell: Tell) -> None:
+def test_two_who_open_or_create_one_name_get_one_table(report: Report) -> None:
     """CM-D3."""
     members = (creator("a", opens=True), creator("b", opens=True))
-    explore(creation("two who open or create", *members, crashes=2, losses=1, delays=True), tell)
+    explore(creation("two who open or create", *members, crashes=2, losses=1, delays=True), report)
 
 
-def test_of_two_who_create_one_name_with_rows_one_has_them_in_version_0_and_the_other_nothing(tell: Tell) -> None:
+def test_of_two_who_create_one_name_with_rows_one_has_them_in_version_0_and_the_other_nothing(report: Report) -> None:
     """CM-D1 to CM-D5."""
     members = (creator_with_rows("a"), creator_with_rows("b"))
-    explorer = explore(creation("two creators with rows", *members, crashes=2, losses=1, delays=True), tell)
+    explorer = explore(creation("two creators with rows", *members, crashes=2, losses=1, delays=True), report)
     for name in ("a", "b"):
         assert TableAlreadyExistsError in errors_of(explorer, name)
         assert versions_of(explorer, name) == {0}
 
 
-def test_two_who_write_to_or_create_one_name_both_have_their_rows(tell: Tell) -> None:
+def test_two_who_write_to_or_create_one_name_both_have_their_rows(report: Report) -> None:
     """CM-D3, CM-W3."""
     members = (creator_with_rows("a", joins=True), creator_with_rows("b", joins=True))
-    explorer = explore(creation("two who write or create", *members, crashes=1, losses=1), tell)
+    explorer = explore(creation("two who write or create", *members, crashes=1, losses=1), report)
     for name in ("a", "b"):
         assert versions_of(explorer, name) == {0, 1}
 
 
 @UNLIKE_MODES
 @pytest.mark.parametrize("seed", [20261121])
-def test_samples_of_a_large_cast_keep_the_protocol(mode: str, seed: int, tell: Tell) -> None:
+def test_samples_of_a_large_cast_keep_the_protocol(mode: str, seed: int, report: Report) -> None:
     writers = [writer(f"w{number}", skew_ms=1000 * (number - 2)) for number in range(4)]
     others = (overwriter("o"), publisher(), reader(reads=3), staged_cleaner())
     large = cast("eight members, sampled", *writers, *others, mode=mode, crashes=3, losses=3, delays=True)
     with Explorer(large) as explorer:
         counts = explorer.sample(seed, 60)
-    tell(f"{large.name} with seeds {seed}/0 to {seed}/59: {counts}")
+    report(f"{large.name} with seeds {seed}/0 to {seed}/59: {counts}")
     assert counts.executions == 60 and counts.crashes > 0 and counts.losses > 0 and counts.reads > 60
     assert counts.transitions >= 60 * len(large.members)
 
@@ -334,7 +342,7 @@ def _full(mode: str) -> list[Cast]:
                 before=old,
                 **all_lost,
             ),
-            observer=historian(kept=2),
+            observer=history_reader(kept=2),
         ),
         cast("two writers and a publisher, all lost", a, b, publisher(), mode=mode, crashes=2, **all_lost),
         cast("three writers on one version, one loss", *on_one_version, mode=mode, crashes=2, losses=1),
@@ -346,5 +354,5 @@ def _full(mode: str) -> list[Cast]:
 @pytest.mark.timeout(7200)
 @EACH_MODE
 @pytest.mark.parametrize("number", range(8))
-def test_larger_casts_keep_the_protocol(mode: str, number: int, tell: Tell) -> None:
-    explore(_full(mode)[number], tell)
+def test_larger_casts_keep_the_protocol(mode: str, number: int, report: Report) -> None:
+    explore(_full(mode)[number], report)

@@ -1,4 +1,4 @@
-"""Steps and runs as processes of their own: one version for a run, one commit for a step, no lost rows in a race."""
+"""Steps and runs as processes of their own: one version for a run, one commit for a step, no lost rows under contention."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_two_processes_that_append_concurrently_both_succeed(tmp_path, spark):
     """Both also create the table."""
     processes = [
         subprocess.Popen(
-            worker("racing_appender", str(tmp_path), str(number)),
+            worker("concurrent_appender", str(tmp_path), str(number)),
             cwd=REPOSITORY,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -20,6 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "requirements.md"
 RULES = Path(__file__).with_name("requirements.tsv")
+REASONS = Path(__file__).with_name("without_tests.tsv")
+STATUSES = ("refused", "not offered", "not written", "no test")
 
 _RANGE = re.compile(r"\b([A-Z][A-Za-z0-9-]*?-?)(\d+) (?:to|bis) (?:\1)?(\d+)\b")
 _INTRODUCTION = """# Requirements
@@ -27,8 +29,14 @@ _INTRODUCTION = """# Requirements
 The rules that this project implements, by id. The docstrings of tests name the ids that they prove; this page is generated from
 them by `python -m tests.repository.requirements --write`. The heading is one of the [Delta protocol](https://github.com/delta-io/delta/blob/master/PROTOCOL.md)
 or of its [RFCs](https://github.com/delta-io/delta/tree/master/protocol_rfcs). A source in brackets is not a heading: no protocol
-text states the rule, and it follows delta-spark, the paper on Delta Lake, or a decision of this project. A rule without a test is
-either not implemented yet (the writer refuses the feature) or tested without its id.
+text states the rule, and it follows delta-spark, the paper on Delta Lake, or a decision of this project.
+
+For a rule without a test the last column says why:
+
+- *refused*: the feature is not implemented for writers. Tables that use it are refused before anything is written.
+- *not offered*: the client has no operation to which the rule applies.
+- *not written*: the client does not follow the rule.
+- *no test*: the client follows the rule, and no test names it.
 
 In the rules, `v20(n)` is the number `n` padded with zeros to 20 digits, `log/` is the directory `_delta_log`, DV a deletion
 vector, and ICT the in-commit timestamp.
@@ -47,10 +55,17 @@ class Requirement:
 
 def requirements() -> list[Requirement]:
     """Every requirement, in the order of the page."""
-    with RULES.open(newline="") as file:
-        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        next(rows)
-        return [Requirement(id=row[0], section=row[1], heading=row[2], rule=row[3]) for row in rows]
+    return [Requirement(id=row[0], section=row[1], heading=row[2], rule=row[3]) for row in _rows(RULES)]
+
+
+def reasons() -> dict[str, tuple[str, str]]:
+    """Of each id without a test: one of :data:`STATUSES`, and the reason."""
+    return {row[0]: (row[1], row[2]) for row in _rows(REASONS)}
+
+
+def _rows(path: Path) -> list[list[str]]:
+    with path.open(newline="") as file:
+        return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
 
 
 @cache
@@ -97,13 +112,15 @@ def _spelled_out(text: str) -> str:
 def page() -> str:
     """The page as Markdown."""
     proofs = places_by_id()
+    without = reasons()
     every = requirements()
     covered = sum(bool(proofs[requirement.id]) for requirement in every)
     lines = [_INTRODUCTION, f"{covered} of {len(every)} requirements are named by tests.\n"]
     for section, members in groupby(every, key=lambda requirement: requirement.section):
         lines += [f"## {section}\n", "| id | rule | heading | tests |", "|---|---|---|---|"]
         for requirement in members:
-            tests = "<br>".join(f"`{place}`" for place in proofs[requirement.id][:4]) or "none"
+            tests = "<br>".join(f"`{place}`" for place in proofs[requirement.id][:4])
+            tests = tests or "*{}*: {}".format(*without.get(requirement.id, ("no test", "no reason is given")))
             more = len(proofs[requirement.id]) - 4
             tests += f"<br>and {more} more" if more > 0 else ""
             rule = requirement.rule.replace("|", "\\|")

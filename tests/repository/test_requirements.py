@@ -2,7 +2,7 @@
 
 import re
 
-from tests.repository.requirements import PAGE, ROOT, page, places_by_id, requirements
+from tests.repository.requirements import PAGE, ROOT, STATUSES, page, places_by_id, reasons, requirements
 
 
 def test_the_page_of_requirements_is_up_to_date() -> None:
@@ -19,6 +19,15 @@ def test_most_requirements_are_named_by_a_test() -> None:
     proofs = places_by_id()
     assert sum(map(bool, proofs.values())) >= 400
     assert any(place.startswith("protocol/log/test_checkpoints.py::") for place in proofs["CKPT-1"])
+
+
+def test_each_requirement_has_a_test_or_a_reason_for_having_none() -> None:
+    untested = {name for name, places in places_by_id().items() if not places}
+    assert untested - set(reasons()) == set(), "name the id in a test, or add it to without_tests.tsv with a reason"
+    assert set(reasons()) - untested == set(), (
+        "these ids have tests or do not exist: remove them from without_tests.tsv"
+    )
+    assert {status for status, reason in reasons().values() if reason} <= set(STATUSES)
 
 
 def test_the_package_itself_does_not_name_requirement_ids() -> None:

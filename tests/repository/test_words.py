@@ -8,19 +8,23 @@ ROOT = Path(__file__).parents[2]
 
 WORDS = {
     r"rooms?": "package",
-    r"(?:top|lower|upper|middle|ground) floors?|floors": "layer",
+    r"(?:an?|the|top|lower|upper|middle|ground) floors?|floors": "layer",
     r"seams?": "interface",
     r"front[ _]doors?": "public API",
-    r"(?:one'?s|its|whose) turn|ones_turn|takes? turns|turn_seconds": "commit lock",
+    r"(?:an?|one|one'?s|its|their|whose) turns?|ones_turn|(?:takes?|took|taking|gives?)[ _]turns?|turn_seconds": "commit lock",
     r"in a crowd|crowd(?:ed)?": "under contention",
     r"(?:have|has|had) met|met others": "contended",
-    r"told|untold\w*": "reported, unreported",
+    r"tells?|telling|told|untold\w*": "report, record, show; reported, unreported",
     r"learn(?:ed|s)?": "read, noticed; winners",
-    r"the mark|marks? of publication": "published version",
-    r"(?-i:Race)|lost races?": "rebase, conflict",
-    r"AfterCommit|after_commit": "post-commit hooks",
+    r"the mark|marks? of publication|late[ _]marks?": "published version, late report",
+    r"rac(?:e|es|ed|ing)": "rebase, conflict, concurrent",
+    r"after_commit": "post-commit hooks",
     r"nobody waits for": "asynchronous",
-    r"hurry|begin_anew|unhurried": "flush, reset_after_fork",
+    r"hurry|begin_anew|unhurried|settle[sd]?|settling": "flush, reset_after_fork",
+    r"soon": "schedule, once",
+    r"at_once": "single_statement_commit, concurrent, immediately",
+    r"accepted_(?!commits)\w+": "committed_files",
+    r"plan_batch": "build_stream_plan",
     r"anew": "again",
     r"kept_from|kept contents?": "content_from_version, cached commits",
     r"WORN_RATIO|worn": "deleted rows ratio",
@@ -38,8 +42,11 @@ WORDS = {
 """Regular expressions, matched as whole words in any case, with the words to use."""
 
 ALLOWED = {
-    "CHANGELOG.md": ("turn_seconds", "cm-delta unclaimed", "claim_maintenance"),  # Former names.
+    "CHANGELOG.md": ("turn_seconds", "cm-delta unclaimed", "claim_maintenance", "tell_definition"),  # Former names.
+    "cm_delta_dagster/arrow/data_files.py": ("def tell(",),  # A method of Python's files.
     "cm_delta_dagster/catalog/sql/schema.py": ("cm_delta_maintenance_claims",),  # Only a migration can change it.
+    "tests/catalog/pooler.py": ("loop.call_soon_threadsafe",),
+    "tests/faults/chaos_worker.py": ("buffer.tell()",),
     "tests/orchestration/test_resources.py": ("turn_seconds",),  # A setting that is not known any more.
 }
 """Text that may stay in a file."""
@@ -49,19 +56,28 @@ _PATTERN = re.compile(
 )
 
 
+_SUFFIXES = (".md", ".mako", ".py", ".toml", ".tsv", ".yaml", ".yml")
+_FOLDERS = (".ci", ".github", "benchmarks", "cm_delta_dagster", "definitions", "docs", "resources", "tests")
+
+
 def _files() -> Iterator[Path]:
-    yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
-    yield from sorted((ROOT / "docs").rglob("*.md"))
-    for package in ("cm_delta_dagster", "definitions", "resources", "tests", "benchmarks"):
-        for file in sorted((ROOT / package).rglob("*.py")):
+    yield from sorted(file for file in ROOT.iterdir() if file.suffix in _SUFFIXES)
+    for folder in _FOLDERS:
+        for file in sorted((ROOT / folder).rglob("*")):
             # Migrations stay as they were run. This file holds the list, and check.py is copied unchanged.
-            if "versions" not in file.parts and file != Path(__file__) and file.name != "check.py":
+            ours = "versions" not in file.parts and file != Path(__file__) and file.name != "check.py"
+            if ours and (file.suffix in _SUFFIXES or folder == ".ci"):
                 yield file
 
 
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Where a word in CamelCase begins."""
+
+
 def words_of(text: str) -> list[tuple[int, str, str]]:
-    """Line number, word, and what to write in its place, of each word of the list in ``text``."""
+    """Line number, word, and what to write in its place, of each word of the list in ``text``, also inside of CamelCase."""
     replacements = list(WORDS.values())
+    text = _CAPITAL.sub("_", text)
     return [
         (text.count("\n", 0, match.start()) + 1, match[0], replacements[int(str(match.lastgroup)[1:])])
         for match in _PATTERN.finditer(text)
@@ -87,4 +103,29 @@ def test_commands_in_messages_have_no_placeholder() -> None:
 
 
 def test_a_word_of_the_list_is_found_in_any_case() -> None:
-    assert words_of("A room.\nTold twice, retold") == [(1, "room", "package"), (2, "Told", "reported, unreported")]
+    assert [(line, word) for line, word, _ in words_of("A room.\nTold twice, retold")] == [(1, "room"), (2, "Told")]
+
+
+def test_a_word_of_the_list_is_found_in_names() -> None:
+    names = "CommitRoom _ROWS_AT_ONCE lose_a_race AfterCommit PLAN_BATCH accepted_files"
+    assert [word for _, word, _ in words_of(names)] == [
+        "Room",
+        "AT_ONCE",
+        "race",
+        "After_Commit",
+        "PLAN_BATCH",
+        "accepted_files",
+    ]
+    assert words_of("trace bedroom accepted_commits at once, in turn") == []
+
+
+def test_pages_settings_and_templates_are_read() -> None:
+    names = {str(file.relative_to(ROOT)) for file in _files()}
+    assert names >= {
+        "pyproject.toml",
+        "mkdocs.yml",
+        ".ci/run",
+        ".github/ISSUE_TEMPLATE/bug.yml",
+        "docs/links.py",
+        "README.md",
+    }

@@ -229,7 +229,7 @@ LONG_TEXTS = {
 def test_a_partition_value_longer_than_a_directory_name_is_stored(
     spark: SparkSession, tmp_path: Path, text: str
 ) -> None:
-    """PART-1: the log has the value, whatever the directory is called."""
+    """PART-1, LOG-13: the log has the value of each column, whatever the directory is called."""
     rows = [(1, text, "s"), (2, "short", text), (3, None, text + "!"), (4, "", "s")]
     written = write(spark.createDataFrame(rows, "id long, p string, q string"), tmp_path, partition_columns=("p", "q"))
     found = {}

@@ -68,7 +68,7 @@ def read_unchanged(path: str, statements: Callable[[sa.Connection], T], *, shown
     for attempt in range(_ATTEMPTS):
         time.sleep(_BACKOFF_SECONDS * attempt)
         before = _State.of(path)
-        if before.has_commits_beside:
+        if before.has_log:
             continue
         try:
             with engine.connect() as connection:
@@ -88,16 +88,16 @@ def read_unchanged(path: str, statements: Callable[[sa.Connection], T], *, shown
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """State of the files, which changes with every commit. ``has_commits_beside``: ``-wal`` or ``-journal`` is not empty."""
+    """State of the files, which changes with every commit. ``has_log``: ``-wal`` or ``-journal`` is not empty."""
 
-    has_commits_beside: bool
+    has_log: bool
     database: tuple[int, int, int]
 
     @classmethod
     def of(cls, path: str) -> "_State":
         found = os.stat(path)
-        beside = _size(f"{path}-wal") + _size(f"{path}-journal")
-        return cls(beside > 0, (found.st_ino, found.st_size, found.st_mtime_ns))
+        log_bytes = _size(f"{path}-wal") + _size(f"{path}-journal")
+        return cls(log_bytes > 0, (found.st_ino, found.st_size, found.st_mtime_ns))
 
 
 def _immutable(path: str) -> sqlite3.Connection:

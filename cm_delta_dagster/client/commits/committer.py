@@ -116,7 +116,7 @@ class TableCommitter:
             )
         named = "; ".join(f"version {winner.version} ({describe(winner)})" for winner in winners)
         return CommitRetriesExceededError(
-            f"{what}Each attempt lost to commits of other writers that are compatible with it: {named or 'none known'}. "
+            f"{what}Each attempt was overtaken by compatible commits of other writers: {named or 'none known'}. "
             "Retry, write less often, or raise ClientSettings.max_commit_attempts.",
             winning_versions=tuple(winner.version for winner in winners),
         )

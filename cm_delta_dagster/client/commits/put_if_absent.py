@@ -64,8 +64,8 @@ def ratified_commits(
             catalog.record_published(table_id, _found(version, status, data))
         except (CorruptLogError, CommitRejectedError) as error:
             raise CorruptLogError(
-                f"{status.location} follows the latest version that the catalog knows, as a commit does that was made by creating "
-                f"its file, but no client can have made it: {error} Nothing was read or written. If none of your "
+                f"{status.location} is a commit file after the latest version that the catalog knows, but no client of the "
+                f"catalog can have committed it: {error} Nothing was read or written. If none of your "
                 "writers committed it, move it away."
             ) from error
     if version == answer.latest_version:
@@ -119,8 +119,8 @@ def record_commit(
         if not _is_next(store, location, proposal.version, follows_ms):
             raise CommitStateUnknownError(
                 f"Version {proposal.version} at {location} was created with the txnId {proposal.summary.txn_id}, but the commit "
-                f"before it is not in the log any more and the catalog does not answer ({error}): the version may have been "
-                "another one's long ago. Nothing was deleted. Once the catalog answers again, look for that txnId in the "
+                f"before it is not in the log any more and the catalog does not answer ({error}): another client may have "
+                "committed the version earlier. Nothing was deleted. Once the catalog answers again, look for that txnId in the "
                 "table's history before writing again.",
                 txn_id=proposal.summary.txn_id,
                 version=proposal.version,

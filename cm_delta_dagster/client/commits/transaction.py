@@ -180,7 +180,7 @@ class Transaction:
         return changed or self._metadata is not None
 
     def changed_partitions(self) -> tuple[Mapping[str, str | None], ...] | None:
-        """Partition values of the files that change data, each once; None if they are unknown or too many to tell the feed."""
+        """Partition values of the files that change data, each once; None if they are unknown or too many for the feed."""
         if self._metadata is not None:
             return None
         return changed_partitions(self.snapshot.partition_columns, [*self._adds, *self._removes])

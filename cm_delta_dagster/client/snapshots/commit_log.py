@@ -29,7 +29,7 @@ from cm_delta_dagster.storage.store import ObjectStatus, Store
 _Read = TypeVar("_Read")
 
 _FIRST_LINE_BYTES = 16 * 1024
-_DIGESTS_AT_ONCE = 1024
+_DIGESTS_PER_QUERY = 1024
 _WINDOW = 16
 """Number of commits read ahead; limits the memory that a long range needs."""
 
@@ -106,10 +106,10 @@ class CommitLog:
         records = self.reader.records
         if records is None:
             return None
-        start = version - version % _DIGESTS_AT_ONCE
+        start = version - version % _DIGESTS_PER_QUERY
         with self._digests_lock:
             if start not in self._digests:
-                self._digests[start] = records.digests(start, start + _DIGESTS_AT_ONCE - 1)
+                self._digests[start] = records.digests(start, start + _DIGESTS_PER_QUERY - 1)
             return self._digests[start].get(version)
 
     @cached_property

@@ -158,7 +158,7 @@ class CommitReader:
         found = []
         for part in versions:
             for record in () if self.records is None else self.records.records(part.start, part.stop - 1):
-                data = self._copy_of(record, besides=published_source(self.location, record.version).location)
+                data = self._copy_of(record, other_than=published_source(self.location, record.version).location)
                 if data is not None:
                     self._warn(record.version, "the published commit is missing.")
                     found.append(InlineCommit(version=record.version, content=data))
@@ -197,7 +197,7 @@ class CommitReader:
         if isinstance(source, CompactedCommits) or self.records is None:
             raise error
         record = next(iter(self.records_of(source.version)), None)
-        data = None if record is None else self._copy_of(record, besides=source.location)
+        data = None if record is None else self._copy_of(record, other_than=source.location)
         if data is None:
             raise error
         # A staged file is usually missing because it was deleted after publication; that needs no warning.
@@ -205,12 +205,12 @@ class CommitReader:
             self._warn(source.version, f"{source.location} {why}.")
         return data
 
-    def _copy_of(self, record: RatifiedCommit, *, besides: str) -> bytes | None:
-        """The bytes that were ratified, from the catalog or a file other than ``besides``; None if none has them."""
+    def _copy_of(self, record: RatifiedCommit, *, other_than: str) -> bytes | None:
+        """The bytes that were ratified, from the catalog or a file other than ``other_than``; None if none has them."""
         if record.content is not None and is_ratified(record, record.content):
             return record.content
         files = (staged_source(self.location, record), published_source(self.location, record.version))
-        for location in [file.location for file in files if file.location != besides]:
+        for location in [file.location for file in files if file.location != other_than]:
             try:
                 data = self.store.read(location)
             except ObjectNotFoundError:
@@ -221,7 +221,7 @@ class CommitReader:
         directory = log_files.staged_commits_directory(self.location)
         for name in staged_names_of(record.version, (status.name for status in self.store.list_from(directory))):
             location = f"{directory}/{name}"
-            if location not in (besides, files[0].location):
+            if location not in (other_than, files[0].location):
                 try:
                     data = self.store.read(location)
                 except ObjectNotFoundError:

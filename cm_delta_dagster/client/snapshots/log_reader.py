@@ -220,8 +220,8 @@ def storage_missing(location: str, version: int) -> TableStorageMissingError:
     """The error for a table whose log is missing although ``version`` is published."""
     return TableStorageMissingError(
         f"The catalog knows version {version} of the table at {location} as published, and there is no log at that location. "
-        "Nothing was written. Likely causes: the volume is not mounted, the warehouse was moved (`cm-delta relocate` tells the "
-        "catalog where it is now), or the directory was deleted (restore it from a backup)."
+        "Nothing was written. Likely causes: the volume is not mounted, the warehouse was moved (`cm-delta relocate` records "
+        "the new location in the catalog), or the directory was deleted (restore it from a backup)."
     )
 
 

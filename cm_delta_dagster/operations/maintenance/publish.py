@@ -50,7 +50,7 @@ def publish(table: Table) -> PublishResult:
         raise CorruptLogError(
             f"{table.identifier} cannot be published: {error} The catalog ratified that commit, and neither it nor storage has its "
             "content. Commits before it are published. Restore that file from a backup; `cm-delta doctor "
-            f"{table.identifier}` says what else is wrong."
+            f"{table.identifier}` reports all problems of the table."
         ) from error
 
 
@@ -62,7 +62,7 @@ def _publish_pending(table: Table) -> PublishResult:
         raise CorruptLogError(
             f"{table.identifier} cannot be published: the catalog calls {ratified.latest_version} its latest version and has no "
             f"record of how it was committed. Nothing was written. Restore the catalog's database from a backup; `cm-delta doctor "
-            f"{table.identifier}` says what else is wrong.",
+            f"{table.identifier}` reports all problems of the table.",
             version=ratified.latest_version,
         )
     published = publish_commits(

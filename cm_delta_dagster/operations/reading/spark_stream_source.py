@@ -56,7 +56,7 @@ _BEGINNING: Mapping[str, Any] = {"beginning": True}
 """Start offset of a query without a checkpoint. The first batch determines the actual start; its end offset records it."""
 
 _FIRST = "first"
-_ROWS_AT_ONCE = 64 * 1024
+_ROWS_PER_BATCH = 64 * 1024
 _GROUPS, _LEAST_GROUP_BYTES, _MOST_GROUP_BYTES, _OPEN_COST_BYTES = 16, 4 * 2**20, 128 * 2**20, 4 * 2**20
 
 
@@ -210,8 +210,8 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
         for batch in batches:
             columns = [column.cast(item.type) for column, item in zip(batch.columns, shape, strict=True)]
             rows = pa.RecordBatch.from_arrays(columns, schema=shape)
-            for first in range(0, rows.num_rows, _ROWS_AT_ONCE):
-                yield rows.slice(first, _ROWS_AT_ONCE)
+            for first in range(0, rows.num_rows, _ROWS_PER_BATCH):
+                yield rows.slice(first, _ROWS_PER_BATCH)
 
     def stop(self) -> None:
         if isinstance(self._table, Table) and isinstance(self._table.services, DeltaClient):

@@ -20,8 +20,8 @@ from cm_delta_dagster.protocol.changes.batch_planning import (
     ChangeHandling,
     StreamPlan,
     StreamRules,
+    build_stream_plan,
     initial_files,
-    plan_batch,
 )
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
@@ -163,7 +163,7 @@ def next_batch(
         until: where the batch ends, if it was planned before.
 
     Raises:
-        As ``plan_batch``; and VersionNotFoundError if the next commits were cleaned up, CorruptLogError if the log is
+        As ``build_stream_plan``; and VersionNotFoundError if the next commits were cleaned up, CorruptLogError if the log is
         damaged.
     """
     latest = table.latest_version() if bound is None else bound
@@ -195,7 +195,7 @@ def _plan(
     start = state.offset
     first = start.version + 1 if start.is_initial else start.version
     commits: Iterable[CommitActions] = table.commit_actions(first, latest) if first <= latest else ()
-    return plan_batch(
+    return build_stream_plan(
         commits,
         start=start,
         reading=state.reading,

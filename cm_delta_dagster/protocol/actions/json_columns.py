@@ -83,7 +83,7 @@ def _common_layouts(
             rest = rest[1:]
         else:
             batches.append(_batch(found.rows, schema, lines.nulls))
-            rest = rest[~found.taken]
+            rest = rest[~found.is_uniform]
     return batches, np.concatenate([*unmatched, rest])
 
 

@@ -53,10 +53,13 @@ class _Layout:
 
 @dataclass(frozen=True, slots=True)
 class UniformLines:
-    """The lines of one layout, in order, as ``rows``; ``taken`` is a mask of these lines among all lines."""
+    """The lines of one layout, in order, as ``rows``.
+
+    ``is_uniform`` has an item for each line of the text; it is true for the lines that are in ``rows``.
+    """
 
     rows: pa.StructArray
-    taken: np.ndarray
+    is_uniform: np.ndarray
 
 
 def parse_uniform(
@@ -94,9 +97,9 @@ def parse_uniform(
         rows = _assembled(layout, values, schema, len(lines))
     except (pa.ArrowException, UnicodeEncodeError):  # A lone surrogate raises UnicodeEncodeError.
         return None
-    taken = np.zeros(len(starts), dtype=bool)
-    taken[lines] = True
-    return UniformLines(rows, taken)
+    is_uniform = np.zeros(len(starts), dtype=bool)
+    is_uniform[lines] = True
+    return UniformLines(rows, is_uniform)
 
 
 def _layout_of(line: bytes, action: str, schema: pa.Schema) -> _Layout | None:

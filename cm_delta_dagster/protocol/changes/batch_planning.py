@@ -114,7 +114,7 @@ class StreamRules:
     changes: ChangeHandling = ChangeHandling.FAIL
 
 
-def plan_batch(
+def build_stream_plan(
     commits: Iterable[CommitActions],
     *,
     start: StreamOffset,

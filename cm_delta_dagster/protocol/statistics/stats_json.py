@@ -62,7 +62,7 @@ def _parse_leaves(chunks: Sequence[pa.Array], kinds: Mapping[ColumnPath, pa.Data
     if sum(map(len, chunks)) < MIN_TEXTS or any(map(pa.types.is_decimal, kinds.values())):
         return _parse_all(chunks, kinds)
     scanned = scan_texts(chunks, kinds)
-    left = pa.array(scanned.left)
+    left = pa.array(scanned.is_unread)
     if left.true_count == len(left):
         return _parse_all(chunks, kinds)
     columns = dict(scanned.columns)

@@ -45,10 +45,13 @@ _INTEGER = re.compile(rb"-?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class ScannedTexts:
-    """Values that were read. ``left`` is true for the texts that are left to the parser; ``columns`` has null for these."""
+    """Values that were read, as ``columns``.
+
+    ``is_unread`` has an item for each text; it is true for the texts that the parser must read, for which the columns are null.
+    """
 
     columns: Mapping[_Path, pa.Array]
-    left: np.ndarray
+    is_unread: np.ndarray
 
 
 def scan_texts(chunks: Sequence[pa.Array], wanted: Mapping[_Path, pa.DataType]) -> ScannedTexts:
@@ -69,7 +72,7 @@ def scan_texts(chunks: Sequence[pa.Array], wanted: Mapping[_Path, pa.DataType]) 
         path: pa.concat_arrays([pa.nulls(0, kind), *(values[number] for scan in scans for values in scan.values)])
         for number, (path, kind) in enumerate(wanted.items())
     }
-    return ScannedTexts(columns, np.concatenate([scan.left_mask() for scan in scans]))
+    return ScannedTexts(columns, np.concatenate([scan.unread_mask() for scan in scans]))
 
 
 def _parts(chunks: Sequence[pa.Array]) -> list[list[pa.Array]]:
@@ -104,7 +107,7 @@ class _Scan:
             self.count += len(chunk)
         return self
 
-    def left_mask(self) -> np.ndarray:
+    def unread_mask(self) -> np.ndarray:
         """One boolean per text: true if it is left to the parser."""
         left = np.zeros(self.count, dtype=bool)
         left[_joined(self.left)] = True

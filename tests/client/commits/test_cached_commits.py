@@ -309,7 +309,9 @@ def test_a_created_commit_that_only_storage_knows_brings_its_definition(connect:
     assert after.definition.protocol == latest.protocol and before.etag != after.etag
 
 
-def test_the_doctor_tells_a_catalog_of_an_older_release_what_the_log_says(connect: Connect, tmp_path: Path) -> None:
+def test_the_doctor_records_what_the_log_says_in_a_catalog_of_an_older_release(
+    connect: Connect, tmp_path: Path
+) -> None:
     """CM-C13"""
     writer, _, catalog = connect()
     table = made(writer)

@@ -236,7 +236,7 @@ def test_a_lost_request_is_proposed_again(flaky: tuple[FlakyCatalog, Table]) -> 
 
 
 def test_a_conflict_with_an_unknown_outcome_is_rebased(flaky: tuple[FlakyCatalog, Table], client: DeltaClient) -> None:
-    """CM-W4: another txnId at the version means that the race was lost."""
+    """CM-W4: another txnId at the version means that another writer committed it."""
     catalog, table = flaky
     transaction = start(table)
     append(client.table("main.test.t"))
@@ -331,7 +331,7 @@ def test_a_missing_staged_file_is_an_error_and_never_an_older_version(
     writer.background.close()
 
 
-def test_the_feed_tells_which_partitions_a_commit_changed(new_table: NewTable, client: DeltaClient) -> None:
+def test_the_feed_has_the_partitions_that_a_commit_changed(new_table: NewTable, client: DeltaClient) -> None:
     table = new_table()
     append(table, "2024-01-01")
     overwrite_day(table, "2024-01-01").commit()

@@ -275,7 +275,7 @@ def test_too_many_unpublished_commits_are_published_by_the_next_writer(
     assert bounded.ratified().published_version == 4
 
 
-def test_a_commit_made_by_creating_its_file_is_published_at_once(
+def test_a_commit_made_by_creating_its_file_is_published_immediately(
     table: Table, client: DeltaClient, store: MemoryStore
 ) -> None:
     """CM-C5."""
@@ -331,7 +331,9 @@ def test_a_file_that_no_client_can_have_created_stops_all_and_is_named(
     store.write(stray, content.encode())
     fresh = another(client, store)
     for act in (fresh.snapshot, lambda: append(fresh), lambda: choose(fresh, "staged")):
-        with pytest.raises(CorruptLogError, match=f"{stray} follows the latest version.*{why}.*move it away"):
+        with pytest.raises(
+            CorruptLogError, match=f"{stray} is a commit file after the latest version.*{why}.*move it away"
+        ):
             act()
     assert {Problem.UNREADABLE, Problem.ABOVE_LATEST} <= {found.problem for found in doctor(fresh).findings}
     assert client.catalog.get_ratified_commits(table.table_id).latest_version == 1
@@ -453,7 +455,7 @@ class LongRow:
 
     def __init__(self, catalog: Any) -> None:
         self._catalog = catalog
-        self.turns = 0
+        self.waiters = 0
         self.moves = True
         self.waits: list[float] = []
         self.meanwhile: Callable[[], object] = lambda: None
@@ -463,7 +465,7 @@ class LongRow:
 
     @contextmanager
     def commit_lock(self, table_id: str, *, seconds: float) -> Iterator[bool]:
-        self.turns += 1
+        self.waiters += 1
         self.waits.append(seconds)
         self.meanwhile()
         yield self.moves
@@ -473,7 +475,7 @@ class LongRow:
 def test_the_holder_of_the_commit_lock_commits_after_concurrent_commits(
     table: Table, client: DeltaClient, store: MemoryStore, policy: str
 ) -> None:
-    """OCC-15: however long the row is, one turn is enough."""
+    """OCC-15: however many writers commit meanwhile, one wait for the lock is enough."""
     choose(table, policy)
     row = LongRow(client.catalog)
     writer = another(client, store, row)
@@ -481,7 +483,7 @@ def test_the_holder_of_the_commit_lock_commits_after_concurrent_commits(
     append(table)
     row.meanwhile = lambda: append(table)
     version = append(writer)
-    assert (row.turns, version) == (1, table.snapshot().version)
+    assert (row.waiters, version) == (1, table.snapshot().version)
     assert table.snapshot().num_files == 4
 
 
@@ -521,7 +523,7 @@ def test_writers_do_not_wait_for_the_commit_lock_during_a_switch(
         choose(table, "inline")
     with pytest.raises(CommitRetriesExceededError, match="being switched"):
         waiting.commit()
-    assert row.turns == 1
+    assert row.waiters == 1
     willful.fail = ""
     choose(table, "inline")
     assert append(writer) == 4

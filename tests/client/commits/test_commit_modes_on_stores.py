@@ -62,7 +62,7 @@ def test_size_and_time_of_accepted_commits_are_those_of_their_files(
 
 
 @pytest.mark.parametrize("policy", ["inline", "auto:100", "put_if_absent"])
-def test_writers_at_once_have_all_their_rows_read_once(
+def test_concurrent_writers_have_all_their_rows_read_once(
     policy: str, store_and_root: tuple[Store, str], tmp_path: Path
 ) -> None:
     """CM-C3, CM-C5, CM-P1 to CM-P3, LOG-5."""

@@ -76,7 +76,7 @@ def _of(actions: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 # --- the outcomes -----------------------------------------------------------------------------------------------------
 
 
-def test_the_outcomes_of_a_commit_are_errors_of_one_base_which_tells_of_them_all() -> None:
+def test_the_outcomes_of_a_commit_are_errors_of_one_base_which_documents_them() -> None:
     """CM-C12, CM-W4, OCC-5, OCC-15."""
     outcomes = {CommitConflictError, CommitRejectedError, CommitRetriesExceededError, CommitStateUnknownError}
     assert set(CommitError.__subclasses__()) == outcomes
@@ -224,12 +224,12 @@ def test_the_last_attempt_names_every_winner(
 
 
 class RowOfWriters:
-    """The real catalog; notes who asks for a turn and what is proposed."""
+    """The real catalog; records requests for the commit lock and proposals."""
 
     def __init__(self, catalog: SqlCatalog) -> None:
         self._catalog = catalog
         self.calls: list[str] = []
-        self.gives_turns = True
+        self.grants_lock = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._catalog, name)
@@ -239,8 +239,8 @@ class RowOfWriters:
 
     @contextmanager
     def commit_lock(self, table_id: str, *, seconds: float) -> Iterator[bool]:
-        self.calls.append("turn")
-        yield self.gives_turns
+        self.calls.append("lock")
+        yield self.grants_lock
         self.calls.append("end")
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
@@ -264,18 +264,18 @@ def test_contended_writers_wait_for_the_commit_lock_and_refresh_first(
         late, later, last = (_start(mine, _file(name)) for name in ("late", "later", "last"))
         _start(table, _file("theirs-1")).commit()
         assert late.commit().retries == 1
-        assert row.calls[1:] == ["VersionTaken", "turn", "Ratified", "end"]
+        assert row.calls[1:] == ["VersionTaken", "lock", "Ratified", "end"]
         _start(table, _file("theirs-2")).commit()
         assert later.commit().retries == 1
-        assert row.calls[5:] == ["turn", "Ratified", "end"]
-        row.gives_turns = False
+        assert row.calls[5:] == ["lock", "Ratified", "end"]
+        row.grants_lock = False
         assert last.commit().retries == 1
-        assert row.calls[8:] == ["turn", "VersionTaken", "end", "turn", "Ratified", "end"]
-    without_turns = replace(settings, commit_lock_seconds=0)
-    with closing(DeltaClient(row, stores=stores, settings=without_turns, now_ms=client.now_ms)) as other:
-        racing = _start(other.table("main.test.t"), _file("racing"))
+        assert row.calls[8:] == ["lock", "VersionTaken", "end", "lock", "Ratified", "end"]
+    without_lock = replace(settings, commit_lock_seconds=0)
+    with closing(DeltaClient(row, stores=stores, settings=without_lock, now_ms=client.now_ms)) as other:
+        later_one = _start(other.table("main.test.t"), _file("later_one"))
         _start(table, _file("theirs-3")).commit()
-        assert racing.commit().retries == 1
+        assert later_one.commit().retries == 1
         assert row.calls[14:] == ["VersionTaken", "Ratified"]
     assert table.snapshot().num_files == 8
 
@@ -343,7 +343,7 @@ def test_a_rebase_assigns_new_row_ids(tracked: Table, store: MemoryStore) -> Non
     assert high_water_mark(tracked.snapshot().domains) == 18
 
 
-def test_a_removed_file_repeats_its_ids_and_the_commit_tells_that_rows_lost_theirs(
+def test_a_removed_file_repeats_its_ids_and_the_commit_says_that_rows_lost_theirs(
     tracked: Table, store: MemoryStore
 ) -> None:
     """ROWTRK-5, ROWTRK-14, ROWTRK-16."""
@@ -457,7 +457,7 @@ def test_a_winner_whose_protocol_is_beyond_us_is_a_conflict_and_not_built_upon(
         _start(table, _file("again"))
 
 
-def test_files_that_do_not_tell_their_rows_get_no_ids_and_are_not_committed(tracked: Table) -> None:
+def test_files_without_a_number_of_rows_get_no_ids_and_are_not_committed(tracked: Table) -> None:
     """ROWTRK-2."""
     for stats in (None, "{}", "[]", "?", '{"numRecords":true}', '{"numRecords":-1}'):
         with pytest.raises(IllegalCommitError, match="how many rows"):
@@ -523,7 +523,7 @@ def test_domains_of_delta_are_not_the_users(with_domains: Table, name: str) -> N
         _start(with_domains).set_domain(_domain(name))
 
 
-def test_every_domain_survives_the_races_of_others(with_domains: Table, store: MemoryStore) -> None:
+def test_every_domain_survives_concurrent_commits(with_domains: Table, store: MemoryStore) -> None:
     """DOM-4, DOM-5, DOM-7: who writes another domain is rebased, who writes the same one conflicts."""
     first, second = _start(with_domains), _start(with_domains)
     first.set_domain(_domain("a", "old"))

@@ -59,7 +59,7 @@ def test_the_worked_case_of_the_protocol() -> None:
     managed.log.write(log_files.compaction_file_name(3, 5), lines(*(add(f"f{version}") for version in (3, 4, 5))))
     managed.stage(7)
     managed.stage(8)
-    managed.stage(8, _UUIDS[1], b"{ lost the race", ratify=False)
+    managed.stage(8, _UUIDS[1], b"{ was not ratified", ratify=False)
     managed.stage(10, ratify=False)
     managed.stage(10, _UUIDS[1], b"{ partial", ratify=False)
     managed.inline(9)

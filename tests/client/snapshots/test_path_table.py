@@ -309,7 +309,7 @@ def test_unknown_writer_features_do_not_stop_a_reader(log: ForeignLog) -> None:
 
 
 def test_a_commit_cut_off_at_any_byte_is_never_a_shorter_commit(log: ForeignLog) -> None:
-    """LOG-4, CRC-11: cut inside of a line it is not JSON; at the end of a line the checksum of its transaction tells."""
+    """LOG-4, CRC-11: cut inside of a line it is not JSON; at the end of a line the checksum of its transaction shows it."""
     data = lines(info(txnId="t7"), add("f7", size=12), remove("f1"), add("f8", size=11, deletionVector=_VECTOR))
     name = log_files.commit_file_name(7)
     log.write(name, data)

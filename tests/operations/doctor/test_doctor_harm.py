@@ -136,7 +136,7 @@ def test_a_repair_never_harms(lake: Lake, table: Table, what: str, harm: str, co
         assert report.healthy and after == right, report.findings
 
 
-def test_two_harms_at_once_are_repaired_in_order_of_trust(lake: Lake, table: Table) -> None:
+def test_two_harms_of_one_table_are_repaired_in_order_of_trust(lake: Lake, table: Table) -> None:
     """Every derived file and several commits are damaged; the staged copies suffice to repair them."""
     right = readable(lake)
     for what in OBJECTS:

@@ -146,7 +146,7 @@ def test_optimize_makes_one_file_of_many_and_changes_no_row(build: Callable[...,
 
 
 def test_the_actions_change_no_data(build: Callable[..., TableBuilder]) -> None:
-    """OPT-2"""
+    """OPT-2, FILE-3"""
     lake = build()
     lake.append((1, "a"))
     lake.append((2, "b"))
@@ -266,7 +266,7 @@ def test_invalid_sizes_are_refused(build: Callable[..., TableBuilder], sizes: di
 
 
 def test_deleted_rows_are_dropped_and_the_deletion_vector_is_removed(build: Callable[..., TableBuilder]) -> None:
-    """OPT-4"""
+    """OPT-4, DV-26"""
     lake = build()
     lake.append(*[(number, "x") for number in range(10)])
     snapshot = lake.table.snapshot()

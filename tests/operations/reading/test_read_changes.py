@@ -38,7 +38,7 @@ def long_history(path: Path, appends: int) -> None:
 
 @pytest.mark.parametrize("appends", [3, 20])
 def test_spark_gives_the_changes_that_arrow_gives(tmp_path: Path, spark: SparkSession, appends: int) -> None:
-    """CDF-5, CDF-6, CDF-7: in one scan for each part, and in few scans that tell the version by the file."""
+    """CDF-5, CDF-6, CDF-7: in one scan for each part, and in few scans that find the version by the file."""
     long_history(tmp_path / "t", appends)
     table = path_table(tmp_path / "t")
     queries: list[dict[str, Any]] = [

@@ -244,7 +244,7 @@ def test_another_deletion_vector_changes_only_the_rows_in_which_it_differs(tmp_p
     assert check_every_range(table, read_changes_arrow, range(6)) == 14
 
 
-def test_the_footer_tells_the_rows_of_a_file_without_statistics(tmp_path: Path) -> None:
+def test_the_footer_has_the_number_of_rows_of_a_file_without_statistics(tmp_path: Path) -> None:
     """CDF-6."""
     vectors(tmp_path / "t", (1,), (0, 1))
     for version in range(3):

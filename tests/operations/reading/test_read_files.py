@@ -66,7 +66,7 @@ def plain(root: Path, **arguments: Any) -> ForeignTable:
     return ForeignTable(root, field("id", "long"), **arguments)
 
 
-def test_a_plan_tells_what_is_skipped(tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_plan_shows_what_is_skipped(tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """SKIP-1: before anything is opened, and in the log of the read."""
     table = plain(tmp_path)
     paths = [

@@ -223,7 +223,7 @@ CASES = [(None, [0, 1, 2, 3, 4]), (1, [3, 4]), ("latest", [])]
 def test_a_first_batch_is_the_same_whenever_it_is_run(
     connection: Connection, limit: Any, starting: Any, expected: list[int]
 ) -> None:
-    """STREAM-1, STREAM-6: also for a Spark of 4.0 or 4.1, which asks for an end without telling the start."""
+    """STREAM-1, STREAM-6: also for a Spark of 4.0 or 4.1, which asks for an end without giving the start."""
     source = numbers(connection, "source", range(3), range(3, 5))
     reader = reader_of(source, starting_version=starting)
     start = reader.initialOffset()
@@ -277,7 +277,7 @@ def test_new_columns_stop_a_query_which_has_them_when_it_is_started_again(connec
     assert rows_of(old, position, end) == [2]
     with pytest.raises(SchemaMismatchError, match=r"Version 2 of main\.test\.source .*Create a new DataFrame"):
         old.latestOffset(end, ReadAllAvailable())
-    # A Spark that does not tell the start has asked for all of it at once.
+    # A Spark that does not give the start has asked for all of it at once.
     with pytest.raises(SchemaMismatchError, match="lies inside of the batch"):
         old.partitions(position, old.latestOffset())
     new = reader_of(source)

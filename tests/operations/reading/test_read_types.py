@@ -265,7 +265,7 @@ NAN = float("nan")
     ids=str,
 )
 @pytest.mark.parametrize("kind", ["double", "float"])
-def test_what_files_do_not_tell_of_nan_and_zero_costs_no_rows(
+def test_no_rows_are_lost_where_files_omit_nan_and_the_sign_of_zero(
     spark: SparkSession, tmp_path: Path, kind: str, where: Predicate, expected: list[str]
 ) -> None:
     """SKIP-1: most writers leave NaN out of a file's bounds, and a dictionary holds only one of the two zeros."""

@@ -55,7 +55,7 @@ VERBS: Mapping[str, tuple[Callable[[TableBuilder, Any], Any], Callable[[Rows], R
 }
 """Each operation, and its effect on a set of rows."""
 
-RACES = (
+PAIRS = (
     ("WriteSerializable", "append a", "overwrite", True),
     ("WriteSerializable", "overwrite", "append a", True),
     ("Serializable", "overwrite", "append a", False),
@@ -77,7 +77,7 @@ def allowed(client: DeltaClient) -> Iterator[DeltaClient]:
     yield client
 
 
-@pytest.mark.parametrize(("level", "loser", "winner", "both"), RACES)
+@pytest.mark.parametrize(("level", "loser", "winner", "both"), PAIRS)
 def test_the_outcome_is_that_of_a_serial_execution(
     allowed: DeltaClient, spark: SparkSession, tmp_path: Path, level: str, loser: str, winner: str, both: bool
 ) -> None:

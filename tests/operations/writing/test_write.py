@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,7 +119,7 @@ def test_a_partition_slice_is_replaced_without_reading_rows(build: Callable[...,
 
 
 def test_a_slice_within_files_keeps_their_other_rows(build: Callable[..., TableBuilder]) -> None:
-    """DML-7, DML-2: a row for which the condition is NULL stays; files without a match are not in the commit."""
+    """DML-7, DML-2, FILE-3: a row for which the condition is NULL stays; files without a match are not in the commit."""
     builder = build("id long, v long")
     builder.append((1, 10), (2, 20), (3, None))
     builder.append((4, 40), (5, 50))
@@ -126,6 +127,10 @@ def test_a_slice_within_files_keeps_their_other_rows(build: Callable[..., TableB
     result = overwrite(builder.table, frame=builder.frame((9, 12)), where="v < 25")
     assert builder.rows() == [(3, None), (4, 40), (5, 50), (9, 12)]
     assert (result.num_removed_files, result.metrics["numCopiedRows"]) == (2, "1")
+    log_file = f"{builder.table.location}/_delta_log/{result.version:020d}.json"
+    actions = [json.loads(line) for line in builder.table.store.read(log_file).splitlines()]
+    files = [action.get("add") or action["remove"] for action in actions if "add" in action or "remove" in action]
+    assert len(files) >= 3 and all(file["dataChange"] for file in files)
 
 
 def test_rows_outside_of_the_slice_are_refused(build: Callable[..., TableBuilder]) -> None:
@@ -140,15 +145,18 @@ def test_rows_outside_of_the_slice_are_refused(build: Callable[..., TableBuilder
 
 
 def test_unknown_columns_need_a_merge_of_schemas(build: Callable[..., TableBuilder]) -> None:
-    """SCHEVO-1, SCHEVO-3."""
-    builder = build("id long")
+    """SCHEVO-1, SCHEVO-3, META-6."""
+    builder = build("id long", delta__logRetentionDuration="interval 7 days")
     builder.append((1,))
+    before = builder.table.snapshot().metadata
     frame = builder.frame((2, "x"), columns="ID int, extra string")
     with pytest.raises(SchemaMismatchError, match="extra"):
         append(builder.table, frame=frame)
     append(builder.table, frame=frame, schema_mode=SchemaMode.MERGE)
     assert builder.rows() == [(1, None), (2, "x")]
-    assert builder.table.snapshot().schema.names == ("id", "extra")
+    after = builder.table.snapshot()
+    assert after.schema.names == ("id", "extra")
+    assert replace(after.metadata, schema_string=before.schema_string) == before
     with pytest.raises(InvalidArgumentError):
         append(builder.table, frame=frame, schema_mode=SchemaMode.OVERWRITE)
 

@@ -28,7 +28,7 @@ def _uniform(data: bytes, action: str = "add") -> list[Fields] | None:
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
     starts = np.concatenate([[0], ends[:-1] + 1])
     found = parse_uniform(data, starts, ends, action=action, schema=schema)
-    return None if found is None or not found.taken.all() else found.rows.to_pylist()
+    return None if found is None or not found.is_uniform.all() else found.rows.to_pylist()
 
 
 def _line_by_line(data: bytes, action: str = "add") -> list[Fields]:

@@ -24,8 +24,8 @@ from cm_delta_dagster.protocol.changes.batch_planning import (
     ChangeHandling,
     StreamPlan,
     StreamRules,
+    build_stream_plan,
     initial_files,
-    plan_batch,
 )
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
@@ -89,7 +89,7 @@ def plan(commits: Sequence[CommitActions], start: StreamOffset, **more: Any) -> 
     """The batch after ``start``; ``commits`` are all commits of the table."""
     known = {"reading": definition(0), "current": definition(0), "rules": RULES}
     first = start.version + (1 if start.is_initial else 0)
-    return plan_batch((item for item in commits if item.version >= first), start=start, **{**known, **more})
+    return build_stream_plan((item for item in commits if item.version >= first), start=start, **{**known, **more})
 
 
 def paths(batch: StreamPlan) -> list[str]:
@@ -166,7 +166,7 @@ def test_only_the_commits_of_the_batch_are_consumed() -> None:
             yield commit(version, added(f"{version}"))
 
     known = definition(0)
-    batch = plan_batch(
+    batch = build_stream_plan(
         commits(), start=at(0), reading=known, current=known, rules=RULES, limits=AdmissionLimits(max_files=3)
     )
     assert paths(batch) == ["0", "1", "2"]

@@ -113,7 +113,7 @@ def test_set_values_are_read() -> None:
 
 def test_an_invalid_value_is_reported_with_its_key_when_it_is_read() -> None:
     """META-5."""
-    properties = TableProperties({"delta.checkpointInterval": "0", "delta.logRetentionDuration": "soon"})
+    properties = TableProperties({"delta.checkpointInterval": "0", "delta.logRetentionDuration": "later"})
 
     with pytest.raises(InvalidArgumentError, match=r"delta\.checkpointInterval"):
         _ = properties.checkpoint_interval

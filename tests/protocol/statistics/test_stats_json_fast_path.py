@@ -107,7 +107,7 @@ def test_texts_of_few_shapes_are_not_left_to_the_parser() -> None:
 
     expected = [*range(500), None, *range(501, 600), None, *range(601, 1000)]
     values = scanned.columns[("minValues", "id")].to_pylist()
-    left = scanned.left.nonzero()[0].tolist()
+    left = scanned.is_unread.nonzero()[0].tolist()
     assert 500 in left and 600 not in left
     assert len(left) < 20
     assert [value for row, value in enumerate(values) if row not in left] == [
@@ -119,7 +119,7 @@ def test_a_duplicate_key_is_left_to_the_parser() -> None:
     """SKIP-2: the parser decides which of the two values is valid."""
     texts = [f'{{"minValues":{{"id":1}},"minValues":{{"id":{number}}}}}' for number in range(100, 400)]
 
-    assert scan_texts([pa.array(texts)], _WANTED).left.all()
+    assert scan_texts([pa.array(texts)], _WANTED).is_unread.all()
 
 
 def test_a_value_of_another_type_is_left_to_the_parser() -> None:
@@ -129,7 +129,7 @@ def test_a_value_of_another_type_is_left_to_the_parser() -> None:
             '{"numRecords":10,"minValues":{"id":' + value.replace("#", str(number)) + "}}" for number in range(100, 400)
         ]
 
-        assert scan_texts([pa.array(texts)], _WANTED).left.all(), value
+        assert scan_texts([pa.array(texts)], _WANTED).is_unread.all(), value
 
 
 def test_texts_in_chunks_and_slices_keep_their_rows() -> None:
@@ -140,7 +140,7 @@ def test_texts_in_chunks_and_slices_keep_their_rows() -> None:
 
     scanned = scan_texts([chunk.cast(pa.large_string()) for chunk in chunks], _WANTED)
 
-    assert not scanned.left.any()
+    assert not scanned.is_unread.any()
     assert scanned.columns[("minValues", "id")].to_pylist() == list(range(100_000, 300_000))
 
 
