@@ -38,7 +38,7 @@ WORDS = {
 """Regular expressions, matched as whole words in any case, with the words to use."""
 
 ALLOWED = {
-    "CHANGELOG.md": ("turn_seconds", "cm-delta unclaimed", "claim_maintenance"),  # Former names.
+    "CHANGELOG.md": ("turn_seconds", "cm-delta unclaimed", "claim_maintenance", "longest_pause_seconds"),  # Former names.
     "cm_delta_dagster/catalog/sql/schema.py": ("cm_delta_maintenance_claims",),  # Only a migration can change it.
     "tests/orchestration/test_resources.py": ("turn_seconds",),  # A setting that is not known any more.
 }
