@@ -1,8 +1,13 @@
 """Delta tables whose commits a catalog ratifies, for PySpark and Dagster. This module is the public API.
 
 ``connect`` opens a catalog from scripts and notebooks; ``cm_delta_dagster.orchestration`` holds what Dagster needs. The module
-exports everything that the methods of ``Connection``, ``DeltaTable`` and ``PathDeltaTable`` take, return and raise. A name is
-imported on first use, so that importing one module of the package loads neither Spark nor Dagster.
+exports everything that the methods of ``Connection``, ``DeltaTable``, ``PathDeltaTable`` and ``DeltaClient`` take, and everything
+that the methods of exported classes return and raise. A name is imported on first use, so that importing one module of the
+package loads neither Spark nor Dagster.
+
+``SqlCatalog`` and ``Stores`` are exported to construct a ``DeltaClient``, ``Table`` as the type of what it opens. Their methods
+are for the operations of this package: they are not part of the public API, return values that are not exported, and can change
+in any release.
 """
 
 import importlib
@@ -14,16 +19,17 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
     from cm_delta_dagster.api.table_reads import PathDeltaTable
-    from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
+    from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
     from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
     from cm_delta_dagster.catalog.recovery import AdoptedState
     from cm_delta_dagster.catalog.sql import SqlCatalog
-    from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableIdentifier
-    from cm_delta_dagster.client.client import DeltaClient
+    from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
+    from cm_delta_dagster.client.client import ClientSpec, DeltaClient
     from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, IdempotencyRule
     from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
     from cm_delta_dagster.client.snapshots.history import HistoryEntry
     from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+    from cm_delta_dagster.client.table import Table
     from cm_delta_dagster.errors import (
         CatalogBehindStorageError,
         CatalogError,
@@ -156,11 +162,13 @@ __all__ = [
     "CleanStagedCommitsPlan",
     "CleanStagedCommitsResult",
     "ClientSettings",
+    "ClientSpec",
     "CmDeltaError",
     "CommitConflictError",
     "CommitContext",
     "CommitError",
     "CommitInfo",
+    "CommitMode",
     "CommitPolicy",
     "CommitPolicyKind",
     "CommitPolicyRule",
@@ -259,7 +267,9 @@ __all__ = [
     "StreamSourceChangedError",
     "StructField",
     "StructType",
+    "Table",
     "TableAlreadyExistsError",
+    "TableEntry",
     "TableError",
     "TableIdentifier",
     "TableMove",
@@ -296,8 +306,10 @@ _MODULES = {
     "CleanStagedCommitsPlan": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
     "CleanStagedCommitsResult": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
     "ClientSettings": "cm_delta_dagster.client.settings",
+    "ClientSpec": "cm_delta_dagster.client.client",
     "CommitContext": "cm_delta_dagster.client.commits.context",
     "CommitInfo": "cm_delta_dagster.protocol.actions.actions",
+    "CommitMode": "cm_delta_dagster.catalog.commit_policy",
     "CommitPolicy": "cm_delta_dagster.catalog.commit_policy",
     "CommitPolicyKind": "cm_delta_dagster.catalog.commit_policy",
     "CommitPolicyRule": "cm_delta_dagster.catalog.commit_policy",
@@ -369,6 +381,8 @@ _MODULES = {
     "StreamOffset": "cm_delta_dagster.protocol.changes.stream_offset",
     "StructField": "cm_delta_dagster.protocol.schema.types",
     "StructType": "cm_delta_dagster.protocol.schema.types",
+    "Table": "cm_delta_dagster.client.table",
+    "TableEntry": "cm_delta_dagster.catalog.tables",
     "TableIdentifier": "cm_delta_dagster.catalog.tables",
     "TableMove": "cm_delta_dagster.operations.recovery.relocate",
     "TableRecoveryPlan": "cm_delta_dagster.operations.recovery.plan",

@@ -17,7 +17,15 @@ from cm_delta_dagster import errors
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 
-_PUBLIC_CLASSES = (cm_delta_dagster.Connection, cm_delta_dagster.DeltaTable, cm_delta_dagster.PathDeltaTable)
+_PUBLIC_CLASSES = (
+    cm_delta_dagster.Connection,
+    cm_delta_dagster.DeltaTable,
+    cm_delta_dagster.PathDeltaTable,
+    cm_delta_dagster.DeltaClient,
+)
+_FOR_CLIENTS = (cm_delta_dagster.SqlCatalog, cm_delta_dagster.Stores, cm_delta_dagster.Table)
+"""Exported to construct a client and to name what it opens; their methods are not part of the public API."""
+
 _PREDICATES = frozenset(typing.get_args(Predicate))
 """Nodes of a parsed condition; users write conditions as SQL text, as a Column, or with ``raw_sql``."""
 
@@ -79,12 +87,31 @@ def test_what_public_methods_take_and_return_is_exported() -> None:
     missing = {
         f"{found.__name__} ({kind.__name__}.{name})"
         for kind in _PUBLIC_CLASSES
-        for name, value in _public_members(kind)
-        for hint in typing.get_type_hints(value.fget if isinstance(value, property) else value).values()
+        for name, function in _public_functions(kind)
+        for hint in typing.get_type_hints(function).values()
         for found in _classes_in(hint)
-        if found.__name__ not in cm_delta_dagster.__all__
+        if not _is_exported(found)
     }
     assert missing == set()
+
+
+@pytest.mark.parametrize("name", cm_delta_dagster.__all__)
+def test_what_methods_of_an_exported_class_return_is_exported(name: str) -> None:
+    kind = getattr(cm_delta_dagster, name)
+    if not isinstance(kind, type) or kind in _FOR_CLIENTS:
+        return
+    missing = {
+        f"{found.__name__} ({name}.{method})"
+        for method, function in _public_functions(kind)
+        for found in _classes_in(typing.get_type_hints(function).get("return"))
+        if not _is_exported(found)
+    }
+    assert missing == set()
+
+
+def test_the_documentation_names_the_classes_whose_methods_are_not_public() -> None:
+    documentation = cm_delta_dagster.__doc__ or ""
+    assert all(f"``{kind.__name__}``" in documentation for kind in _FOR_CLIENTS)
 
 
 def test_what_exported_results_and_plans_consist_of_is_exported() -> None:
@@ -105,6 +132,18 @@ def _public_members(kind: type) -> Iterator[tuple[str, typing.Any]]:
     for name in dir(kind):
         if not name.startswith("_"):
             yield name, inspect.getattr_static(kind, name)
+
+
+def _public_functions(kind: type) -> Iterator[tuple[str, typing.Any]]:
+    """Functions of the methods and properties of ``kind``."""
+    for name, value in _public_members(kind):
+        function = value.fget if isinstance(value, property) else inspect.unwrap(getattr(value, "__func__", value))
+        if inspect.isfunction(function):
+            yield name, function
+
+
+def _is_exported(kind: type) -> bool:
+    return kind.__name__ in cm_delta_dagster.__all__ and getattr(cm_delta_dagster, kind.__name__) is kind
 
 
 def _classes_in(hint: object) -> Iterator[type]:

@@ -70,13 +70,17 @@ def connect(
             ``ClientSettings(max_commit_attempts=50)``.
 
     Raises:
-        InvalidArgumentError: an unusable URL or warehouse, contradicting storage options, or ``settings`` is not a
-            ClientSettings.
+        InvalidArgumentError: an unusable URL or warehouse, contradicting storage options, or an argument of another type.
     """
     if not isinstance(settings, ClientSettings | None):
         raise InvalidArgumentError(
-            f"settings is a {type(settings).__name__}; give ClientSettings, e.g. "
+            f"settings is of type {type(settings).__name__}; give ClientSettings, e.g. "
             "connect(..., settings=ClientSettings(max_commit_attempts=50))."
+        )
+    if not isinstance(warehouse, str):
+        raise InvalidArgumentError(
+            f"warehouse is of type {type(warehouse).__name__}; give the directory or URI of new tables as text, e.g. "
+            'connect(..., warehouse="s3://bucket/warehouse").'
         )
     options = StorageOptions.of(storage_options, warehouse=warehouse)
     catalog = SqlCatalog(catalog_url, warehouse=warehouse)

@@ -274,6 +274,6 @@ def _schema(schema: AnySchema) -> StructType:
     if isinstance(schema, pa.Schema):
         return from_arrow_schema(schema)
     raise InvalidArgumentError(
-        f"A {type(schema).__name__} is not a schema. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, or "
+        f"The schema is of type {type(schema).__name__}. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, or "
         "a cm_delta_dagster.StructType."
     )

@@ -128,6 +128,7 @@ class DeltaClient:
         self.background.wait()
 
     def close(self) -> None:
+        """Wait for asynchronous work and close the catalog."""
         self.background.close()
         self.catalog.close()
 

@@ -1,5 +1,6 @@
 """Settings of the Delta client."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -62,7 +63,7 @@ class ClientSettings:
     max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS
 
     def __post_init__(self) -> None:
-        """Raises InvalidArgumentError for a value that is not a number, too small or unknown."""
+        """Raises InvalidArgumentError for a value of another type, too small, infinite or unknown."""
         try:
             behind = OnCatalogBehind(self.on_catalog_behind_storage)
         except ValueError:
@@ -74,7 +75,10 @@ class ClientSettings:
             value, minimum = getattr(self, field.name), _MINIMA.get(field.name, 0)
             if field.name == "on_catalog_behind_storage":
                 continue
-            if not isinstance(value, int | float) or isinstance(value, bool) or not value >= minimum:
+            integer = field.type is int
+            is_number = isinstance(value, int if integer else int | float) and not isinstance(value, bool)
+            if not is_number or not minimum <= value < math.inf:
+                kind = "an integer" if integer else "a finite number"
                 raise InvalidArgumentError(
-                    f"ClientSettings.{field.name} cannot be {value!r}; it is a number of at least {minimum}."
+                    f"ClientSettings.{field.name} cannot be {value!r}; it is {kind} of at least {minimum}."
                 )

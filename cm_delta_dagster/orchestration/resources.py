@@ -8,11 +8,10 @@ import os
 import threading
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from typing import Any, Self
 
 import dagster as dg
-from pydantic import ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -36,10 +35,14 @@ class HasSparkSession(typing.Protocol):
 
 
 _DEFAULTS = ClientSettings()
+_IntEnvVar = type(dg.EnvVar.int("NAME"))
 
 
 class ClientSettingsConfig(dg.Config):
-    """The fields of :class:`~cm_delta_dagster.client.settings.ClientSettings`, which documents them, as Dagster config."""
+    """The fields of :class:`~cm_delta_dagster.client.settings.ClientSettings`, which documents them, as Dagster config.
+
+    A value that ``ClientSettings`` refuses is refused here with the same message. Integers can be ``dg.EnvVar.int("NAME")``.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -57,6 +60,16 @@ class ClientSettingsConfig(dg.Config):
     on_catalog_behind_storage: OnCatalogBehind = _DEFAULTS.on_catalog_behind_storage
     max_clock_difference_ms: int = _DEFAULTS.max_clock_difference_ms
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        config = validate(given)
+        if isinstance(given, Mapping):  # Not for a config that exists already.
+            # A value of the environment is not known yet, and pydantic takes it as 0. It is validated when the run starts.
+            known = (name for name in cls.model_fields if not isinstance(given.get(name), _IntEnvVar))
+            ClientSettings(**{name: getattr(config, name) for name in known})
+        return config
+
     def client_settings(self) -> ClientSettings:
         """The settings as the client takes them."""
         return ClientSettings(**{name: getattr(self, name) for name in type(self).model_fields})
@@ -65,8 +78,8 @@ class ClientSettingsConfig(dg.Config):
 class CatalogResource(dg.ConfigurableResource[Any]):
     """The catalog of the tables, opened on first use, once in each process.
 
-    At the end of the run the client waits for background checksums and checkpoints and is closed. ``settings`` also accepts
-    a ``ClientSettings``.
+    At the end of the run the client waits for background checksums and checkpoints and is closed. ``settings`` is a
+    ``ClientSettingsConfig``, because Dagster shows and reads it as configuration.
     """
 
     url: str = Field(
@@ -86,11 +99,6 @@ class CatalogResource(dg.ConfigurableResource[Any]):
     _client: DeltaClient | None = PrivateAttr(default=None)
     _process: int | None = PrivateAttr(default=None)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
-
-    @field_validator("settings", mode="before")
-    @classmethod
-    def _settings_as_config(cls, value: Any) -> Any:
-        return ClientSettingsConfig(**asdict(value)) if isinstance(value, ClientSettings) else value
 
     @field_validator("storage_options", mode="before")
     @classmethod

@@ -46,13 +46,18 @@ class StorageOptions:
             InvalidArgumentError: flat options and prefixes are mixed, a prefix occurs twice, or the warehouse is a local
                 directory and the options are flat.
         """
-        if not options:
+        if options is None:
             return cls()
         if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
+            got = (
+                "has keys that are not text" if isinstance(options, Mapping) else f"is of type {type(options).__name__}"
+            )
             raise InvalidArgumentError(
-                f"storage_options is a {type(options).__name__}; give a mapping of names to values, e.g. "
+                f"storage_options {got}; give a mapping of names to values, e.g. "
                 f'{{"key": ..., "secret": ...}}, or options by prefix: {_EXAMPLE}.'
             )
+        if not options:
+            return cls()
         prefixed = [key for key in options if "://" in key]
         if not prefixed and warehouse is None:
             return cls(by_prefix={"": dict(options)})

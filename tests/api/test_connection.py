@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -184,7 +185,7 @@ def test_a_schema_may_be_of_this_package_pyarrow_or_pyspark(lake: Connection, sc
 
 
 def test_a_value_that_is_not_a_schema_is_refused(lake: Connection) -> None:
-    with pytest.raises(InvalidArgumentError, match="schema"):
+    with pytest.raises(InvalidArgumentError, match=r"The schema is of type \w+\. Give a pyspark StructType"):
         lake.create_table(NAME, "id long")
 
 
@@ -205,8 +206,27 @@ def test_settings_go_to_the_client(tmp_path: Path) -> None:
     url, settings = f"sqlite:///{tmp_path}/catalog.db", ClientSettings(max_commit_attempts=3)
     with connect(url, warehouse=f"{tmp_path}/warehouse", settings=settings) as connection:
         assert connection.client.settings.max_commit_attempts == 3
-    with pytest.raises(InvalidArgumentError, match="give ClientSettings"):
-        connect(url, settings={"max_commit_attempts": 3})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"settings": {"max_commit_attempts": 3}}, "settings is of type dict; give ClientSettings"),
+        ({"settings": 3}, "settings is of type int"),
+        ({"warehouse": None}, "warehouse is of type NoneType; give the directory or URI"),
+        ({"warehouse": Path("w")}, "warehouse is of type .*Path"),
+        ({"storage_options": "x"}, "storage_options is of type str; give a mapping"),
+        ({"storage_options": []}, "storage_options is of type list"),
+        ({"storage_options": {1: "x"}}, "storage_options has keys that are not text"),
+    ],
+    ids=str,
+)
+def test_an_argument_of_another_type_is_refused_before_the_catalog_is_created(
+    tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        connect(f"sqlite:///{tmp_path}/catalog.db", **arguments)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_closed_connection_leaves_the_session_running(tmp_path: Path, spark: SparkSession) -> None:

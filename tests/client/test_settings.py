@@ -23,9 +23,23 @@ def test_the_reaction_to_a_catalog_behind_storage_may_be_given_as_text(value: An
         {"retry_initial_seconds": float("nan")},
         {"copied_content_bytes": "16k"},
         {"snapshot_cache_size": True},
+        {"max_commit_attempts": 2.5},
+        {"max_resolve_attempts": 1.5},
+        {"read_threads": 4.0},
+        {"max_commit_attempts": float("inf")},
+        {"publish_delay_seconds": float("inf")},
+        {"commit_lock_seconds": True},
     ],
-    ids=lambda wrong: next(iter(wrong)),
+    ids=str,
 )
 def test_a_value_out_of_range_is_refused_with_the_name_of_the_setting(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"ClientSettings\.{next(iter(wrong))} cannot be"):
         ClientSettings(**wrong)
+
+
+def test_a_refusal_says_whether_the_setting_is_an_integer() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"cannot be 1\.5; it is an integer of at least 1\."):
+        ClientSettings(max_resolve_attempts=1.5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=r"cannot be inf; it is a finite number of at least 0\."):
+        ClientSettings(retry_max_seconds=float("inf"))
+    assert ClientSettings(retry_max_seconds=1).retry_max_seconds == 1

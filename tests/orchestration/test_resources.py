@@ -1,6 +1,7 @@
 """The resources: when they are opened and closed, their settings, sessions that already run."""
 
 import logging
+import re
 from dataclasses import asdict, fields
 
 import dagster as dg
@@ -50,16 +51,9 @@ def test_client_settings_as_config_have_the_same_fields_and_defaults():
     assert ClientSettingsConfig().client_settings() == ClientSettings()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ClientSettingsConfig(max_commit_attempts=3, on_catalog_behind_storage=OnCatalogBehind.REFUSE),
-        ClientSettings(max_commit_attempts=3, on_catalog_behind_storage=OnCatalogBehind.REFUSE),
-    ],
-    ids=lambda settings: type(settings).__name__,
-)
-def test_the_client_of_a_catalog_resource_gets_its_settings(tmp_path, settings):
+def test_the_client_of_a_catalog_resource_gets_its_settings(tmp_path):
     seen = []
+    settings = ClientSettingsConfig(max_commit_attempts=3, on_catalog_behind_storage=OnCatalogBehind.REFUSE)
 
     @dg.asset
     def looks(catalog: CatalogResource) -> None:
@@ -71,6 +65,45 @@ def test_the_client_of_a_catalog_resource_gets_its_settings(tmp_path, settings):
     dg.materialize([looks], resources={"catalog": resource})
     expected = {"max_commit_attempts": 3, "on_catalog_behind_storage": OnCatalogBehind.REFUSE}
     assert asdict(seen[0]) == {**asdict(ClientSettings()), **expected}
+
+
+def test_the_settings_of_a_catalog_resource_are_a_config():
+    with pytest.raises(ValueError, match="instance of ClientSettingsConfig"):
+        CatalogResource(url="sqlite:///catalog.db", warehouse="w", settings=ClientSettings())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_commit_attempts": 0}, {"retry_max_seconds": float("inf")}, {"read_threads": -1}], ids=str
+)
+def test_client_settings_out_of_range_are_refused_at_construction(wrong):
+    with pytest.raises(InvalidArgumentError) as refused:
+        ClientSettings(**wrong)
+    with pytest.raises(ValueError, match=re.escape(str(refused.value))):
+        ClientSettingsConfig(**wrong)
+
+
+@pytest.mark.parametrize("value", ["7", "0"])
+def test_a_client_setting_of_the_environment_is_validated_in_the_run(tmp_path, monkeypatch, value):
+    seen = []
+
+    @dg.asset
+    def looks(catalog: CatalogResource) -> None:
+        seen.append(catalog.client.settings.max_commit_attempts)
+
+    resource = CatalogResource(
+        url=f"sqlite:///{tmp_path}/catalog.db",
+        warehouse=f"file://{tmp_path}/w",
+        settings=ClientSettingsConfig(max_commit_attempts=dg.EnvVar.int("TEST_ATTEMPTS")),
+    )
+    monkeypatch.setenv("TEST_ATTEMPTS", value)
+    if value == "7":
+        dg.materialize([looks], resources={"catalog": resource})
+        assert seen == [7]
+        return
+    with pytest.raises(dg.DagsterError) as failed:
+        dg.materialize([looks], resources={"catalog": resource})
+    assert "ClientSettings.max_commit_attempts cannot be 0" in str(failed.value.__cause__)
+    assert seen == []
 
 
 def test_client_settings_are_set_in_the_run_configuration(tmp_path):

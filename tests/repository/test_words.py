@@ -42,7 +42,13 @@ WORDS = {
 """Regular expressions, matched as whole words in any case, with the words to use."""
 
 ALLOWED = {
-    "CHANGELOG.md": ("turn_seconds", "cm-delta unclaimed", "claim_maintenance", "tell_definition"),  # Former names.
+    "CHANGELOG.md": (  # Former names.
+        "turn_seconds",
+        "cm-delta unclaimed",
+        "claim_maintenance",
+        "longest_pause_seconds",
+        "tell_definition",
+    ),
     "cm_delta_dagster/arrow/data_files.py": ("def tell(",),  # A method of Python's files.
     "cm_delta_dagster/catalog/sql/schema.py": ("cm_delta_maintenance_claims",),  # Only a migration can change it.
     "tests/catalog/pooler.py": ("loop.call_soon_threadsafe",),

@@ -56,7 +56,7 @@ def test_the_longest_prefix_decides() -> None:
         ({"s3://b": {}, "s3a://b/": {}}, "s3://b/w", "one store twice"),
         ({"key": "wJalrXUtnFEMI"}, "/data/warehouse", "takes no options"),
         ({"key": "wJalrXUtnFEMI"}, "file:///data", "takes no options"),
-        (["key"], "s3://b/w", "is a list"),
+        (["key"], "s3://b/w", "is of type list"),
     ],
 )
 def test_contradicting_options_are_refused_without_showing_values(
