@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.errors import CmDeltaError, EngineError
 from cm_delta_dagster.operations.maintenance.sizes import size_text
-from cm_delta_dagster.spark.jars import fetch_s3_jars, installed_versions
+from cm_delta_dagster.spark.jars import OTHER_CLOUD, fetch_s3_jars, installed_versions
 
 
 @click.command("spark-jars")
@@ -18,7 +18,7 @@ from cm_delta_dagster.spark.jars import fetch_s3_jars, installed_versions
     "cloud",
     default=None,
     metavar="VERSION",
-    help="Version of spark-hadoop-cloud, or none. Default: that of the installed pyspark.",
+    help=f"Version of spark-hadoop-cloud, or none. Default: that of pyspark, or {OTHER_CLOUD} if Maven does not have it.",
 )
 def spark_jars(directory: str, hadoop: str | None, cloud: str | None) -> None:
     """Copy the jars with which Spark reads and writes S3 into a directory, through Maven (mvn)."""
@@ -26,7 +26,14 @@ def spark_jars(directory: str, hadoop: str | None, cloud: str | None) -> None:
         versions = installed_versions(hadoop=hadoop)
         if cloud is not None:
             versions = replace(versions, cloud=None if cloud == "none" else cloud)
-        jars = fetch_s3_jars(Path(directory), versions)
+        try:
+            jars = fetch_s3_jars(Path(directory), versions)
+        except EngineError as error:
+            if cloud is not None:
+                raise
+            click.echo(f"{error}\nTrying spark-hadoop-cloud {OTHER_CLOUD}.", err=True)
+            versions = replace(versions, cloud=OTHER_CLOUD)
+            jars = fetch_s3_jars(Path(directory), versions)
     except CmDeltaError as error:
         raise click.ClickException(str(error)) from error
     size = size_text(sum(jar.stat().st_size for jar in jars))

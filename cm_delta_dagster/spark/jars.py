@@ -42,6 +42,9 @@ _CLOUD = """    <dependency>
 _SDK_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
 _WITH_SPARK = "io.netty,org.slf4j,commons-codec,commons-logging,org.apache.httpcomponents,com.fasterxml.jackson.core"
 """Groups of jars that Spark ships."""
+OTHER_CLOUD = "4.1.1"
+"""Version of ``spark-hadoop-cloud`` that the tests use with Spark 4.2.0, where Maven does not have that of the session's Spark."""
+
 _HADOOP_JAR = re.compile(r"hadoop-client-api-(\d[\w.]*?)\.jar")
 _ERROR = re.compile(r"\[ERROR\] (\S.*?)(?: -> \[Help|$)", re.MULTILINE)
 _SECONDS = 900

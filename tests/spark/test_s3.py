@@ -10,23 +10,20 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
+from click.testing import CliRunner
 
-from cm_delta_dagster.errors import EngineError
-from cm_delta_dagster.spark.jars import fetch_s3_jars, installed_versions
+from cm_delta_dagster.cli.main import main
+from cm_delta_dagster.spark.jars import installed_versions
 from tests.support.s3_server import S3Server, s3_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).parents[2]
-OTHER_CLOUD = "4.1.1"
-"""Version of spark-hadoop-cloud where the one of this Spark is not to be had."""
-
 KEPT = [*range(3), *range(4, 62)]
 
 
@@ -40,10 +37,8 @@ def jars() -> list[Path]:
         if shutil.which("mvn") is None:
             give_up = pytest.fail if os.environ.get("CM_DELTA_REQUIRE_PEERS") else pytest.skip
             give_up("Spark's S3 client is tested only where Maven can fetch it; no mvn on the PATH")
-        try:
-            fetch_s3_jars(folder, versions)
-        except EngineError:
-            fetch_s3_jars(folder, replace(versions, cloud=OTHER_CLOUD))
+        fetched = CliRunner().invoke(main, ["spark-jars", "--to", str(folder)])
+        assert fetched.exit_code == 0, fetched.output
         (folder / "complete").touch()
     return sorted(folder.glob("*.jar"))
 

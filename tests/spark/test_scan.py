@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLa
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.statistics import schema_leaves
 from cm_delta_dagster.spark.load import Loader, lists_exactly
+from cm_delta_dagster.spark.object_stores import ON_THIS_FILE_SYSTEM
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark
 from cm_delta_dagster.spark.write import WriteSpec, write_files
@@ -408,11 +410,12 @@ def test_spark_is_believed_about_files_only_if_it_has_listed_exactly_these(
     frame = spark.read.parquet(*[str(path) for path in paths])
     locations = pa.array([path.as_uri() if name == "plain" else f"file://{path}" for path in paths])
     sizes = pa.array([path.stat().st_size for path in paths])
-    assert lists_exactly(frame, locations, sizes) is seen
-    assert not lists_exactly(frame, locations, sizes.take(pa.array([1, 0, 2])))
-    assert not lists_exactly(frame, locations.slice(1), sizes.slice(1))
-    assert not lists_exactly(spark.read.parquet(str(paths[0])), locations, sizes)
-    assert not lists_exactly(spark.range(3), locations, sizes)
+    seen_by_spark = partial(lists_exactly, storage=ON_THIS_FILE_SYSTEM)
+    assert seen_by_spark(frame, locations, sizes) is seen
+    assert not seen_by_spark(frame, locations, sizes.take(pa.array([1, 0, 2])))
+    assert not seen_by_spark(frame, locations.slice(1), sizes.slice(1))
+    assert not seen_by_spark(spark.read.parquet(str(paths[0])), locations, sizes)
+    assert not seen_by_spark(spark.range(3), locations, sizes)
 
 
 def test_a_deletion_vector_for_more_rows_than_a_file_can_have_is_refused(spark: SparkSession, tmp_path: Path) -> None:
