@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,16 +32,7 @@ def parse_storage_options(pairs: Iterable[str], environment: str | None) -> dict
     Raises:
         click.UsageError: a pair without ``=``, or text that is not JSON. The message has no value, which may be a secret.
     """
-    options: dict[str, Any] = {}
-    if environment:
-        try:
-            options = json.loads(environment)
-        except ValueError:
-            options = None  # type: ignore[assignment]
-        if not isinstance(options, dict):
-            raise click.UsageError(
-                'CM_DELTA_STORAGE_OPTIONS is not a JSON object such as {"key": "...", "secret": "..."}.'
-            )
+    options = _decoded_environment(environment) if environment else {}
     for pair in pairs:
         # A prefix of locations may contain "=" too, but a JSON object follows it.
         key, separator, value = pair.partition("={") if "://" in pair.partition("=")[0] else pair.partition("=")
@@ -49,6 +40,14 @@ def parse_storage_options(pairs: Iterable[str], environment: str | None) -> dict
             raise click.UsageError("--storage-option takes KEY=VALUE, e.g. endpoint_url=https://host.")
         options[key] = _decoded(separator[1:] + value, key)
     return options
+
+
+def _decoded_environment(text: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        options = json.loads(text)
+        if isinstance(options, dict):
+            return options
+    raise click.UsageError('CM_DELTA_STORAGE_OPTIONS is not a JSON object such as {"key": "...", "secret": "..."}.')
 
 
 def _decoded(text: str, key: str) -> Any:

@@ -39,7 +39,7 @@ def test_a_value_out_of_range_is_refused_with_the_name_of_the_setting(wrong: dic
 
 def test_a_refusal_says_whether_the_setting_is_an_integer() -> None:
     with pytest.raises(InvalidArgumentError, match=r"cannot be 1\.5; it is an integer of at least 1\."):
-        ClientSettings(max_resolve_attempts=1.5)  # type: ignore[arg-type]
+        ClientSettings(max_resolve_attempts=1.5)  # type: ignore[arg-type]  # Refused at run time too.
     with pytest.raises(InvalidArgumentError, match=r"cannot be inf; it is a finite number of at least 0\."):
         ClientSettings(retry_max_seconds=float("inf"))
     assert ClientSettings(retry_max_seconds=1).retry_max_seconds == 1
