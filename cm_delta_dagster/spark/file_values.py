@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.protocol.actions.paths import normalise_location
+from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES, normalise_location
 from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
-from cm_delta_dagster.spark.hadoop_options import S3_SCHEMES
 from cm_delta_dagster.spark.object_stores import SparkStorage
 
 OWN_PREFIX = "__cm_delta_"
@@ -56,7 +55,7 @@ def spark_file_path(location: str) -> str:
     scheme, separator, rest = location.partition("://")
     if not separator:
         scheme, rest = "file", location
-    scheme = "s3" if scheme in S3_SCHEMES else scheme
+    scheme = "s3" if OBJECT_STORE_SCHEMES.get(scheme) == "s3" else scheme
     authority, _, path = rest.partition("/")
     prefix = f"{scheme}:/" if not authority else f"{scheme}://{authority}/"
     return prefix + "".join(map(_java_quoted, path))

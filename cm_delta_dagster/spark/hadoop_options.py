@@ -10,10 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cm_delta_dagster.errors import InvalidArgumentError
-
-S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
-AZURE_SCHEMES = frozenset({"az", "abfs", "abfss"})
-GOOGLE_SCHEMES = frozenset({"gs", "gcs"})
+from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES
 
 _S3A = "org.apache.hadoop.fs.s3a"
 _KEYS = f"{_S3A}.SimpleAWSCredentialsProvider"
@@ -58,19 +55,19 @@ def hadoop_options(location: str, options: Mapping[str, Any], *, scheme: str | N
     """
     given, _, rest = location.partition("://")
     authority = rest.partition("/")[0]
-    match given.lower():
-        case name if name in S3_SCHEMES:
+    match OBJECT_STORE_SCHEMES.get(given.lower()):
+        case "s3":
             settings = dict(_s3(authority, options))
             return HadoopOptions(prefix="s3://", spark_prefix=f"{scheme or 's3a'}://", settings=settings)
-        case name if name in AZURE_SCHEMES:
+        case "az":
             container, account = _azure_account(authority, options)
-            own = scheme or ("abfs" if name == "abfs" else "abfss")
+            own = scheme or ("abfs" if given.lower() == "abfs" else "abfss")
             return HadoopOptions(
                 prefix=f"{given}://{authority}/",
                 spark_prefix=f"{own}://{container}@{account}/",
                 settings=dict(_azure(account, options)),
             )
-        case name if name in GOOGLE_SCHEMES:
+        case "gs":
             return HadoopOptions(
                 prefix=f"{given}://", spark_prefix=f"{scheme or 'gs'}://", settings=dict(_google(options))
             )
@@ -80,7 +77,7 @@ def hadoop_options(location: str, options: Mapping[str, Any], *, scheme: str | N
 def spark_location(location: str, places: HadoopOptions) -> str:
     """The location as Spark opens it; a location of another store is returned as it is."""
     given, separator, rest = location.partition("://")
-    if separator and places.prefix == "s3://" and given.lower() in S3_SCHEMES:
+    if separator and places.prefix == "s3://" and OBJECT_STORE_SCHEMES.get(given.lower()) == "s3":
         return places.spark_prefix + rest
     if location.startswith(places.prefix):
         return places.spark_prefix + location[len(places.prefix) :]

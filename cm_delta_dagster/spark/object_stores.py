@@ -18,9 +18,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import StorageError, StoreNotSupportedError
+from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES
 from cm_delta_dagster.spark.hadoop_options import (
     ENVIRONMENT_CHAIN,
-    S3_SCHEMES,
     HadoopOptions,
     catalog_location,
     hadoop_options,
@@ -229,7 +229,7 @@ def _storage(
 def _of_platform(session: SparkSession, configuration: Any, root: str, places: HadoopOptions) -> HadoopOptions:
     """The platform's own file system for ``s3``, as on EMR, unless the options need S3A."""
     given = root.partition("://")[0].lower()
-    if given not in S3_SCHEMES or places.settings:
+    if OBJECT_STORE_SCHEMES.get(given) != "s3" or places.settings:
         return places
     own = _file_system_class(session, configuration, "s3")
     if own is None or own == _S3A_CLASS:

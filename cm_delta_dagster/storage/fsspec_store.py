@@ -35,7 +35,7 @@ BACKENDS: tuple[Backend, ...] = (S3(), Azure(), GoogleStorage())
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-_PASSING = frozenset({Fault.TRANSIENT, Fault.THROTTLED, Fault.CONFLICT})
+_TRANSIENT = frozenset({Fault.TRANSIENT, Fault.THROTTLED, Fault.CONFLICT})
 _ATTEMPTS, _RETRY_SECONDS = 8, 60
 _MODIFIED_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
@@ -71,9 +71,9 @@ def backend_of(scheme: str) -> Backend:
 class FsspecStore:
     """Objects of one object store.
 
-    Invariants: listings do not use a cache. Before the first ``write_if_absent`` a probe object shows that the server refuses a
-    second creation, because some servers ignore the condition and overwrite. Requests that failed for a passing reason are
-    repeated, with growing random waits. If the outcome of a creation is unknown, the metadata of the object show which call
+    Listings do not use a cache. Before the first ``write_if_absent`` in a bucket, a probe object shows that the server refuses a
+    second creation, because some servers ignore the condition and overwrite. Requests that fail with a transient error are
+    repeated with growing random waits. If the outcome of a creation is unknown, the metadata of the object show which call
     created it.
 
     Args:
@@ -179,11 +179,11 @@ class FsspecStore:
         """Does nothing: object stores have no directories."""
 
     def _retried(self, request: Callable[[], _Result]) -> _Result:
-        """Send a request that may be repeated, until it succeeds or fails for a reason that does not pass."""
+        """Send a request that may be repeated, until it succeeds or fails with an error that is not transient."""
         attempts = tenacity.Retrying(
             stop=tenacity.stop_any(tenacity.stop_after_attempt(_ATTEMPTS), tenacity.stop_after_delay(_RETRY_SECONDS)),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=5),
-            retry=tenacity.retry_if_exception(lambda error: self._backend.fault(error) in _PASSING),
+            retry=tenacity.retry_if_exception(lambda error: self._backend.fault(error) in _TRANSIENT),
             before_sleep=self._log_retry,
             reraise=True,
         )
@@ -306,7 +306,7 @@ class FsspecStore:
         )
         text = without_secrets(" ".join(str(error).split()), self._options)
         outcome = ""
-        if writes and fault in _PASSING:
+        if writes and fault in _TRANSIENT:
             outcome = " The object may have been written or not."
         return StorageError(f"Could not {verb} {location}: {why}. ({self._backend.name}: {text}){outcome}")
 

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES
 
 REDACTED = "***"
 
-_SAME_STORE = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "az", "abfss": "az"}
 _SECRET = re.compile(r"key|secret|token|passw|sas|credential|connection_string|auth|signature", re.I)
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]*@")
 _SHORTEST_SECRET = 4
@@ -109,7 +109,7 @@ def canonical_location(location: str) -> str:
     scheme = scheme.lower()
     if not separator:
         return location.rstrip("/") or "/"
-    scheme = _SAME_STORE.get(scheme, scheme)
+    scheme = OBJECT_STORE_SCHEMES.get(scheme, scheme)
     rest = rest.rstrip("/")
     if scheme == "az" and rest:
         authority, slash, path = rest.partition("/")

@@ -20,9 +20,6 @@ class Stores:
     Args:
         stores: for each scheme, a store that replaces the built-in one.
         storage_options: how object stores are reached.
-
-    Attributes:
-        storage_options: the same.
     """
 
     def __init__(

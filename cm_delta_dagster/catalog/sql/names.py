@@ -13,10 +13,9 @@ from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError, InvalidArgumentError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit, decode_commit_info, encode_action
-from cm_delta_dagster.protocol.actions.paths import normalise_location
+from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES, normalise_location
 from cm_delta_dagster.protocol.log import log_files
 
-_OBJECT_STORE = re.compile(r"(?i)(?:s3a?|s3n|gs|gcs|abfss?|az)://(?P<bucket>[^/]*)")
 _MAX_NAME_LENGTH = 120
 _LARGEST = 2**63 - 2
 """Allows one more increment in a signed 64-bit column."""
@@ -65,10 +64,10 @@ def checked_warehouse(warehouse: str) -> str:
             f"{warehouse!r} cannot be the warehouse: give an absolute location such as s3://bucket/warehouse, without "
             "'%' and '..'."
         )
-    store = _OBJECT_STORE.match(location)
-    if store is None:
+    scheme, _, rest = location.partition("://")
+    if scheme.lower() not in OBJECT_STORE_SCHEMES:
         return location
-    if not store["bucket"]:
+    if not rest.partition("/")[0]:
         raise InvalidArgumentError(
             f"{warehouse!r} cannot be the warehouse: it names no bucket. Give s3://bucket/warehouse."
         )

@@ -6,6 +6,8 @@ storage.
 """
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -17,11 +19,17 @@ from cm_delta_dagster.errors import CorruptLogError
 HIVE_DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Directory name of a null partition value."""
 
+OBJECT_STORE_SCHEMES: Mapping[str, str] = MappingProxyType(
+    {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+)
+"""Schemes of locations in object stores; schemes of the same kind of store have the same value."""
+
 # The characters that RFC 2396 allows in a path besides letters, digits and `_.-~`, except the colon: in the first segment
 # of a relative path it would end a scheme.
 _SAFE_IN_PATH = "/=!$&'()*+,;@"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=/)")
-_SAME_STORE = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+# Not for Azure, where container and account are written differently too.
+_ONE_SPELLING = {scheme: store for scheme, store in OBJECT_STORE_SCHEMES.items() if store != "az"}
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _HIVE_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -102,7 +110,7 @@ def normalise_location(uri: str) -> str:
         rest = slash + tail
     if scheme == "file" and authority.lower() == "localhost":
         authority = ""
-    scheme = _SAME_STORE.get(scheme, scheme)
+    scheme = _ONE_SPELLING.get(scheme, scheme)
     return f"{scheme}://{authority}{_clean(rest)}"
 
 
