@@ -6,7 +6,8 @@ uses neither the log nor the catalog.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from functools import reduce
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
@@ -31,50 +33,46 @@ from cm_delta_dagster.spark.columns import (
     non_null_paths,
     padded,
     pairs,
+    stored_path,
     stored_schema,
     table_column,
 )
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.field_ids import as_names, group_by_names, is_absent, names_by_file
+from cm_delta_dagster.spark.file_index import FileIndexes, RelationSchemas, file_indexes
 from cm_delta_dagster.spark.file_values import (
     BASE_ROW_ID_COLUMN,
     COMMIT_VERSION_COLUMN,
     FILE_COLUMN,
+    NUMBER_COLUMN,
     OWN_PREFIX,
     POSITION_COLUMN,
-    SIZE_COLUMN,
     WORDS_COLUMN,
     file_path,
-    file_size,
     is_deleted,
     join_file_values,
+    join_numbered_values,
     known,
     row_index,
     spark_file_key,
     spark_file_path,
     word_lists,
 )
-from cm_delta_dagster.spark.layout import (
-    FileGroup,
-    LayoutKind,
-    absolute_locations,
-    count_distinct_values,
-    distinct_values,
-    group_files,
-)
-from cm_delta_dagster.spark.load import Loaded, Loader, lists_exactly
+from cm_delta_dagster.spark.hand_over import skipping_columns
+from cm_delta_dagster.spark.layout import absolute_locations, canonical_texts, check_names, one_chunk
+from cm_delta_dagster.spark.load import READ_OPTIONS, load_files, made_nullable
 from cm_delta_dagster.spark.nullability import non_null, proven
-from cm_delta_dagster.spark.object_stores import spark_storage
+from cm_delta_dagster.spark.object_stores import SparkStorage, spark_storage
 from cm_delta_dagster.spark.partition_text import typed_column
 from cm_delta_dagster.spark.predicates import on_stored_columns
 from cm_delta_dagster.spark.schema import quoted, to_spark
-from cm_delta_dagster.spark.session import LISTING_SETTINGS, is_connect, temporary_settings
+from cm_delta_dagster.spark.session import LISTING_SETTINGS, temporary_settings
 from cm_delta_dagster.storage.store import Store
 
 __all__ = ["FILE_COLUMN", "scan", "scan_with_files", "spark_file_key", "spark_file_path"]
 
-_MAX_LITERAL_SCANS = 24
 _SMALL_LISTING = 32
+_EXTRAS = (NUMBER_COLUMN, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,26 +80,34 @@ class _Scan:
     """What all parts of one scan share.
 
     Attributes:
-        partitions: the partition columns, as fields of the schema.
+        storage: how Spark reaches the table.
+        indexes: of the session; None if it has none.
         never_null: paths of NOT NULL columns that hold no null in any of the files.
         with_files: also return :data:`FILE_COLUMN`.
     """
 
-    loader: Loader
+    session: SparkSession
+    store: Store
+    storage: SparkStorage
+    indexes: FileIndexes | None
     layout: TableLayout
-    partitions: tuple[StructField, ...]
     never_null: frozenset[Path]
     predicate: Predicate | None
     row_tracking: RowIdColumns | None
     with_files: bool
 
     @property
-    def session(self) -> SparkSession:
-        return self.loader.session
-
-    @property
     def schema(self) -> StructType:
         return self.layout.schema
+
+    @property
+    def partitions(self) -> tuple[StructField, ...]:
+        return self.layout.partition_fields
+
+    @property
+    def zone(self) -> tzinfo:
+        """Time zone of ``timestamp`` partition values that state none."""
+        return UTC
 
     @property
     def data_columns(self) -> StructType:
@@ -164,22 +170,22 @@ def _known(columns: Sequence[str], schema: StructType) -> list[str]:
 def _new_scan(
     session: SparkSession, store: Store, layout: TableLayout, request: ScanRequest, *, with_files: bool
 ) -> _Scan:
-    schema, mapping, partitions = layout.schema, layout.mapping, layout.partition_fields
+    schema, partitions = layout.schema, layout.partition_fields
     names = tuple(item.name for item in partitions)
-    declared = () if is_connect(session) else (path for path in non_null_paths(schema) if path[0] not in names)
+    indexes = file_indexes(session)
+    # Without an index Spark's reader makes every column nullable.
+    declared = () if indexes is None else (path for path in non_null_paths(schema) if path[0] not in names)
     if request.row_tracking is not None:
         _check_row_tracking(schema, request.files)
     return _Scan(
-        loader=Loader(
-            session=session,
-            store=store,
-            location=layout.location,
-            storage=spark_storage(session, store, layout.location),
-            partitions=tuple(replace(item, name=physical_name(item, mapping)) for item in partitions),
-        ),
+        session=session,
+        store=store,
+        storage=spark_storage(session, store, layout.location),
+        indexes=indexes,
         layout=layout,
-        partitions=partitions,
-        never_null=proven(request.files, iter(declared), schema=schema, partition_columns=names, mapping=mapping),
+        never_null=proven(
+            request.files, iter(declared), schema=schema, partition_columns=names, mapping=layout.mapping
+        ),
         predicate=request.predicate,
         row_tracking=request.row_tracking,
         with_files=with_files,
@@ -203,10 +209,13 @@ def _check_row_tracking(schema: StructType, files: pa.Table) -> None:
 
 
 def _frame(scan: _Scan, files: pa.Table) -> DataFrame:
-    with spark_errors(f"reading data files of {scan.loader.location}"):
-        settings = LISTING_SETTINGS if files.num_rows > _SMALL_LISTING else {}
-        with temporary_settings(scan.session, settings):
-            parts = list(_parts(scan, files))
+    with spark_errors(f"reading data files of {scan.layout.location}"):
+        if scan.indexes is not None:
+            parts = list(_indexed_parts(scan, scan.indexes, files))
+        else:
+            # Spark lists the files when the DataFrame is made.
+            with temporary_settings(scan.session, LISTING_SETTINGS if files.num_rows > _SMALL_LISTING else {}):
+                parts = list(_listed_parts(scan, files))
         if not parts:
             return _empty(scan)
         return reduce(DataFrame.union, parts)
@@ -220,120 +229,185 @@ def _empty(scan: _Scan) -> DataFrame:
     return scan.session.createDataFrame([], schema)
 
 
-def _parts(scan: _Scan, files: pa.Table) -> Iterator[DataFrame]:
-    """One DataFrame for each group of files; files with a deletion vector are separate so that the others need no
-    join.
-    """
-    for names, named_alike in _by_names(scan, files):
-        stored = scan.stored(names)
-        has_vector = pc.is_valid(named_alike["deletionVector"])
-        for group in _groups(scan, stored, named_alike.filter(pc.invert(has_vector))):
-            yield from _read_group(scan, stored, group, {})
-        for group in _groups(scan, stored, named_alike.filter(has_vector)):
-            words = deletion_words(scan.loader.store, location=scan.loader.location, files=group.files)
-            for rows in word_batches(words):
-                yield from _read_group(scan, stored, group.part(rows), {WORDS_COLUMN: word_lists(words[rows])})
-
-
-def _groups(scan: _Scan, stored: StructType, files: pa.Table) -> list[FileGroup]:
-    # In id mode a file may have any column under the name of a partition column.
-    shared = {item.name.lower() for item in scan.loader.partitions} & {name.lower() for name in stored.names}
-    return group_files(
-        files,
-        location=scan.loader.location,
-        partition_fields=scan.partitions,
-        mapping=scan.layout.mapping,
-        discover=not shared,
-    )
-
-
 def _by_names(scan: _Scan, files: pa.Table) -> Iterator[tuple[Names, pa.Table]]:
+    if not files.num_rows:
+        return
     if scan.layout.mapping is not ColumnMappingMode.ID:
         yield names_of_mode(scan.layout.mapping), files
         return
-    locations = absolute_locations(scan.loader.location, files["path"]).to_pylist()
-    found = names_by_file(scan.loader.store, scan.data_columns, locations)
+    locations = absolute_locations(scan.layout.location, files["path"]).to_pylist()
+    found = names_by_file(scan.store, scan.data_columns, locations)
     for names, positions in group_by_names(found):
         yield as_names(names), files.take(pa.array(positions, pa.int64()))
 
 
-def _read_group(
-    scan: _Scan, stored: StructType, group: FileGroup, values: Mapping[str, pa.Array]
-) -> Iterator[DataFrame]:
+# --- with a file index ------------------------------------------------------------------------------------------------
+
+
+def _indexed_parts(scan: _Scan, indexes: FileIndexes, files: pa.Table) -> Iterator[DataFrame]:
+    """One DataFrame for each group of files; files with a deletion vector are separate so that the others need no join."""
+    for names, named_alike in _by_names(scan, files):
+        has_vector = named_alike["deletionVector"].is_valid()
+        num_vectors = pc.sum(has_vector).as_py() or 0
+        if num_vectors < named_alike.num_rows:
+            yield _indexed(scan, indexes, names, named_alike, without_vectors=num_vectors > 0)
+        if num_vectors:
+            deleted = named_alike.filter(has_vector)
+            words = deletion_words(scan.store, location=scan.layout.location, files=deleted)
+            for rows in word_batches(words):
+                part = deleted.slice(rows.start, rows.stop - rows.start)
+                yield _indexed(scan, indexes, names, part, words=words[rows])
+
+
+def _indexed(
+    scan: _Scan,
+    indexes: FileIndexes,
+    names: Names,
+    files: pa.Table,
+    *,
+    without_vectors: bool = False,
+    words: Sequence[pa.Array] = (),
+) -> DataFrame:
+    stored = scan.stored(names)
+    extras = (bool(words), scan.row_tracking is not None, scan.row_tracking is not None)
+    if any(extras):
+        _check_names(scan, stored)
+    values = _partition_columns(scan, stored, files)
+    added = [StructField(name, LONG) for name, is_wanted in zip(_EXTRAS, extras, strict=True) if is_wanted]
+    schemas = RelationSchemas(
+        stored=stored,
+        partitions=StructType((*(item for item in values.values() if item is not None), *added)),
+        extras=extras,
+        paths={
+            path: found
+            for path in skipping_columns(scan.layout)
+            if (found := stored_path(path, scan.data_columns, stored)) is not None
+        },
+    )
+    locations = absolute_locations(scan.layout.location, files["path"])
+    frame = indexes.frame(
+        scan.session,
+        files,
+        layout=scan.layout,
+        storage=scan.storage,
+        schemas=schemas,
+        options={**scan.storage.options_for(locations), **READ_OPTIONS},
+        zone=scan.zone,
+        without_vectors=without_vectors,
+    )
+    held = {**dict(_held_columns(scan, stored)), **values}
+    if scan.predicate is not None and (condition := _early_condition(scan, stored, held)) is not None:
+        frame = frame.where(condition)
+    extra = []
+    if any(extras):
+        # Values of files are joined before the columns are built: a later join would prevent Spark from pruning columns.
+        added_columns = [row_index(frame).alias(POSITION_COLUMN)]
+        if scan.with_files:
+            added_columns.append(file_path(frame, scan.storage).alias(FILE_COLUMN))
+            extra = [F.col(FILE_COLUMN)]
+        frame = frame.select("*", *added_columns)
+    elif scan.with_files:
+        extra = [file_path(frame, scan.storage).alias(FILE_COLUMN)]
+    if words:
+        frame = join_numbered_values(scan.session, frame, {WORDS_COLUMN: word_lists(words)})
+        frame = frame.where(f"{is_deleted(file=NUMBER_COLUMN)} = 0")
+    if scan.row_tracking is not None:
+        extra = [*_row_ids(scan.row_tracking, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN), *extra]
+    fields = scan.schema.fields
+    if not extra and frame.columns == scan.schema.names and all(is_unchanged(item, held[item.name]) for item in fields):
+        # The frame has the right columns already; a projection would only cost round trips.
+        return frame
+    return frame.select(*[table_column(item, held[item.name]) for item in fields], *extra)
+
+
+def _partition_columns(scan: _Scan, stored: StructType, files: pa.Table) -> dict[str, StructField | None]:
+    """For each partition column, the column of the relation; in id mode a file may have any column under its name."""
+    taken = {name.lower() for name in stored.names}
+    found: dict[str, StructField | None] = {}
+    for number, item in enumerate(scan.partitions):
+        physical = physical_name(item, scan.layout.mapping)
+        name = f"{OWN_PREFIX}partition{number}" if physical.lower() in taken else physical
+        has_null = not item.nullable and partition_column(files, physical).null_count > 0
+        trusted: frozenset[Path] = frozenset() if has_null else frozenset([(item.name,)])
+        found[item.name] = next(iter(stored_schema(StructType((item,)), _always(name), trusted).fields), None)
+    return found
+
+
+def _always(name: str) -> Names:
+    return lambda path, item: name
+
+
+# --- without a file index ---------------------------------------------------------------------------------------------
+
+
+def _listed_parts(scan: _Scan, files: pa.Table) -> Iterator[DataFrame]:
+    """As :func:`_indexed_parts`; all values of files are joined with the rows."""
+    for names, named_alike in _by_names(scan, files):
+        has_vector = named_alike["deletionVector"].is_valid()
+        if (plain := named_alike.filter(pc.invert(has_vector))).num_rows:
+            yield _listed(scan, names, plain, {})
+        if (deleted := named_alike.filter(has_vector)).num_rows:
+            words = deletion_words(scan.store, location=scan.layout.location, files=deleted)
+            for rows in word_batches(words):
+                part = deleted.slice(rows.start, rows.stop - rows.start)
+                yield _listed(scan, names, part, {WORDS_COLUMN: word_lists(words[rows])})
+
+
+def _listed(scan: _Scan, names: Names, files: pa.Table, values: Mapping[str, pa.Array]) -> DataFrame:
+    wanted = scan.stored(names)
+    stored = made_nullable(wanted)
+    locations = absolute_locations(scan.layout.location, files["path"])
+    check_names(locations)
+    frame = load_files(
+        scan.session, wanted, store=scan.store, storage=scan.storage, locations=locations, sizes=files["size"]
+    )
+    held = dict(_held_columns(scan, stored))
+    if scan.predicate is not None and (condition := _early_condition(scan, stored, held)) is not None:
+        frame = frame.where(condition)
+    texts = {item.name: f"{OWN_PREFIX}value{number}" for number, item in enumerate(scan.partitions)}
+    for item in scan.partitions:
+        texts_of_files = canonical_texts(files, item, scan.layout.mapping, scan.zone)
+        values = {**values, texts[item.name]: texts_of_files}
     if scan.row_tracking is not None:
         values = {
             **values,
-            BASE_ROW_ID_COLUMN: group.files["baseRowId"].combine_chunks(),
-            COMMIT_VERSION_COLUMN: group.files["defaultRowCommitVersion"].combine_chunks(),
+            BASE_ROW_ID_COLUMN: one_chunk(files["baseRowId"]),
+            COMMIT_VERSION_COLUMN: one_chunk(files["defaultRowCommitVersion"]),
         }
-    sizes = group.files["size"]
-    if group.kind is not LayoutKind.LOG_ONLY:
-        loaded = scan.loader.load_discovered(stored, group, whole_directories=not values)
-        texts = {item.name: F.col(quoted(physical_name(item, scan.layout.mapping))) for item in scan.partitions}
-        yield _finished(scan, loaded, texts, group.locations, values)
-    elif not scan.partitions:
-        yield _finished(scan, scan.loader.load(stored, group.locations, sizes), {}, group.locations, values)
-    elif not values and count_distinct_values(group) <= _MAX_LITERAL_SCANS:
-        for literals, positions in distinct_values(group):
-            locations, some = group.locations.take(positions), sizes.take(positions)
-            texts = {
-                item.name: F.lit(value).cast("string") for item, value in zip(scan.partitions, literals, strict=True)
-            }
-            yield _finished(scan, scan.loader.load(stored, locations, some), texts, locations, {})
-    else:
-        # Many partition values that are not in directory names: join with a small table of the values in the log. Files
-        # with deletion vectors need such a join in any case.
-        names = {item.name: f"__cm_delta_value{index}" for index, item in enumerate(scan.partitions)}
-        values = {**values, **dict(zip(names.values(), group.values, strict=True))}
-        texts = {name: F.expr(known(column, "STRING")) for name, column in names.items()}
-        yield _finished(scan, scan.loader.load(stored, group.locations, sizes), texts, group.locations, values)
-
-
-def _finished(
-    scan: _Scan,
-    loaded: Loaded,
-    texts: Mapping[str, Column],
-    locations: pa.Array,
-    values: Mapping[str, pa.Array],
-) -> DataFrame:
-    """The columns of the table in its order, without deleted rows."""
-    held = dict(_held_columns(scan, loaded.stored))
-    frame = loaded.frame
-    if scan.predicate is not None:
-        frame = frame.where(condition) if (condition := _early_condition(scan, loaded, held)) is not None else frame
-    if not values:
-        if (
-            not texts
-            and not scan.with_files
-            and all(is_unchanged(item, held[item.name]) for item in scan.schema.fields)
-        ):
-            # The frame has the right columns already; a projection would only cost round trips.
-            return frame
-        outputs = [_output(item, texts, held.get(item.name)) for item in scan.schema.fields]
-        return frame.select(
-            *outputs, *([file_path(frame, scan.loader.storage).alias(FILE_COLUMN)] if scan.with_files else [])
+    if values:
+        _check_names(scan, stored)
+        frame = frame.select(
+            "*", file_path(frame, scan.storage).alias(FILE_COLUMN), row_index(frame).alias(POSITION_COLUMN)
         )
-    _check_names(scan, loaded)
-    # Values of files are joined before the columns are built: a later join would prevent Spark from pruning columns.
-    placed = frame.select(
-        "*",
-        file_path(frame, scan.loader.storage).alias(FILE_COLUMN),
-        file_size(frame).alias(SIZE_COLUMN),
-        row_index(frame).alias(POSITION_COLUMN),
-    )
-    are_listed = loaded.sizes is not None and lists_exactly(
-        loaded.frame, locations, loaded.sizes, storage=scan.loader.storage
-    )
-    joined = join_file_values(scan.session, placed, locations, values, sizes=loaded.sizes, are_listed=are_listed)
-    kept = joined.where(f"{is_deleted()} = 0") if WORDS_COLUMN in values else joined
-    outputs = [_output(item, texts, held.get(item.name)) for item in scan.schema.fields]
-    tracked = [] if scan.row_tracking is None else _row_ids(scan.row_tracking)
-    return kept.select(*outputs, *tracked, *([F.col(FILE_COLUMN)] if scan.with_files else []))
+        frame = join_file_values(scan.session, frame, locations, values)
+    elif scan.with_files:
+        frame = frame.select("*", file_path(frame, scan.storage).alias(FILE_COLUMN))
+    if WORDS_COLUMN in values:
+        frame = frame.where(f"{is_deleted()} = 0")
+    outputs = [
+        _from_text(item, F.expr(known(texts[item.name], "STRING")))
+        if item.name in texts
+        else table_column(item, held[item.name])
+        for item in scan.schema.fields
+    ]
+    if scan.row_tracking is not None:
+        outputs += _row_ids(
+            scan.row_tracking, known(BASE_ROW_ID_COLUMN, "BIGINT"), known(COMMIT_VERSION_COLUMN, "BIGINT")
+        )
+    return frame.select(*outputs, *([F.col(FILE_COLUMN)] if scan.with_files else []))
 
 
-def _check_names(scan: _Scan, loaded: Loaded) -> None:
-    """Raise UnsupportedFeatureError if a column of the files has a name that is reserved for joined columns."""
-    names = (*loaded.stored.names, *(item.name for item in scan.loader.partitions))
+def _from_text(item: StructField, text: Column) -> Column:
+    value = F.encode(text, "ISO-8859-1") if item.type == BINARY else typed_column(text, item.type)
+    return named(padded(value if item.nullable else non_null(value, item.type, item.name), item), item)
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _check_names(scan: _Scan, stored: StructType) -> None:
+    """Raise UnsupportedFeatureError if a column has a name that is reserved for the values of files."""
+    names = (*stored.names, *(physical_name(item, scan.layout.mapping) for item in scan.partitions))
     taken = next((name for name in names if name.lower().startswith(OWN_PREFIX) and not is_absent(name)), None)
     if taken is not None:
         raise UnsupportedFeatureError(
@@ -348,7 +422,7 @@ def _held_columns(scan: _Scan, stored: StructType) -> Iterator[tuple[str, Struct
         yield item.name, found
 
 
-def _early_condition(scan: _Scan, loaded: Loaded, held: Mapping[str, StructField | None]) -> Column | None:
+def _early_condition(scan: _Scan, stored: StructType, held: Mapping[str, StructField | None]) -> Column | None:
     """The part of the condition that Spark cannot push down to the files through the converted columns."""
     hidden = frozenset(
         item.name.lower()
@@ -356,21 +430,12 @@ def _early_condition(scan: _Scan, loaded: Loaded, held: Mapping[str, StructField
         if (found := held[item.name]) is not None and (found.type != item.type or found.nullable != item.nullable)
     )
     assert scan.predicate is not None
-    return on_stored_columns(scan.predicate, scan.data_columns, loaded.stored, only=hidden)
+    return on_stored_columns(scan.predicate, scan.data_columns, stored, only=hidden)
 
 
-def _row_ids(columns: RowIdColumns) -> list[Column]:
-    fresh = known(f"{BASE_ROW_ID_COLUMN} + {POSITION_COLUMN}", "BIGINT")
-    version = known(COMMIT_VERSION_COLUMN, "BIGINT")
+def _row_ids(columns: RowIdColumns, base: str, version: str) -> list[Column]:
+    """Row ids and commit versions; ``base`` and ``version`` are SQL texts of the values of the file."""
     return [
-        F.expr(f"coalesce({quoted(columns.row_id)}, {fresh})").alias(ROW_ID),
+        F.expr(f"coalesce({quoted(columns.row_id)}, {base} + {POSITION_COLUMN})").alias(ROW_ID),
         F.expr(f"coalesce({quoted(columns.row_commit_version)}, {version})").alias(ROW_COMMIT_VERSION),
     ]
-
-
-def _output(item: StructField, texts: Mapping[str, Column], stored: StructField | None) -> Column:
-    if item.name not in texts:
-        return table_column(item, stored)
-    text = texts[item.name]
-    value = F.encode(text, "ISO-8859-1") if item.type == BINARY else typed_column(text, item.type)
-    return named(padded(value if item.nullable else non_null(value, item.type, item.name), item), item)
