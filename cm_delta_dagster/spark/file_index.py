@@ -62,6 +62,10 @@ class _Block:
     digest: bytes
 
 
+class NoFileIndexError(Exception):
+    """The JVM refused a file index; scans do without."""
+
+
 @dataclass(slots=True)
 class FileIndexes:
     """The file indexes of one Java process. Threads may share it."""
@@ -86,7 +90,7 @@ class FileIndexes:
 
         Raises:
             CorruptLogError: a path or a partition value of the log is damaged.
-            Py4JError: the JVM refused it.
+            NoFileIndexError: the JVM refused it.
         """
         columns = skipping_columns(layout)
         about = (layout.location, schema_to_json(layout.schema), tuple(layout.partition_columns), layout.mapping, zone)
@@ -97,7 +101,7 @@ class FileIndexes:
             if found is None:
                 packed = packed_files(part, layout=layout, storage=storage, columns=columns, zone=zone)
                 digest = hashlib.sha256(packed).digest()
-                found = _Block(files=part, handle=self._factory.block(packed), digest=digest)
+                found = _Block(files=part, handle=self._call("block", packed), digest=digest)
             blocks.append(self._kept((key, _memory(part)), found))
         self._drop_old(2 * files.num_rows)
         extras = schemas.extras
@@ -105,7 +109,8 @@ class FileIndexes:
         for block in blocks:
             identity.update(block.digest)
         paths = ["\0".join(path) if (path := schemas.paths.get(name)) is not None else None for name in columns]
-        frame = self._factory.relation(
+        frame = self._call(
+            "relation",
             identity.hexdigest(),
             storage.location(layout.location),
             [block.handle for block in blocks],
@@ -118,6 +123,14 @@ class FileIndexes:
             session._jsparkSession,
         )
         return DataFrame(frame, session)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._factory, name)(*arguments)
+        except NETWORK_ERRORS:
+            raise
+        except _HIDDEN as error:
+            raise NoFileIndexError(str(error)) from error
 
     def _known(self, key: _Key) -> _Block | None:
         with self._lock:

@@ -89,6 +89,7 @@ def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
     orders.append(rows.where("id < 10").selectExpr("id + 1000 AS id", "name"))
     seen["appended"] = ids(orders.to_df())
     seen["filtered"] = ids(orders.to_df(where="id > 57 AND id < 1002"))
+    seen["late"] = late(orders.to_df(), "id > 57 AND id < 1002")
     orders.merge(spark.sql("SELECT id, 'merged' AS name FROM range(58, 62)"), on=["id"])
     seen["merged"] = ids(orders.to_df(where="name = 'merged'"))
     orders.delete("id >= 1000 OR id = 3")
@@ -113,6 +114,14 @@ def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
     vacuumed = orders.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
     seen["vacuumed"] = [vacuumed.num_files > 0, ids(orders.to_df())]
     return seen
+
+
+def late(frame: DataFrame, condition: str) -> list[Any]:
+    """The ids, and whether the condition left files out when the query was planned."""
+    chosen = frame.where(condition)
+    plan = chosen._jdf.queryExecution().executedPlan()  # type: ignore[operator]  # py4j has no types.
+    files = plan.collectLeaves().head().selectedPartitions()
+    return [ids(chosen), files.totalNumberOfFiles() < len(frame.inputFiles())]
 
 
 def feeds(lake: Connection, home: str, bucket: str, options: dict[str, str]) -> list[list[str]]:

@@ -27,6 +27,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.zip.InflaterInputStream;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.LocalFileSystem;
@@ -98,8 +99,8 @@ public final class LiveFileIndex implements FileIndex {
     private final scala.collection.immutable.Map options;
     private final long sizeInBytes;
 
-    LiveFileIndex(String identity, String root, Block[] blocks, boolean withoutVectors, boolean[] extras, StructType partitionSchema,
-            Map statistics, SparkSession session, scala.collection.immutable.Map options) {
+    LiveFileIndex(String identity, String root, Block[] blocks, boolean withoutVectors, boolean[] extras,
+            StructType partitionSchema, Map statistics, SparkSession session, scala.collection.immutable.Map options) {
         this.identity = identity;
         this.root = root;
         this.blocks = blocks;
@@ -127,8 +128,8 @@ public final class LiveFileIndex implements FileIndex {
             return new Block(packed);
         }
 
-        public Object relation(String identity, String root, List blocks, boolean withoutVectors, byte[] extras, String partitionSchema,
-                String dataSchema, byte[] statistics, byte[] options, SparkSession session) throws Exception {
+        public Object relation(String identity, String root, List blocks, boolean withoutVectors, byte[] extras,
+                String partitionSchema, String dataSchema, byte[] statistics, byte[] options, SparkSession session) throws Exception {
             Block[] given = new Block[blocks.size()];
             for (int b = 0; b < given.length; b++) {
                 given[b] = (Block) blocks.get(b);
@@ -343,7 +344,7 @@ public final class LiveFileIndex implements FileIndex {
                     systems.put(place, system);
                 }
                 if (system instanceof LocalFileSystem || system instanceof RawLocalFileSystem) {
-                    lengths[i] = checked(name, localLength(name), block.sizes[row]);
+                    lengths[i] = checked(system, name, localLength(name), block.sizes[row]);
                 } else if (block.verified[row] != 0) {
                     lengths[i] = block.verified[row];
                 } else {
@@ -361,29 +362,44 @@ public final class LiveFileIndex implements FileIndex {
                 verify((FileSystem) systems.get(entry.getKey()), (List) entry.getValue(), ofBlocks, rows, lengths);
             }
         } catch (IOException error) {
-            throw new RuntimeException(error);
+            throw new RuntimeException(error.getMessage(), error);
         } finally {
             closeUncached(systems, configuration);
         }
         return lengths;
     }
 
-    private static long localLength(String name) throws FileNotFoundException {
-        File file = new File(new Path(name).toUri().getPath());
-        long length = file.length();
-        if (length == 0 && !file.exists()) {
-            throw new FileNotFoundException("File " + name + " does not exist");
+    private static long localLength(String name) {
+        return new File(new Path(name).toUri().getPath()).length();
+    }
+
+    /** The length; an error if the file is missing, or has another length than the log says and no end of a Parquet file. */
+    private static long checked(FileSystem system, String name, long length, long size) throws IOException {
+        Path path = new Path(name);
+        if (length == 0 && !system.exists(path)) {
+            throw new FileNotFoundException("The data file " + name + " is missing. It is part of the table's version; restore"
+                + " it, or read a version that does not need it.");
+        }
+        if (length != size && !endsAsParquet(system, path, length)) {
+            throw new IOException("The data file " + name + " is damaged: the log says " + size + " bytes, storage has " + length
+                + ", and it has no readable Parquet footer. Its rows are part of this version, so nothing is read. Restore the"
+                + " file, or read a version that does not need it.");
         }
         return length;
     }
 
-    private static long checked(String name, long length, long size) throws IOException {
-        if (length == 0) {
-            throw new IOException("The data file " + name + " is damaged: the log says " + size
-                + " bytes, and storage has 0. Its rows are part of this version, so nothing is read. Restore the file, or read"
-                + " a version that does not need it.");
+    private static boolean endsAsParquet(FileSystem system, Path path, long length) throws IOException {
+        byte[] end = new byte[4];
+        if (length < 12) {
+            return false;
         }
-        return length;
+        FSDataInputStream input = system.open(path);
+        try {
+            input.readFully(length - 4, end);
+        } finally {
+            input.close();
+        }
+        return end[0] == 'P' && end[1] == 'A' && end[2] == 'R' && (end[3] == '1' || end[3] == 'E');
     }
 
     /** One request for each directory of which many files are read, otherwise one for each file; once for each file. */
@@ -427,7 +443,7 @@ public final class LiveFileIndex implements FileIndex {
             int i = ((Integer) wanted.get(w)).intValue();
             Block block = (Block) ofBlocks.get(i);
             int row = ((Integer) rows.get(i)).intValue();
-            block.verified[row] = checked(block.path(row), lengths[i], block.sizes[row]);
+            block.verified[row] = checked(system, block.path(row), lengths[i], block.sizes[row]);
         }
     }
 
@@ -468,35 +484,33 @@ public final class LiveFileIndex implements FileIndex {
             this.lengths = lengths;
         }
 
+        /** The length of a missing file stays zero. */
         public Object call() throws IOException {
-            int left = files.size();
-            if (isListing) {
-                RemoteIterator listed = system.listStatusIterator(new Path(directory));
-                while (left > 0 && listed.hasNext()) {
-                    FileStatus status = (FileStatus) listed.next();
-                    Integer place = (Integer) files.get(status.getPath().getName());
-                    if (place != null && status.isFile()) {
-                        lengths[place.intValue()] = status.getLen();
-                        left--;
-                    }
+            try {
+                if (isListing) {
+                    list();
+                } else {
+                    Map.Entry file = (Map.Entry) files.entrySet().iterator().next();
+                    Path path = new Path(directory + "/" + file.getKey());
+                    lengths[((Integer) file.getValue()).intValue()] = system.getFileStatus(path).getLen();
                 }
-            } else {
-                Map.Entry file = (Map.Entry) files.entrySet().iterator().next();
-                Path path = new Path(directory + "/" + file.getKey());
-                lengths[((Integer) file.getValue()).intValue()] = system.getFileStatus(path).getLen();
-                left--;
-            }
-            if (left > 0) {
-                Iterator each = files.entrySet().iterator();
-                while (each.hasNext()) {
-                    Map.Entry file = (Map.Entry) each.next();
-                    if (lengths[((Integer) file.getValue()).intValue()] == 0) {
-                        // An empty file, or none: this request says which.
-                        system.getFileStatus(new Path(directory + "/" + file.getKey()));
-                    }
-                }
+            } catch (FileNotFoundException error) {
+                return null;
             }
             return null;
+        }
+
+        private void list() throws IOException {
+            int left = files.size();
+            RemoteIterator listed = system.listStatusIterator(new Path(directory));
+            while (left > 0 && listed.hasNext()) {
+                FileStatus status = (FileStatus) listed.next();
+                Integer place = (Integer) files.get(status.getPath().getName());
+                if (place != null && status.isFile()) {
+                    lengths[place.intValue()] = status.getLen();
+                    left--;
+                }
+            }
         }
     }
 
@@ -611,7 +625,8 @@ public final class LiveFileIndex implements FileIndex {
                 return integer(longs[row], type);
             }
             if (kind == 'd') {
-                return type instanceof FloatType ? (Object) Float.valueOf((float) doubles[row]) : (Object) Double.valueOf(doubles[row]);
+                return type instanceof FloatType
+                    ? (Object) Float.valueOf((float) doubles[row]) : (Object) Double.valueOf(doubles[row]);
             }
             if (kind == 'n') {
                 DecimalType decimal = (DecimalType) type;
@@ -993,7 +1008,8 @@ public final class LiveFileIndex implements FileIndex {
         /** The value of a literal as bounds are compared with it; null if it is of another kind. */
         private Object converted(Object value) {
             if (lower.kind == 'l') {
-                boolean isInteger = value instanceof Long || value instanceof Integer || value instanceof Short || value instanceof Byte;
+                boolean isInteger = value instanceof Long || value instanceof Integer || value instanceof Short
+                    || value instanceof Byte;
                 return isInteger ? Long.valueOf(((Number) value).longValue()) : null;
             }
             if (lower.kind == 'd') {
