@@ -19,6 +19,7 @@ from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array, physical_values
 from cm_delta_dagster.protocol.features.column_mapping import physical_name
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.schema.types import VOID
 from cm_delta_dagster.protocol.statistics.data_skipping import data_columns
 from cm_delta_dagster.protocol.statistics.file_bounds import DataColumn, FileBounds
 from cm_delta_dagster.protocol.statistics.statistics import statistics_columns
@@ -68,7 +69,8 @@ def packed_files(
     check_names(locations)
     if storage.is_object_store:
         locations = pa.array([storage.location(name) for name in locations.to_pylist()], pa.string())
-    names = [physical_name(item, layout.mapping) for item in layout.partition_fields]
+    fields = [item for item in layout.partition_fields if item.type != VOID]
+    names = [physical_name(item, layout.mapping) for item in fields]
     texts = [one_chunk(partition_column(files, name)) for name in names]
     tuples, first = _tuples(texts, files.num_rows)
     fixed = [
@@ -82,7 +84,7 @@ def packed_files(
     ]
     values = [
         physical_values(partition_value_array(text.take(first), item.type, zone=zone))
-        for text, item in zip(texts, layout.partition_fields, strict=True)
+        for text, item in zip(texts, fields, strict=True)
     ]
     packed = [packed_column(one_chunk(item)) for item in [*fixed, *values, *_bounds(files, columns)]]
     return struct.pack(">ii", len(values), len(packed)) + b"".join(
