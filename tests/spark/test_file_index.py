@@ -213,7 +213,7 @@ def test_the_size_of_a_frame_is_that_of_its_files(spark: SparkSession, tmp_path:
 def test_a_size_of_the_log_that_is_too_small_loses_no_row(
     spark: SparkSession, tmp_path: Path, path: str, size: int
 ) -> None:
-    """LIST-4: Spark would read only the row groups that begin within it."""
+    """TT-6: Spark would read only the row groups that begin within it."""
     files = Files(spark, tmp_path, "id long")
     files.write_frame(spark.range(1000).coalesce(1))
     assert files.scan([replace(files.adds[0], size=size)]).count() == 1000

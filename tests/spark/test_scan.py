@@ -177,7 +177,7 @@ def test_many_partition_values_without_directories_come_from_the_log(spark: Spar
 
 
 def test_a_foreign_file_in_a_live_directory_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
-    """LOG-19: the live set decides, whatever lies beside it."""
+    """LOG-19, LIST-4: the live set decides, whatever lies beside it."""
     files = Files(
         spark,
         tmp_path,
