@@ -237,7 +237,12 @@ def test_a_condition_on_the_name_of_a_file_is_not_one_on_a_column_of_that_name(
     files.write(("a",), ("b",))
     files.write(("zzz",))
     frame = files.scan()
-    assert [row[0] for row in frame.where("_metadata.file_path LIKE 'file%' AND file_path > 'x'").collect()] == ["zzz"]
+    assert [
+        row[0]
+        for row in frame.where(
+            "_metadata.file_path LIKE 'file:/%' AND _metadata.file_path NOT LIKE 'file://%' AND file_path > 'x'"
+        ).collect()
+    ] == ["zzz"]
     assert frame.where(F.col("_metadata.file_path").endswith(files.adds[0].path.rpartition("/")[2])).count() == 2
 
 

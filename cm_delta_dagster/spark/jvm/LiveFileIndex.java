@@ -165,7 +165,7 @@ public final class LiveFileIndex implements FileIndex {
     }
 
     public Seq rootPaths() {
-        return seq(new Object[] {new Path(root)});
+        return seq(new Object[] {hadoopPath(root)});
     }
 
     public StructType partitionSchema() {
@@ -181,7 +181,7 @@ public final class LiveFileIndex implements FileIndex {
         for (int b = 0; b < blocks.length; b++) {
             for (int row = 0; row < blocks[b].numFiles; row++) {
                 if (includes(blocks[b], row)) {
-                    found.add(new Path(blocks[b].path(row)).toUri().toString());
+                    found.add(hadoopPath(blocks[b].path(row)).toUri().toString());
                 }
             }
         }
@@ -260,7 +260,7 @@ public final class LiveFileIndex implements FileIndex {
             Block block = (Block) places[0].get(i);
             int row = ((Integer) places[1].get(i)).intValue();
             FileStatus status = new FileStatus(
-                lengths[i], false, 1, 128L << 20, block.times[row], new Path(block.path(row)));
+                lengths[i], false, 1, 128L << 20, block.times[row], hadoopPath(block.path(row)));
             files.add(new FileStatusWithMetadata(status, noMetadata()));
         }
         Object[] found = new Object[directories.size()];
@@ -340,7 +340,7 @@ public final class LiveFileIndex implements FileIndex {
                 if (system == null) {
                     configuration = configuration == null
                         ? session.sessionState().newHadoopConfWithOptions(options) : configuration;
-                    system = new Path(name).getFileSystem(configuration);
+                    system = hadoopPath(name).getFileSystem(configuration);
                     systems.put(place, system);
                 }
                 if (system instanceof LocalFileSystem || system instanceof RawLocalFileSystem) {
@@ -370,12 +370,12 @@ public final class LiveFileIndex implements FileIndex {
     }
 
     private static long localLength(String name) {
-        return new File(new Path(name).toUri().getPath()).length();
+        return new File(hadoopPath(name).toUri().getPath()).length();
     }
 
     /** The length; an error if the file is missing, or has another length than the log says and no end of a Parquet file. */
     private static long checked(FileSystem system, String name, long length, long size) throws IOException {
-        Path path = new Path(name);
+        Path path = hadoopPath(name);
         if (length == 0 && !system.exists(path)) {
             throw new FileNotFoundException("The data file " + name + " is missing. It is part of the table's version; restore"
                 + " it, or read a version that does not need it.");
@@ -491,7 +491,7 @@ public final class LiveFileIndex implements FileIndex {
                     list();
                 } else {
                     Map.Entry file = (Map.Entry) files.entrySet().iterator().next();
-                    Path path = new Path(directory + "/" + file.getKey());
+                    Path path = hadoopPath(directory + "/" + file.getKey());
                     lengths[((Integer) file.getValue()).intValue()] = system.getFileStatus(path).getLen();
                 }
             } catch (FileNotFoundException error) {
@@ -502,7 +502,7 @@ public final class LiveFileIndex implements FileIndex {
 
         private void list() throws IOException {
             int left = files.size();
-            RemoteIterator listed = system.listStatusIterator(new Path(directory));
+            RemoteIterator listed = system.listStatusIterator(hadoopPath(directory));
             while (left > 0 && listed.hasNext()) {
                 FileStatus status = (FileStatus) listed.next();
                 Integer place = (Integer) files.get(status.getPath().getName());
@@ -526,6 +526,13 @@ public final class LiveFileIndex implements FileIndex {
                 }
             }
         }
+    }
+
+    /** Without an authority Hadoop's own paths have one slash, as in {@code file:/a}, and so has {@code _metadata.file_path}. */
+    static Path hadoopPath(String name) {
+        int scheme = name.indexOf("://");
+        return scheme < 0 || !name.startsWith(":///", scheme)
+            ? new Path(name) : new Path(name.substring(0, scheme), null, name.substring(scheme + 3));
     }
 
     /** Scheme and authority. */
