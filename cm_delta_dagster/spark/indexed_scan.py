@@ -43,7 +43,12 @@ _EXTRAS = (NUMBER_COLUMN, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN)
 
 
 def indexed_parts(scan: Scan, indexes: FileIndexes, files: pa.Table) -> Iterator[DataFrame]:
-    """One DataFrame for each group of files; files with a deletion vector are separate so that the others need no join."""
+    """One DataFrame for each group of files; files with a deletion vector are separate so that the others need no join.
+
+    Raises ObjectNotFoundError if the first file is missing, as where the whole table is. Spark finds others when it opens them.
+    """
+    if files.num_rows:
+        scan.store.stat(absolute_locations(scan.layout.location, files["path"].slice(0, 1))[0].as_py())
     for names, named_alike in by_names(scan, files):
         has_vector = named_alike["deletionVector"].is_valid()
         num_vectors = pc.sum(has_vector).as_py() or 0
