@@ -1,8 +1,8 @@
 """Requests that other engines send to S3 for the operations of ``docs/requests.md``.
 
-``python -m benchmarks.requests --jars JAR ... --write`` runs delta-spark (single-driver log store on s3a) and deltalake (conditional
-creation of commits) against an emulator and writes ``requests.tsv``. The jars are those of delta-spark and of Spark for S3.
-Spark has one thread. No time is measured.
+``python -m benchmarks.requests --jars JAR ... --write`` runs delta-spark (single-driver log store on s3a) and deltalake
+(conditional creation of commits) against an emulator and writes ``requests.tsv``. The jars are those of delta-spark and of Spark
+for S3. Spark has one thread. No time is measured.
 """
 
 import argparse
@@ -70,8 +70,8 @@ def measure_delta_spark(proxy: RecordingProxy, bucket: str, jars: Sequence[str])
     write("one", one)
     counting.run("append of 1 row", lambda: write("one", one))
     counting.run("append of 100 files", lambda: write("one", spark.range(0, 100, 1, 100)))
-    load("one").schema
-    counting.run("refresh, nothing new", lambda: load("one").schema)
+    load("one").printSchema()
+    counting.run("refresh, nothing new", lambda: load("one").printSchema())
     counting.run("create a table of 4 files", lambda: write("rows", spark.range(0, 100, 1, 4)))
     clear()
     counting.run("cold read of 4 files", lambda: load("rows").collect())
@@ -92,6 +92,7 @@ def delta_session(url: str, jars: Sequence[str]) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

@@ -14,11 +14,11 @@ OTHERS = ROOT / "benchmarks" / "requests.tsv"
 _INTRODUCTION = """# Requests to the object store
 
 The number of requests of each operation on a table in S3, counted by a proxy in front of the server. Tests compare the operations
-with this page; a change of the code that sends more or fewer requests changes it. `python -m tests.budgets.measure --write` writes it.
+with this page; a change of the code that sends more or fewer requests changes it, by `python -m tests.budgets.measure --write`.
 
 The catalog is a database and is not counted. Background work after a commit (publication of inline commits, checksum,
-checkpoint) counts with the operation. *Log client* is this package through s3fs, *S3A* is Spark with the magic committer. *Cold*: the
-process has not seen the table. Without Spark, data files are written before the commit and are not counted.
+checkpoint) counts with the operation. *Log client* is this package through s3fs, *S3A* is Spark with the magic committer. *Cold*:
+the process has not seen the table. Without Spark, data files are written before the commit and are not counted.
 
 """
 _RULES = """

@@ -81,6 +81,14 @@ class Operations:
             lake.client.wait_for_background()
             run(f"refresh, 1 new commit, {mode}", reader, other.snapshot)
 
+    def commit_twice(self, mode: str) -> None:
+        """The operations ``first commit`` and ``second commit``."""
+        with self.open() as lake:
+            table = make_table(lake, "main.t.twice", mode)
+            for operation in ("first commit", "second commit"):
+                adds = write_data_files(table, 1)
+                self.measurement.run(operation, lake, lambda adds=adds: commit(table, adds))
+
     def publish(self) -> None:
         with self.open(publish_delay_seconds=1000) as lake:
             table = make_table(lake, "main.t.published", "inline")
