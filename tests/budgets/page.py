@@ -27,8 +27,14 @@ _RULES = """
 - The `HEAD` at the start of a write shows that the log is there, before anything is written. In the mode `put_if_absent`, each
   refresh is a `GET` of the next commit file.
 - A listing of the log starts at the checkpoint that `_last_checkpoint` names, and takes one request for 1,000 files.
-
+"""
+_LISTING = """- After a write, Spark's files are found by one listing of the directory of the transaction.
+"""
+_OTHERS = """
 ## Other engines
+
+The same operations of other engines, to compare. delta-spark uses its log store for a single driver and S3A's default committer;
+deltalake creates commits conditionally, and makes 100 files by 100 partitions.
 
 """
 
@@ -38,7 +44,8 @@ def page() -> str:
     lines = ["| operation | log client | S3A |", "|---|---|---|"]
     for operation, counts in budgets().items():
         lines.append(f"| {operation} | {_cell(counts, Caller.LOG_CLIENT)} | {_cell(counts, Caller.S3A)} |")
-    return _INTRODUCTION + "\n".join(lines) + "\n" + _RULES + _others()
+    lists = budgets()["append of 1 row, staged"][Caller.LOG_CLIENT.value, Kind.LIST.value]
+    return "".join([_INTRODUCTION, "\n".join(lines), "\n", _RULES, _LISTING if lists else "", _OTHERS, _others()])
 
 
 def _cell(counts: Counter[tuple[str, str]], caller: Caller) -> str:
