@@ -100,20 +100,20 @@ class Operations:
         with self.open() as lake:
             table = make_table(lake, "main.t.small", "staged")
             commit(table, write_data_files(table, 2))
-        self._read_anew("cold read of 2 files, commits in the catalog", "main.t.small")
+        self._read_cold("cold read of 2 files, commits in the catalog", "main.t.small")
         with self.open(copied_content_bytes=0) as lake:
             table = make_table(lake, "main.t.large", "staged")
             commit(table, write_data_files(table, 2))
             for _ in range(4):
                 commit(table, [])
-        self._read_anew("cold read of 2 files and 6 commits", "main.t.large")
+        self._read_cold("cold read of 2 files and 6 commits", "main.t.large")
         with self.open(copied_content_bytes=0) as lake:
             table = lake.table("main.t.large").table
             while table.latest_version() < CHECKPOINT_INTERVAL - 1:
                 commit(table, [])
             self.measurement.run("commit with a checkpoint", lake, lambda: commit(table, []))
             commit(table, [])
-        self._read_anew("cold read of 2 files, a checkpoint and 1 commit", "main.t.large")
+        self._read_cold("cold read of 2 files, a checkpoint and 1 commit", "main.t.large")
         with self.open(copied_content_bytes=0) as lake, self.open() as reader:
             other = reader.table("main.t.large").table
             other.snapshot()
@@ -121,7 +121,7 @@ class Operations:
             lake.client.wait_for_background()
             self.measurement.run("refresh, 1 new commit that only the log has", reader, other.snapshot)
 
-    def _read_anew(self, operation: str, name: str) -> None:
+    def _read_cold(self, operation: str, name: str) -> None:
         with self.open() as lake:
             rows = self.measurement.run(operation, lake, lambda: lake.table(name).to_arrow())
             assert rows.num_rows == 2
