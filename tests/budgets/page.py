@@ -33,7 +33,7 @@ _LISTING = """- After a write, Spark's files are found by one listing of the dir
 _OTHERS = """
 ## Other engines
 
-The same operations of other engines, to compare. delta-spark uses its log store for a single driver and S3A's default committer;
+The same operations of other engines, to compare. delta-spark uses its log store for a single driver and its own way to write files;
 deltalake creates commits conditionally, and makes 100 files by 100 partitions.
 
 """
