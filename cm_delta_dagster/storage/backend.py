@@ -5,7 +5,7 @@ Each store has one module with a subclass of :class:`Backend`; ``fsspec_store.BA
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 WRITE_ID = "cmdeltawrite"
@@ -95,6 +95,12 @@ class Backend(ABC):
     def read(self, filesystem: Any, path: str, *, start: int | None = None, end: int | None = None) -> bytes:
         """The object, or the bytes from ``start`` to before ``end``, with one request."""
         return bytes(filesystem.cat_file(path, start=start, end=end))
+
+    def listed(self, filesystem: Any, path: str, *, recursive: bool, start: str = "") -> Iterable[Mapping[str, Any]]:
+        """What fsspec knows of the objects below ``path``, or directly in it; names below ``start`` may be left out."""
+        if recursive:
+            return list(filesystem.find(path, detail=True).values())
+        return list(filesystem.ls(path, detail=True))
 
     @abstractmethod
     def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:

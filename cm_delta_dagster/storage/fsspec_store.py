@@ -7,6 +7,7 @@ Protocol heading "Delta Log Entries" (atomic, exclusive creation). What differs 
 
 import datetime
 import errno
+import hashlib
 import logging
 import threading
 import uuid
@@ -53,6 +54,9 @@ _WHY = {
     Fault.TRANSIENT: "the store did not answer completely, also after retries. Check the endpoint, the network and the state "
     "of the store",
 }
+_CHECKED: set[tuple[str, str]] = set()
+"""Server and bucket in which this process has seen that a second creation is refused. A server is a digest of its options."""
+
 _OTHER = "the request failed. Check the endpoint, the options and the network"
 
 
@@ -98,7 +102,7 @@ class FsspecStore:
                 f"{without_secrets(str(error), self._options)}. Check the options."
             ) from None  # The cause may contain a secret.
         self._lock = threading.Lock()
-        self._checked_buckets: set[str] = set()
+        self._server = hashlib.sha256(repr((self._backend.name, sorted(self._options.items()))).encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process creates its own file system object."""
@@ -116,7 +120,7 @@ class FsspecStore:
         """Objects directly in ``directory`` whose name is >= ``start``, in order of name."""
         path = self._path(directory)
         with self._mapped("list", directory):
-            infos = self._listed(lambda: self._filesystem.ls(path, detail=True))
+            infos = self._listed(lambda: self._backend.listed(self._filesystem, path, recursive=False, start=start))
         found = self._statuses(directory, path, infos)
         return [
             status
@@ -128,7 +132,7 @@ class FsspecStore:
         """Every object below ``directory``, in order of location."""
         path = self._path(directory)
         with self._mapped("list", directory):
-            infos = self._listed(lambda: self._filesystem.find(path, detail=True).values())
+            infos = self._listed(lambda: self._backend.listed(self._filesystem, path, recursive=True))
         yield from self._statuses(directory, path, infos)
 
     def read(self, location: str) -> bytes:
@@ -217,8 +221,12 @@ class FsspecStore:
             raise ConnectionError(f"the store sent {len(data)} bytes from {offset} instead of {expected}")
         return data
 
-    def _create(self, path: str, data: bytes) -> None:
-        """Create only. A repeated request that finds the object of an earlier one has succeeded."""
+    def _create(self, path: str, data: bytes, *, may_be_own: bool = True) -> None:
+        """Create only. A repeated request that finds the object of an earlier one has succeeded.
+
+        Args:
+            may_be_own: look whether an object that exists was created by this call.
+        """
         write_id = uuid.uuid4().hex
         unknown: list[Fault] = []
 
@@ -234,7 +242,9 @@ class FsspecStore:
                 raise
             return True
 
-        if not self._retried(is_created) and not self._is_own(path, data, write_id=write_id, unknown=bool(unknown)):
+        if self._retried(is_created):
+            return
+        if not may_be_own or not self._is_own(path, data, write_id=write_id, unknown=bool(unknown)):
             raise FileExistsError(errno.EEXIST, "exists already", path)
 
     def _is_own(self, path: str, data: bytes, *, write_id: str, unknown: bool) -> bool:
@@ -253,20 +263,20 @@ class FsspecStore:
         directory, _, _ = path.rpartition("/")
         bucket = path.split("/", 1)[0]
         with self._lock:
-            if bucket in self._checked_buckets:
+            if (self._server, bucket) in _CHECKED:
                 return
             probe = f"{directory}/.cm-delta-probe-{uuid.uuid4().hex}"
             self._create(probe, b"1")
             try:
                 with suppress(FileExistsError):
-                    self._create(probe, b"2")
+                    self._create(probe, b"2", may_be_own=False)
                     raise StoreNotSupportedError(
                         f"Nothing was written: the server of {self._scheme}://{bucket} ignores {self._backend.condition}, so "
                         "that two writers could overwrite each other. Use a server with conditional writes."
                     )
             finally:
                 self._filesystem.rm_file(probe)
-            self._checked_buckets.add(bucket)
+            _CHECKED.add((self._server, bucket))
 
     def _path(self, location: str) -> str:
         scheme, separator, rest = location.partition("://")

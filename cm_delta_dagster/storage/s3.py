@@ -1,6 +1,6 @@
 """Amazon S3 and servers with its interface, through s3fs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import fsspec
@@ -59,6 +59,26 @@ class S3(Backend):
     def read(self, filesystem: Any, path: str, *, start: int | None = None, end: int | None = None) -> bytes:
         # With more than one thread s3fs asks for the size first.
         return bytes(filesystem.cat_file(path, start=start, end=end, max_concurrency=1))
+
+    def listed(self, filesystem: Any, path: str, *, recursive: bool, start: str = "") -> Iterable[Mapping[str, Any]]:
+        # One request for each 1,000 objects. s3fs lists from the first name on, and sends more requests if it finds nothing.
+        bucket, _, key = path.partition("/")
+        prefix = f"{key}/" if key else ""
+        request = {"Bucket": bucket, "Prefix": prefix}
+        if not recursive:
+            request["Delimiter"] = "/"
+        if start:
+            request["StartAfter"] = (
+                prefix + start[:-1]
+            )  # Without the last character: the server leaves out the name itself.
+        found: list[Mapping[str, Any]] = []
+        while True:
+            page = filesystem.call_s3("list_objects_v2", **request)
+            for item in page.get("Contents", ()):
+                found.append({**item, "name": f"{bucket}/{item['Key']}", "size": item["Size"], "type": "file"})
+            if not page.get("IsTruncated"):
+                return found
+            request["ContinuationToken"] = page["NextContinuationToken"]
 
     def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:
         filesystem.pipe_file(path, data, mode="create", Metadata={WRITE_ID: write_id})
