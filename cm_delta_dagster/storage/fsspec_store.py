@@ -35,7 +35,7 @@ BACKENDS: tuple[Backend, ...] = (S3(), Azure(), GoogleStorage())
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-_TRANSIENT = frozenset({Fault.TRANSIENT, Fault.THROTTLED, Fault.CONFLICT})
+_TRANSIENT = frozenset({Fault.TRANSIENT, Fault.THROTTLED, Fault.CONFLICT, Fault.CORRUPT})
 _ATTEMPTS, _RETRY_SECONDS = 8, 60
 _MODIFIED_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
@@ -52,6 +52,8 @@ _WHY = {
     "fewer writers",
     Fault.TRANSIENT: "the store did not answer completely, also after retries. Check the endpoint, the network and the state "
     "of the store",
+    Fault.CORRUPT: "the bytes that arrived do not have the checksum that the store sent, also after retries. Check the object, "
+    "and what lies between this machine and the store",
 }
 _OTHER = "the request failed. Check the endpoint, the options and the network"
 
@@ -305,6 +307,8 @@ class FsspecStore:
             container=self._backend.container, bucket=self._path(location).split("/")[0]
         )
         text = without_secrets(" ".join(str(error).split()), self._options)
+        if fault is Fault.DENIED:
+            why = f"{why}.{self._backend.when_denied}".rstrip(".")
         outcome = ""
         if writes and fault in _TRANSIENT:
             outcome = " The object may have been written or not."

@@ -17,15 +17,20 @@ class S3(Backend):
     schemes = ("s3", "s3a")
     extra = "s3"
     condition = "If-None-Match: *"
+    when_denied = (
+        " Without the permission to list the bucket (s3:ListBucket), S3 also answers so for an object that does not exist."
+    )
     codes: ClassVar[Mapping[str, Fault]] = {
         "301": Fault.WRONG_REGION,
         "307": Fault.WRONG_REGION,
         "409": Fault.CONFLICT,
         "AccessDenied": Fault.DENIED,
         "AuthorizationHeaderMalformed": Fault.WRONG_REGION,
+        "BadDigest": Fault.TRANSIENT,
         "ConditionalRequestConflict": Fault.CONFLICT,
         "ExpiredToken": Fault.EXPIRED,
         "IllegalLocationConstraintException": Fault.WRONG_REGION,
+        "IncompleteBody": Fault.TRANSIENT,
         "InternalError": Fault.TRANSIENT,
         "InvalidAccessKeyId": Fault.WRONG_KEY,
         "InvalidRange": Fault.OUT_OF_RANGE,
@@ -43,6 +48,7 @@ class S3(Backend):
         "TokenRefreshRequired": Fault.EXPIRED,
         "XAmzContentSHA256Mismatch": Fault.TRANSIENT,
         # Of botocore itself.
+        "FlexibleChecksumError": Fault.CORRUPT,
         "NoCredentialsError": Fault.WRONG_KEY,
         "PartialCredentialsError": Fault.WRONG_KEY,
         "CredentialRetrievalError": Fault.WRONG_KEY,
