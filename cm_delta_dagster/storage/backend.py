@@ -23,6 +23,7 @@ class Fault(enum.StrEnum):
     EXPIRED = "expired"
     DENIED = "denied"
     WRONG_REGION = "wrong_region"
+    REJECTED = "rejected"
     OUT_OF_RANGE = "out_of_range"
     THROTTLED = "throttled"
     TRANSIENT = "transient"

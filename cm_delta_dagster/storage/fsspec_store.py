@@ -45,6 +45,8 @@ _WHY = {
     "of the environment",
     Fault.EXPIRED: "the credentials have expired. Get new ones and open the catalog again, or use credentials that the "
     "environment renews",
+    Fault.REJECTED: "the store rejected the request and gave no reason, as for credentials that have expired. Check the "
+    "credentials, the endpoint and the options",
     Fault.DENIED: "access is denied. Check the permissions of the credentials on that location",
     Fault.WRONG_REGION: "the {container} {bucket} is in another region. Give its region in storage_options, e.g. "
     'client_kwargs={{"region_name": "eu-central-1"}}',
@@ -267,8 +269,19 @@ class FsspecStore:
                         "that two writers could overwrite each other. Use a server with conditional writes."
                     )
             finally:
-                self._filesystem.rm_file(probe)
+                self._delete_probe(probe)
             self._checked_buckets.add(bucket)
+
+    def _delete_probe(self, path: str) -> None:
+        """A failure is logged: the probe that remains does no harm, and the creation that follows need not fail."""
+        try:
+            self._retried(lambda: self._filesystem.rm_file(path))
+        except Exception as error:  # As in _mapped.
+            if self._backend.fault(error) is not Fault.MISSING:
+                text = without_secrets(str(error), self._options)
+                _log.warning(
+                    "The probe object %s://%s was not deleted and can be deleted: %s", self._scheme, path, text
+                )
 
     def _path(self, location: str) -> str:
         scheme, separator, rest = location.partition("://")
