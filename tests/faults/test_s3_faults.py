@@ -132,7 +132,7 @@ def test_a_fault_at_some_request_of_a_commit_loses_nothing(lake: S3Lake, fault: 
     try_each(lake, mode, chance.sample(range(1, requests_of_a_commit(lake) + 1), 2), fault)
 
 
-@pytest.mark.parametrize("mode", ["staged", "inline"])
+@pytest.mark.parametrize("mode", ["staged", pytest.param("inline", marks=pytest.mark.slow)])
 def test_a_commit_whose_publication_meets_expired_credentials_stays(
     lake: S3Lake, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,7 +153,7 @@ def test_a_commit_whose_publication_meets_expired_credentials_stays(
     check(lake, ["a.parquet"])
 
 
-@pytest.mark.parametrize("mode", ["staged", "put_if_absent"])
+@pytest.mark.parametrize("mode", ["staged", pytest.param("put_if_absent", marks=pytest.mark.slow)])
 def test_credentials_that_expire_before_the_commit_leave_the_table_unchanged(lake: S3Lake, mode: str) -> None:
     """CM-W5: the data file is there and the log cannot be written."""
     lake.create(NAME, mode)
@@ -166,7 +166,12 @@ def test_credentials_that_expire_before_the_commit_leave_the_table_unchanged(lak
 
 
 @pytest.mark.parametrize(
-    "effect", [Effect.RESET_AFTER, Effect.ANSWER_AFTER, pytest.param(Effect.SILENT_AFTER, marks=pytest.mark.slow)]
+    "effect",
+    [
+        Effect.RESET_AFTER,
+        pytest.param(Effect.ANSWER_AFTER, marks=pytest.mark.slow),
+        pytest.param(Effect.SILENT_AFTER, marks=pytest.mark.slow),
+    ],
 )
 def test_a_publication_without_an_answer_is_found_to_be_its_own(lake: S3Lake, effect: Effect) -> None:
     """CM-P1, CM-P3"""

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 
-
 _UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM})
 
 
