@@ -90,7 +90,7 @@ def check(lake: S3Lake, expected: Sequence[str], perhaps: str = "") -> list[str]
 
 
 def try_each(lake: S3Lake, mode: str, numbers: Sequence[int], fault: Fault | None) -> None:
-    """Commits, each with a fault at another request; faults that pass take turns where ``fault`` is None."""
+    """Commits, each with a fault at another request; where ``fault`` is None, those that pass, one after the other."""
     acknowledged = ["first.parquet"]
     for number in numbers:
         chosen = fault or PASSING[number % len(PASSING)]

@@ -129,7 +129,7 @@ def s3_options(endpoint: str) -> dict[str, object]:
 
 
 def gofakes3_options(endpoint: str) -> dict[str, object]:
-    """For a part of an object this server sends the checksum of the whole, which botocore rejects unless told not to ask."""
+    """For a part of an object this server sends the checksum of the whole, which botocore rejects unless it is set not to ask."""
     return {**s3_options(endpoint), "config_kwargs": {"response_checksum_validation": "when_required"}}
 
 

@@ -69,7 +69,7 @@ class S3Lake:
 
 
 def store_behind(proxy: FaultProxy) -> FsspecStore:
-    """A store that reaches the server through the proxy and soon gives up waiting for an answer."""
+    """A store that reaches the server through the proxy and waits one second for an answer."""
     return FsspecStore("s3", options={**s3_options(proxy.url), "config_kwargs": {"read_timeout": 1}})
 
 
