@@ -12,7 +12,6 @@ import pytest
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
@@ -57,7 +56,6 @@ def kill_at(client: DeltaClient, place: Place, directory: Path, mode: CommitMode
         if ended == 0:
             break
     check_published(client)
-    assert doctor(client.table(TABLE)).healthy
     return die_at
 
 

@@ -50,7 +50,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_markers_and_logs(
         location, former = table.location, lake.client.catalog.identity()
         bucket = location.split("/")[2]
     marker = FsspecStore("s3", options=s3_options(s3_endpoint)).read(f"s3://{bucket}/w/_cm_delta_warehouse.json")
-    assert json.loads(marker)["catalogId"] == former.catalog_id
+    assert json.loads(marker)["catalog_id"] == former.catalog_id
     lose(tmp_path)
     with opened() as lake, pytest.raises(WarehouseMismatchError, match="cm-delta recover --warehouse"):
         lake.create_table("main.test.new", SCHEMA)
