@@ -202,7 +202,7 @@ def _run_processes(
     server, storage = faults
     # Fork from a process that has imported everything and has no threads: a start takes milliseconds.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.chaos_worker"])
+    context.set_forkserver_preload(["tests.faults.chaos_worker", "s3fs"])
     cast = ["writer"] * writers + ["reader"] * 2 + ["publisher", "maintainer"]
     started = 0
 
