@@ -43,7 +43,9 @@ from tests.faults.chaos_worker import MODES, TABLE, Place, digest, notes, row_id
 SWITCHED = "switched"
 """The maintainer switches between all commit modes."""
 
-_CUT_EVERY_S, _RESTART_EVERY_S, _CUT_STORAGE_EVERY_S = 3.0, 8.0, 1.5
+_CUT_EVERY_S, _RESTART_EVERY_S, _CUT_STORAGE_EVERY_S = 3.0, 8.0, 3.0
+_LONGEST_WAIT_S, _LONGEST_WAIT_S3_S = 0.5, 2.5
+"""Between two kills. With files in S3 a process starts and works more slowly."""
 _WEIGHTS = {"writer": 6, "publisher": 3, "maintainer": 1, "reader": 1}
 """Relative frequency of kills by role. Reads and maintenance take longer than a commit, and some must complete."""
 
@@ -225,7 +227,7 @@ def _run_processes(
         due.append((begun + _CUT_STORAGE_EVERY_S, _CUT_STORAGE_EVERY_S, "S3 outages", storage.cut))
     try:
         while not length.reached(time.monotonic() - begun, outcome, place):
-            time.sleep(chance.uniform(0.02, 0.5))
+            time.sleep(chance.uniform(0.02, _LONGEST_WAIT_S3_S if storage.proxy else _LONGEST_WAIT_S))
             for index, (at, period, name, act) in enumerate(due):
                 if time.monotonic() >= at:
                     act()

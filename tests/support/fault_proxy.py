@@ -103,10 +103,12 @@ class FaultProxy:
         """Cut all connections, also in the middle of requests; return how many there were."""
         with self._lock:
             open_ones = list(self._connections)
+        number = 0
         for connection in open_ones:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        return len(open_ones)
+                number += 1
+        return number
 
 
 @contextmanager
@@ -156,6 +158,14 @@ class _Handler(BaseHTTPRequestHandler):
     owner: FaultProxy
     protocol_version = "HTTP/1.1"
 
+    def _forward(self) -> None:
+        try:
+            self._pass_on()
+        except (OSError, ValueError):  # The client has gone, or its connection was cut.
+            self.close_connection = True
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward  # noqa: N815
+
     def _pass_on(self) -> None:
         body = self._body()
         fault = self.owner.next_fault(self.command, self.path)
@@ -184,8 +194,6 @@ class _Handler(BaseHTTPRequestHandler):
             if fault.effect is Effect.SILENT_AFTER:
                 time.sleep(self.owner.seconds)
             self._reset()
-
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass_on  # noqa: N815
 
     def setup(self) -> None:
         super().setup()
