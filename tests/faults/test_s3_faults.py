@@ -236,6 +236,7 @@ def test_a_bucket_that_vanishes_is_an_error_and_not_an_empty_table(lake: S3Lake)
     check(lake, ["a.parquet"])
 
 
+@pytest.mark.slow
 def test_vacuum_in_a_versioned_bucket_leaves_old_versions_that_can_be_restored(lake: S3Lake) -> None:
     """VAC-1: S3 keeps what is deleted or replaced as a version, and only a rule of the bucket removes it."""
     s3 = service(lake)

@@ -79,6 +79,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_markers_and_logs(
         assert read_arrow(lake.create_table("main.test.new", SCHEMA).table).num_rows == 0
 
 
+@pytest.mark.slow
 def test_a_catalog_restored_from_a_copy_takes_in_the_commits_in_storage(
     opened: Callable[[], Connection], tmp_path: Path
 ) -> None:
