@@ -23,9 +23,11 @@ class Fault(enum.StrEnum):
     EXPIRED = "expired"
     DENIED = "denied"
     WRONG_REGION = "wrong_region"
+    REJECTED = "rejected"
     OUT_OF_RANGE = "out_of_range"
     THROTTLED = "throttled"
     TRANSIENT = "transient"
+    CORRUPT = "corrupt"
     OTHER = "other"
 
 
@@ -71,6 +73,7 @@ class Backend(ABC):
         condition: how the server is asked to create only.
         container: what the store calls a bucket.
         codes: meaning of the server's error codes.
+        when_denied: what messages add if access is denied.
     """
 
     name: ClassVar[str]
@@ -79,6 +82,7 @@ class Backend(ABC):
     condition: ClassVar[str]
     container: ClassVar[str] = "bucket"
     codes: ClassVar[Mapping[str, Fault]]
+    when_denied: ClassVar[str] = ""
 
     def options_for(self, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """``options`` with what the location itself says. Raises InvalidArgumentError if the two contradict each other."""

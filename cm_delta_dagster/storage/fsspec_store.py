@@ -36,7 +36,7 @@ BACKENDS: tuple[Backend, ...] = (S3(), Azure(), GoogleStorage())
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-_TRANSIENT = frozenset({Fault.TRANSIENT, Fault.THROTTLED, Fault.CONFLICT})
+_TRANSIENT = frozenset({Fault.TRANSIENT, Fault.THROTTLED, Fault.CONFLICT, Fault.CORRUPT})
 _ATTEMPTS, _RETRY_SECONDS = 8, 60
 _MODIFIED_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
@@ -46,6 +46,8 @@ _WHY = {
     "of the environment",
     Fault.EXPIRED: "the credentials have expired. Get new ones and open the catalog again, or use credentials that the "
     "environment renews",
+    Fault.REJECTED: "the store rejected the request and gave no reason, as for credentials that have expired. Check the "
+    "credentials, the endpoint and the options",
     Fault.DENIED: "access is denied. Check the permissions of the credentials on that location",
     Fault.WRONG_REGION: "the {container} {bucket} is in another region. Give its region in storage_options, e.g. "
     'client_kwargs={{"region_name": "eu-central-1"}}',
@@ -53,11 +55,13 @@ _WHY = {
     "fewer writers",
     Fault.TRANSIENT: "the store did not answer completely, also after retries. Check the endpoint, the network and the state "
     "of the store",
+    Fault.CORRUPT: "the bytes that arrived do not have the checksum that the store sent, also after retries. Check the object, "
+    "and what lies between this machine and the store",
 }
+_OTHER = "the request failed. Check the endpoint, the options and the network"
+
 _CHECKED: set[tuple[str, str]] = set()
 """Server and bucket in which this process has seen that a second creation is refused. A server is a digest of its options."""
-
-_OTHER = "the request failed. Check the endpoint, the options and the network"
 
 
 def backend_of(scheme: str) -> Backend:
@@ -275,8 +279,19 @@ class FsspecStore:
                         "that two writers could overwrite each other. Use a server with conditional writes."
                     )
             finally:
-                self._filesystem.rm_file(probe)
+                self._delete_probe(probe)
             _CHECKED.add((self._server, bucket))
+
+    def _delete_probe(self, path: str) -> None:
+        """A failure is logged: the probe that remains does no harm, and the creation that follows need not fail."""
+        try:
+            self._retried(lambda: self._filesystem.rm_file(path))
+        except Exception as error:  # As in _mapped.
+            if self._backend.fault(error) is not Fault.MISSING:
+                text = without_secrets(str(error), self._options)
+                _log.warning(
+                    "The probe object %s://%s was not deleted and can be deleted: %s", self._scheme, path, text
+                )
 
     def _path(self, location: str) -> str:
         scheme, separator, rest = location.partition("://")
@@ -315,6 +330,8 @@ class FsspecStore:
             container=self._backend.container, bucket=self._path(location).split("/")[0]
         )
         text = without_secrets(" ".join(str(error).split()), self._options)
+        if fault is Fault.DENIED:
+            why = f"{why}.{self._backend.when_denied}".rstrip(".")
         outcome = ""
         if writes and fault in _TRANSIENT:
             outcome = " The object may have been written or not."

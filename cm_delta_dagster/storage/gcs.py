@@ -24,7 +24,7 @@ class GoogleStorage(Backend):
         # Of google-auth and gcsfs themselves.
         "DefaultCredentialsError": Fault.WRONG_KEY,
         "RefreshError": Fault.EXPIRED,
-        "ChecksumError": Fault.TRANSIENT,
+        "ChecksumError": Fault.CORRUPT,
     }
 
     def open(self, options: Mapping[str, Any]) -> Any:

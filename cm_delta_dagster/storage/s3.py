@@ -8,6 +8,7 @@ import fsspec
 from cm_delta_dagster.storage.backend import WRITE_ID, Backend, Fault
 
 _SEND_ONCE = {"total_max_attempts": 1}
+_BAD_REQUEST = "BadRequest"
 
 
 class S3(Backend):
@@ -17,15 +18,20 @@ class S3(Backend):
     schemes = ("s3", "s3a")
     extra = "s3"
     condition = "If-None-Match: *"
+    when_denied = (
+        " Without the permission to list the bucket (s3:ListBucket), S3 also answers so for objects that do not exist."
+    )
     codes: ClassVar[Mapping[str, Fault]] = {
         "301": Fault.WRONG_REGION,
         "307": Fault.WRONG_REGION,
         "409": Fault.CONFLICT,
         "AccessDenied": Fault.DENIED,
         "AuthorizationHeaderMalformed": Fault.WRONG_REGION,
+        "BadDigest": Fault.TRANSIENT,
         "ConditionalRequestConflict": Fault.CONFLICT,
         "ExpiredToken": Fault.EXPIRED,
         "IllegalLocationConstraintException": Fault.WRONG_REGION,
+        "IncompleteBody": Fault.TRANSIENT,
         "InternalError": Fault.TRANSIENT,
         "InvalidAccessKeyId": Fault.WRONG_KEY,
         "InvalidRange": Fault.OUT_OF_RANGE,
@@ -42,7 +48,9 @@ class S3(Backend):
         "Throttling": Fault.THROTTLED,
         "TokenRefreshRequired": Fault.EXPIRED,
         "XAmzContentSHA256Mismatch": Fault.TRANSIENT,
+        _BAD_REQUEST: Fault.REJECTED,
         # Of botocore itself.
+        "FlexibleChecksumError": Fault.CORRUPT,
         "NoCredentialsError": Fault.WRONG_KEY,
         "PartialCredentialsError": Fault.WRONG_KEY,
         "CredentialRetrievalError": Fault.WRONG_KEY,
@@ -91,5 +99,7 @@ class S3(Backend):
         response = getattr(error, "response", None)
         if isinstance(response, dict):
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
-            return str(response.get("Error", {}).get("Code", "")), str(status)
+            code = str(response.get("Error", {}).get("Code", ""))
+            # The answer to HEAD has no body that would give the reason.
+            return (_BAD_REQUEST,) if code == "400" else (code, str(status))
         return (type(error).__name__,) if type(error).__module__.startswith("botocore") else ()
