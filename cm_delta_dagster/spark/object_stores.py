@@ -39,6 +39,9 @@ SCHEME_SETTING = "spark.cmDelta.scheme"
 _S3A_CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _CLOUD = "org.apache.spark.internal.io.cloud"
 _REDACTION = "spark.sql.redaction.options.regex"
+_TEXT_REDACTION = "spark.sql.redaction.string.regex"
+_SETTINGS_IN_REQUESTS = r'fs\.(s3a|azure|gs)\.[^"]*"\s*value: "(\\.|[^"\\])*"'
+"""A setting of a read or write in the text of a Connect request, as the server's web pages show it."""
 _NO_CACHE = "fs.s3a.impl.disable.cache"
 _PROVIDER = "fs.s3a.aws.credentials.provider"
 _LONGEST = 2**31 - 1
@@ -151,7 +154,7 @@ def spark_storage(session: SparkSession, store: Store, location: str) -> SparkSt
     with _lock:
         found = _known.get(key)
     if found is None:
-        found = _on_connect(plain) if is_connect(session) else _on_classic(session, root, plain, chosen)
+        found = _on_connect(session, plain) if is_connect(session) else _on_classic(session, root, plain, chosen)
         found = replace(found, root=root, store_options=options_of(store))
         with _lock:
             _known[key] = found
@@ -179,9 +182,19 @@ def _root(location: str) -> str:
     return "/".join(location.split("/", 3)[:3])
 
 
-def _on_connect(places: HadoopOptions) -> SparkStorage:
+def _on_connect(session: SparkSession, places: HadoopOptions) -> SparkStorage:
+    if any(is_secret(name) for name in places.settings):
+        _redact_requests(session)
     # The server's classes are not visible; its own settings choose the committer.
     return _storage(places, places.settings, {}, {})
+
+
+def _redact_requests(session: SparkSession) -> None:
+    """Let the web pages of a Connect server, which show the text of requests, leave out the values of settings."""
+    given = session.conf.get(_TEXT_REDACTION, None) or session.conf.get("spark.redaction.string.regex", None)
+    if given is None or _SETTINGS_IN_REQUESTS not in given:
+        # For the rest of the session: its reads are executed at any time.
+        session.conf.set(_TEXT_REDACTION, f"{given}|{_SETTINGS_IN_REQUESTS}" if given else _SETTINGS_IN_REQUESTS)
 
 
 def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen: str | None) -> SparkStorage:

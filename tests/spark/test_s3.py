@@ -174,4 +174,4 @@ def test_a_cluster_needs_no_python_on_its_workers(server: S3Server, jars: list[P
     shared, not_shared = seen["disk"]
     assert shared == "3 rows"
     if hiding:
-        assert "do not see the files of the driver" in not_shared and not_shared.endswith(" []")
+        assert "do not see the files of this machine" in not_shared and not_shared.endswith(" []")
