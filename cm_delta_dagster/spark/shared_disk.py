@@ -24,7 +24,6 @@ _TASKS_PER_CORE = 2
 _PROBE = b"visible\n"
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Executors:
     """What writes the rows of a session.

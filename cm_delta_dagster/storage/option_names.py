@@ -53,7 +53,12 @@ def check_names(
     """
     names = set(known) | set(nested)
     inner = {f"{option}.{name}": f"{option}.{name}" for option, within in nested.items() for name in within}
-    targets = {**{each.rpartition(".")[2]: each for each in inner}, **inner, **synonyms, **{name: name for name in names}}
+    targets = {
+        **{each.rpartition(".")[2]: each for each in inner},
+        **inner,
+        **synonyms,
+        **{name: name for name in names},
+    }
     for name, value in options.items():
         if name not in names:
             raise InvalidArgumentError(_unknown(name, names, targets, elsewhere, store))
@@ -71,9 +76,7 @@ def check_names(
                 raise InvalidArgumentError(_unknown(f"{name}.{key}", set(), {**targets, **own, **aliases}, {}, store))
 
 
-def _unknown(
-    name: str, names: set[str], targets: Mapping[str, str], elsewhere: Mapping[str, str], store: str
-) -> str:
+def _unknown(name: str, names: set[str], targets: Mapping[str, str], elsewhere: Mapping[str, str], store: str) -> str:
     found = f"{store} has no storage option {name!r}."
     if name in elsewhere:
         return (
