@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import StorageError, StoreNotSupportedError
 from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES
+from cm_delta_dagster.spark.google_connector import connector_settings
 from cm_delta_dagster.spark.hadoop_options import (
     ENVIRONMENT_CHAIN,
     HadoopOptions,
@@ -26,7 +27,7 @@ from cm_delta_dagster.spark.hadoop_options import (
     hadoop_options,
     spark_location,
 )
-from cm_delta_dagster.spark.jars import OTHER_CLOUD
+from cm_delta_dagster.spark.jars import OTHER_CLOUD, JarStore
 from cm_delta_dagster.spark.session import is_connect, session_identity
 from cm_delta_dagster.storage.storage_options import is_secret
 from cm_delta_dagster.storage.store import Store
@@ -204,8 +205,11 @@ def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen:
         places = _of_platform(session, configuration, root, places)
     scheme = places.spark_prefix.partition("://")[0]
     implementation = _file_system_class(session, configuration, scheme)
-    if implementation is None:
+    google = connector_settings(configuration, implementation) if scheme == "gs" else {}
+    if implementation is None and not google:
         raise _missing_jars(session, scheme)
+    if google:
+        return _storage(places, {**google, **places.settings}, {}, {})
     if implementation != _S3A_CLASS:
         return _storage(places, places.settings, {}, {})
     settings = dict(places.settings)
@@ -299,16 +303,28 @@ def _missing_jars(session: SparkSession, scheme: str) -> StoreNotSupportedError:
 
 def missing_jars_text(scheme: str, *, hadoop: str, spark: str, scala: str) -> str:
     """Which jars a session needs for the locations of ``scheme``, and how to get them."""
-    cloud = f"org.apache.spark:spark-hadoop-cloud_{scala}:{spark}"
-    jars = {"s3a": f"org.apache.hadoop:hadoop-aws:{hadoop}", "abfss": f"org.apache.hadoop:hadoop-azure:{hadoop}"}
-    jar = jars.get(scheme, "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.31" if scheme == "gs" else "")
-    command = (
-        " Or run `cm-delta spark-jars --to DIR`, and give the jars in DIR as spark.jars." if scheme == "s3a" else ""
+    stores = {"s3a": JarStore.S3, "abfss": JarStore.AZURE, "abfs": JarStore.AZURE, "gs": JarStore.GCS}
+    store = stores.get(scheme)
+    start = (
+        f"The Spark session has no file system for {scheme}://, so that it can neither read nor write rows there. Nothing was "
+        "written. "
+    )
+    end = " A session that already runs keeps its jars: stop it first."
+    if store is None:
+        return f"{start}Start the session with the jar of that store, by spark.jars or spark.jars.packages.{end}"
+    command = f"run `cm-delta spark-jars --store {store} --to DIR`, and give the jars in DIR as spark.jars."
+    if store is JarStore.GCS:
+        return (
+            f"{start}Start the session with the shaded jar of com.google.cloud.bigdataoss:gcs-connector: {command}{end}"
+        )
+    jar = f"org.apache.hadoop:hadoop-{'aws' if store is JarStore.S3 else 'azure'}:{hadoop}"
+    cloud = (
+        f" and, to write without copies, org.apache.spark:spark-hadoop-cloud_{scala}:{spark} (or version {OTHER_CLOUD} of it, if "
+        "Maven does not have that one)"
+        if store is JarStore.S3
+        else ""
     )
     return (
-        f"The Spark session has no file system for {scheme}://, so that it can neither read nor write rows there. Nothing was "
-        f"written. Start the session with the jar {jar or 'of that store'} and, to write without copies, {cloud} (or "
-        f"version {OTHER_CLOUD} of it, if Maven does not have that one): set "
-        f"spark.jars.packages, or SparkResource(packages=[...]).{command} A session that already runs keeps its jars: stop it "
-        "first."
+        f"{start}Start the session with the jar {jar}{cloud}: set spark.jars.packages, or SparkResource(packages=[...]). Or "
+        f"{command}{end}"
     )

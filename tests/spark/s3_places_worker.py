@@ -7,12 +7,16 @@ import json
 import sys
 import tempfile
 import time
+import urllib.request
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import connect
 from cm_delta_dagster.api.connection import Connection
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.hadoop_options import hadoop_options
 from tests.spark.s3_worker import ids, session
 
 ODD = "ä b+c#d?e&f=g/データ"
@@ -29,6 +33,7 @@ def main(jars: str, first: str, second: str, bucket: str) -> None:
             "root": root(spark, home, f"{bucket}-root", here),
             "two stores": two_stores(spark, home, bucket, here, there),
             "renewed": renewed(spark, home, f"{bucket}-renewed", first),
+            "wrong key": wrong_key(spark, f"{bucket}-root", here),
         }
     print(json.dumps(seen))
     spark.stop()
@@ -110,6 +115,28 @@ def renewed(spark: SparkSession, home: str, bucket: str, endpoint: str) -> list[
             time.sleep(3)  # The keys of the session before have to be renewed.
             table.append(spark.range(number + 3, number + 4))
         return ids(table.to_df())
+
+
+def wrong_key(spark: SparkSession, bucket: str, options: dict[str, Any]) -> str:
+    """The error of a read by Spark alone, whose key the server does not know."""
+    places = hadoop_options(f"s3://{bucket}/t", {**options, "key": "AKIDWRONG"})
+    assert places is not None
+
+    def check_after(requests: str) -> None:
+        headers = {"Content-Type": "text/plain"}
+        address = f"{options['endpoint_url']}/moto-api/reset-auth"
+        urllib.request.urlopen(urllib.request.Request(address, data=requests.encode(), headers=headers)).close()
+
+    check_after("0")
+    try:
+        with spark_errors("reading rows"):
+            reader = spark.read.options(**places.settings, **{"fs.s3a.impl.disable.cache": "true"})
+            reader.parquet(f"s3a://{bucket}/main").count()
+    except CmDeltaError as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        check_after("inf")
+    return ""
 
 
 if __name__ == "__main__":

@@ -81,3 +81,10 @@ def test_keys_that_expire_are_renewed_by_spark(
     assert seen["renewed"] == [0, 1, 2, 3, 4]
     keys = {key for name, key in servers[0].signers if name == f"{bucket}-renewed"}
     assert len(keys) > 2 and all(key.startswith(KEY_PREFIX) for key in keys)
+
+
+def test_a_key_that_only_spark_has_wrong_is_one_clear_error(seen: dict[str, Any]) -> None:
+    assert seen["wrong key"].startswith(
+        "StorageError: The store does not accept Spark's credentials while reading rows: "
+    )
+    assert "\n" not in seen["wrong key"] and "Check the key and secret" in seen["wrong key"]

@@ -12,14 +12,19 @@ from cm_delta_dagster.spark.jars import installed_versions
 
 
 def s3_jars() -> list[Path]:
+    return store_jars("s3")
+
+
+def store_jars(store: str) -> list[Path]:
+    """The jars that ``cm-delta spark-jars --store`` fetches; skips the test on a machine without Maven."""
     versions = installed_versions()
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
-    folder = cache / f"s3-spark-{versions.spark}"
+    folder = cache / f"{store}-spark-{versions.spark}"
     if not (folder / "complete").exists():
         if shutil.which("mvn") is None:
-            give_up = pytest.fail if os.environ.get("CM_DELTA_REQUIRE_PEERS") else pytest.skip
-            give_up("Spark's S3 client is tested only where Maven can fetch it; no mvn on the PATH")
-        fetched = CliRunner().invoke(main, ["spark-jars", "--to", str(folder)])
+            give_up = pytest.fail if store == "s3" and os.environ.get("CM_DELTA_REQUIRE_PEERS") else pytest.skip
+            give_up(f"Spark's client of {store} is tested only where Maven can fetch it; no mvn on the PATH")
+        fetched = CliRunner().invoke(main, ["spark-jars", "--store", store, "--to", str(folder)])
         assert fetched.exit_code == 0, fetched.output
         (folder / "complete").touch()
     return sorted(folder.glob("*.jar"))
