@@ -75,6 +75,11 @@ _REFUSALS = (
         "The bucket is in another region than Spark's requests",
         'Give its region in storage_options, e.g. client_kwargs={"region_name": "eu-central-1"}.',
     ),
+    (
+        re.compile(r"Status Code: 40[13]"),  # The answer to a HEAD request has no other code.
+        "The store refuses Spark's requests",
+        "Check Spark's credentials, in storage_options, the session's settings or the environment, and their permissions.",
+    ),
 )
 """Answers of a store: a pattern, what happened and what to do."""
 _STOPPED = re.compile(r"stopped SparkContext|SparkContext (?:was|has been) (?:shut ?down|stopped)", re.IGNORECASE)

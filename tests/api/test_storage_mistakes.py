@@ -107,7 +107,7 @@ def test_all_spellings_of_a_path_open_one_table(options: dict[str, Any], bucket:
 def test_keys_that_expire_are_renewed(
     server: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The profile's program issues another key as soon as the one before is about to expire, without a new connection."""
+    """The profile's program issues another key before the last one expires, without a new connection."""
     # botocore renews keys that expire within ten minutes.
     for name, value in short_lived_keys(tmp_path, seconds=60).items():
         monkeypatch.setenv(name, value)

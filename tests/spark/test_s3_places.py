@@ -84,7 +84,5 @@ def test_keys_that_expire_are_renewed_by_spark(
 
 
 def test_a_key_that_only_spark_has_wrong_is_one_clear_error(seen: dict[str, Any]) -> None:
-    assert seen["wrong key"].startswith(
-        "StorageError: The store does not accept Spark's credentials while reading rows: "
-    )
-    assert "\n" not in seen["wrong key"] and "Check the key and secret" in seen["wrong key"]
+    assert seen["wrong key"].startswith("StorageError: The store refuses Spark's requests while reading rows: ")
+    assert "\n" not in seen["wrong key"] and "Check Spark's credentials" in seen["wrong key"]
