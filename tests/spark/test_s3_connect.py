@@ -145,6 +145,10 @@ def test_a_client_without_jars_writes_and_reads(seen: dict[str, Any]) -> None:
     check_rows(seen)
 
 
+def test_a_server_with_spark_hadoop_cloud_copies_no_data_file(seen: dict[str, Any], server: S3Server) -> None:
+    assert seen["appended"] and server.copies() == []
+
+
 def test_a_server_with_its_own_credentials_needs_no_options(seen: dict[str, Any], server: S3Server) -> None:
     assert seen["own credentials"] == [[1, 2, 3, 4, 5, 6], [4, 5, 6], [0, 1, 2, 3, 4]]
     assert {key for bucket, key in server.signers if bucket == seen["own"]} == {SERVERS_KEY, CLIENTS_KEY}
