@@ -52,7 +52,36 @@ _STORAGE = re.compile(
 _NO_FILE_SYSTEM = re.compile(
     r'No FileSystem for scheme "?(\w+)|Class (org\.apache\.hadoop\.fs\.(?:s3a|azurebfs|gs)\.\w+) not found'
 )
-_NO_BUCKET = re.compile(r"UnknownStoreException|NoSuchBucket")
+_REFUSALS = (
+    (
+        re.compile(r"UnknownStoreException|NoSuchBucket"),
+        "Spark found no bucket",
+        "Check the name of the bucket and the endpoint.",
+    ),
+    (
+        re.compile(
+            r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|NoA\w*CredentialsException|NoAuthWithAWSException"
+        ),
+        "The store does not accept Spark's credentials",
+        "Check the key and secret in storage_options, in the session's settings or in the environment of Spark's processes.",
+    ),
+    (
+        re.compile(r"ExpiredToken|TokenRefreshRequired"),
+        "Spark's credentials have expired",
+        "Get new ones and start a new session, or use credentials that Spark renews, such as a profile or a role.",
+    ),
+    (
+        re.compile(r"AWSRedirectException|AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint"),
+        "The bucket is in another region than Spark's requests",
+        'Give its region in storage_options, e.g. client_kwargs={"region_name": "eu-central-1"}.',
+    ),
+    (
+        re.compile(r"Status Code: 40[13]"),  # The answer to a HEAD request has no other code.
+        "The store refuses Spark's requests",
+        "Check Spark's credentials, in storage_options, the session's settings or the environment, and their permissions.",
+    ),
+)
+"""Answers of a store: a pattern, what happened and what to do."""
 _STOPPED = re.compile(r"stopped SparkContext|SparkContext (?:was|has been) (?:shut ?down|stopped)", re.IGNORECASE)
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _MAX_CAUSE = 600
@@ -121,10 +150,9 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
             f"A value cannot be computed while {doing}: {shown} Nothing was committed. Correct the rows or the "
             "condition."
         )
-    if _NO_BUCKET.search(text):
-        return StorageError(
-            f"Spark found no bucket while {doing}: {shown} Nothing was committed. Check the name of the bucket and the endpoint."
-        )
+    for pattern, what, remedy in _REFUSALS:
+        if pattern.search(text):
+            return StorageError(f"{what} while {doing}: {shown} Nothing was committed. {remedy}")
     if _MISSING.search(text):
         return ObjectNotFoundError(
             f"A file is missing while {doing}: {shown} It is part of the table's version; restore it, or read a "

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import StorageError, StoreNotSupportedError
 from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES
+from cm_delta_dagster.spark.google_connector import connector_settings
 from cm_delta_dagster.spark.hadoop_options import (
     ENVIRONMENT_CHAIN,
     HadoopOptions,
@@ -26,7 +27,7 @@ from cm_delta_dagster.spark.hadoop_options import (
     hadoop_options,
     spark_location,
 )
-from cm_delta_dagster.spark.jars import OTHER_CLOUD
+from cm_delta_dagster.spark.jars import OTHER_CLOUD, JarStore
 from cm_delta_dagster.spark.session import is_connect, session_identity
 from cm_delta_dagster.storage.storage_options import is_secret
 from cm_delta_dagster.storage.store import Store
@@ -39,6 +40,9 @@ SCHEME_SETTING = "spark.cmDelta.scheme"
 _S3A_CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _CLOUD = "org.apache.spark.internal.io.cloud"
 _REDACTION = "spark.sql.redaction.options.regex"
+_TEXT_REDACTION = "spark.sql.redaction.string.regex"
+_SETTINGS_IN_REQUESTS = r'fs\.(s3a|azure|gs)\.[^"]*"\s*value: "(\\.|[^"\\])*"'
+"""A setting of a read or write in the text of a Connect request, as the server's web pages show it."""
 _NO_CACHE = "fs.s3a.impl.disable.cache"
 _PROVIDER = "fs.s3a.aws.credentials.provider"
 _LONGEST = 2**31 - 1
@@ -151,7 +155,7 @@ def spark_storage(session: SparkSession, store: Store, location: str) -> SparkSt
     with _lock:
         found = _known.get(key)
     if found is None:
-        found = _on_connect(plain) if is_connect(session) else _on_classic(session, root, plain, chosen)
+        found = _on_connect(session, plain) if is_connect(session) else _on_classic(session, root, plain, chosen)
         found = replace(found, root=root, store_options=options_of(store))
         with _lock:
             _known[key] = found
@@ -179,9 +183,19 @@ def _root(location: str) -> str:
     return "/".join(location.split("/", 3)[:3])
 
 
-def _on_connect(places: HadoopOptions) -> SparkStorage:
+def _on_connect(session: SparkSession, places: HadoopOptions) -> SparkStorage:
+    if any(is_secret(name) for name in places.settings):
+        _redact_requests(session)
     # The server's classes are not visible; its own settings choose the committer.
     return _storage(places, places.settings, {}, {})
+
+
+def _redact_requests(session: SparkSession) -> None:
+    """Let the web pages of a Connect server, which show the text of requests, leave out the values of settings."""
+    given = session.conf.get(_TEXT_REDACTION, None) or session.conf.get("spark.redaction.string.regex", None)
+    if given is None or _SETTINGS_IN_REQUESTS not in given:
+        # For the rest of the session: its reads are executed at any time.
+        session.conf.set(_TEXT_REDACTION, f"{given}|{_SETTINGS_IN_REQUESTS}" if given else _SETTINGS_IN_REQUESTS)
 
 
 def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen: str | None) -> SparkStorage:
@@ -191,8 +205,11 @@ def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen:
         places = _of_platform(session, configuration, root, places)
     scheme = places.spark_prefix.partition("://")[0]
     implementation = _file_system_class(session, configuration, scheme)
-    if implementation is None:
+    google = connector_settings(configuration, implementation) if scheme == "gs" else {}
+    if implementation is None and not google:
         raise _missing_jars(session, scheme)
+    if google:
+        return _storage(places, {**google, **places.settings}, {}, {})
     if implementation != _S3A_CLASS:
         return _storage(places, places.settings, {}, {})
     settings = dict(places.settings)
@@ -286,16 +303,28 @@ def _missing_jars(session: SparkSession, scheme: str) -> StoreNotSupportedError:
 
 def missing_jars_text(scheme: str, *, hadoop: str, spark: str, scala: str) -> str:
     """Which jars a session needs for the locations of ``scheme``, and how to get them."""
-    cloud = f"org.apache.spark:spark-hadoop-cloud_{scala}:{spark}"
-    jars = {"s3a": f"org.apache.hadoop:hadoop-aws:{hadoop}", "abfss": f"org.apache.hadoop:hadoop-azure:{hadoop}"}
-    jar = jars.get(scheme, "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.31" if scheme == "gs" else "")
-    command = (
-        " Or run `cm-delta spark-jars --to DIR`, and give the jars in DIR as spark.jars." if scheme == "s3a" else ""
+    stores = {"s3a": JarStore.S3, "abfss": JarStore.AZURE, "abfs": JarStore.AZURE, "gs": JarStore.GCS}
+    store = stores.get(scheme)
+    start = (
+        f"The Spark session has no file system for {scheme}://, so that it can neither read nor write rows there. Nothing was "
+        "written. "
+    )
+    end = " A session that already runs keeps its jars: stop it first."
+    if store is None:
+        return f"{start}Start the session with the jar of that store, by spark.jars or spark.jars.packages.{end}"
+    command = f"run `cm-delta spark-jars --store {store} --to DIR`, and give the jars in DIR as spark.jars."
+    if store is JarStore.GCS:
+        return (
+            f"{start}Start the session with the shaded jar of com.google.cloud.bigdataoss:gcs-connector: {command}{end}"
+        )
+    jar = f"org.apache.hadoop:hadoop-{'aws' if store is JarStore.S3 else 'azure'}:{hadoop}"
+    cloud = (
+        f" and, to write without copies, org.apache.spark:spark-hadoop-cloud_{scala}:{spark} (or version {OTHER_CLOUD} of it, if "
+        "Maven does not have that one)"
+        if store is JarStore.S3
+        else ""
     )
     return (
-        f"The Spark session has no file system for {scheme}://, so that it can neither read nor write rows there. Nothing was "
-        f"written. Start the session with the jar {jar or 'of that store'} and, to write without copies, {cloud} (or "
-        f"version {OTHER_CLOUD} of it, if Maven does not have that one): set "
-        f"spark.jars.packages, or SparkResource(packages=[...]).{command} A session that already runs keeps its jars: stop it "
-        "first."
+        f"{start}Start the session with the jar {jar}{cloud}: set spark.jars.packages, or SparkResource(packages=[...]). Or "
+        f"{command}{end}"
     )

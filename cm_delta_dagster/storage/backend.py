@@ -8,6 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+import fsspec
+
+from cm_delta_dagster.storage.option_names import check_names, parameters_of
+
 WRITE_ID = "cmdeltawrite"
 """Name in the metadata of an object: identifies the call that created it."""
 
@@ -74,6 +78,8 @@ class Backend(ABC):
         container: what the store calls a bucket.
         codes: meaning of the server's error codes.
         when_denied: what messages add if access is denied.
+        own_options: options that no other store has.
+        synonyms: what other programs call an option, and its name here.
     """
 
     name: ClassVar[str]
@@ -83,6 +89,35 @@ class Backend(ABC):
     container: ClassVar[str] = "bucket"
     codes: ClassVar[Mapping[str, Fault]]
     when_denied: ClassVar[str] = ""
+    own_options: ClassVar[frozenset[str]]
+    synonyms: ClassVar[Mapping[str, str]] = {}
+
+    def check_options(self, options: Mapping[str, Any], others: "Iterable[Backend]") -> None:
+        """Raise InvalidArgumentError for an option that the file system does not take.
+
+        Args:
+            others: stores whose options a user may have given to this one.
+
+        Raises:
+            ImportError: the file system is not installed.
+        """
+        elsewhere = {name: each.name for each in others if each.name != self.name for name in each.own_options}
+        check_names(
+            options,
+            known=self.option_names(),
+            nested=self.nested_options(),
+            synonyms=self.synonyms,
+            elsewhere=elsewhere,
+            store=self.name,
+        )
+
+    def option_names(self) -> frozenset[str]:
+        """Names that the file system takes. Raises ImportError."""
+        return parameters_of(fsspec.get_filesystem_class(self.schemes[0]))
+
+    def nested_options(self) -> Mapping[str, frozenset[str]]:
+        """Names within those options that are mappings. Raises ImportError."""
+        return {}
 
     def options_for(self, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """``options`` with what the location itself says. Raises InvalidArgumentError if the two contradict each other."""

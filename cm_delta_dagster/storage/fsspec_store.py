@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import tenacity
 
 from cm_delta_dagster.errors import (
+    InvalidArgumentError,
     ObjectAlreadyExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -87,6 +88,11 @@ class FsspecStore:
     Args:
         scheme: one of the schemes of ``BACKENDS``.
         options: keyword arguments of the fsspec file system (endpoint, credentials, region).
+
+    Raises:
+        InvalidArgumentError: the file system has no option of a name in ``options``.
+        StoreNotSupportedError: the file system is not installed.
+        StorageError: the options cannot be used.
     """
 
     def __init__(self, scheme: str, *, options: Mapping[str, Any] | None = None) -> None:
@@ -94,7 +100,10 @@ class FsspecStore:
         self._scheme = scheme
         self._options = dict(options or {})
         try:
+            self._backend.check_options(self._options, BACKENDS)
             self._filesystem = self._backend.open(self._options)
+        except InvalidArgumentError:
+            raise
         except ImportError as error:
             raise StoreNotSupportedError(
                 f"Locations of the scheme {scheme!r} require another Python package: {error}. "

@@ -26,6 +26,15 @@ class GoogleStorage(Backend):
         "RefreshError": Fault.EXPIRED,
         "ChecksumError": Fault.CORRUPT,
     }
+    own_options = frozenset({"project", "access", "consistency", "default_location", "session_kwargs"})
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "credentials": "token",
+        "service_account": "token",
+        "service_account_path": "token",
+        "google_application_credentials": "token",
+        "project_id": "project",
+        "endpoint": "endpoint_url",
+    }
 
     def open(self, options: Mapping[str, Any]) -> Any:
         # The class for zonal buckets asks over gRPC for the kind of each bucket. Its base class does not.

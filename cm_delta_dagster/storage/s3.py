@@ -1,11 +1,13 @@
 """Amazon S3 and servers with its interface, through s3fs."""
 
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import Any, ClassVar
 
 import fsspec
 
 from cm_delta_dagster.storage.backend import WRITE_ID, Backend, Fault
+from cm_delta_dagster.storage.option_names import named_parameters
 
 _SEND_ONCE = {"total_max_attempts": 1}
 _BAD_REQUEST = "BadRequest"
@@ -56,6 +58,37 @@ class S3(Backend):
         "CredentialRetrievalError": Fault.WRONG_KEY,
         "TokenRetrievalError": Fault.EXPIRED,
     }
+    own_options = frozenset({"key", "secret", "profile", "username", "password", "client_kwargs", "config_kwargs"})
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "access_key": "key",
+        "access_key_id": "key",
+        "aws_access_key_id": "key",
+        "fs.s3a.access.key": "key",
+        "secret_key": "secret",
+        "secret_access_key": "secret",
+        "aws_secret_access_key": "secret",
+        "fs.s3a.secret.key": "secret",
+        "session_token": "token",
+        "aws_session_token": "token",
+        "aws_profile": "profile",
+        "profile_name": "profile",
+        "anonymous": "anon",
+        "endpoint": "endpoint_url",
+        "aws_endpoint": "endpoint_url",
+        "aws_endpoint_url": "endpoint_url",
+        "region": "client_kwargs.region_name",
+        "aws_region": "client_kwargs.region_name",
+        "addressing_style": "config_kwargs.s3",
+    }
+
+    def option_names(self) -> frozenset[str]:
+        return super().option_names() | {"profile"}
+
+    def nested_options(self) -> Mapping[str, frozenset[str]]:
+        client = named_parameters(import_module("botocore.session").Session.create_client)
+        config = frozenset(import_module("botocore.config").Config.OPTION_DEFAULTS)
+        aio = named_parameters(import_module("aiobotocore.config").AioConfig)
+        return {"client_kwargs": client - {"service_name", "config"}, "config_kwargs": config | aio}
 
     def open(self, options: Mapping[str, Any]) -> Any:
         config = {"retries": _SEND_ONCE, **(options.get("config_kwargs") or {})}

@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 from dataclasses import replace
 from datetime import timedelta
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import fsspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster import connect
+from cm_delta_dagster import SchemaMode, connect
 from cm_delta_dagster.api.connection import Connection
 from cm_delta_dagster.errors import StorageError
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
@@ -48,13 +49,13 @@ def main(jars: str, endpoint: str, bucket: str, master: str, steps: str) -> None
         seen["feeds"] = feeds(lake, home, bucket, options)
         if "stream" in steps:
             seen["stream"] = streamed(lake, home)
-        if steps.startswith("disk="):
-            seen["disk"] = [
-                written_on_disk(spark, f"{steps.removeprefix('disk=')}/{name}") for name in ("seen", "hidden")
-            ]
+        if "disk=" in steps:
+            folder = steps.partition("disk=")[2]
+            seen["disk"] = [written_on_disk(spark, f"{folder}/{name}") for name in ("seen", "hidden")]
         seen["missing bucket"] = error_of_missing_bucket(spark, home, options)
         seen["shown"] = shown(lake)
         seen["settings"] = settings(spark) == before
+        seen["python"] = python_of_executors(spark) if "python" in steps else []
         seen["executors"] = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
     seen["secrets"] = [text for text in (KEY, SECRET) if text in json.dumps(seen) or text in warnings.getvalue()]
     seen["warned"] = "spark-hadoop-cloud" in warnings.getvalue()
@@ -93,6 +94,10 @@ def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
     seen["merged"] = ids(orders.to_df(where="name = 'merged'"))
     orders.delete("id >= 1000 OR id = 3")
     seen["deleted"] = ids(orders.to_df())
+    seen["time travel"] = [ids(orders.to_df(version=version)) for version in (0, 1)]
+    notes = lake.create_table_as("main.sales.notes", rows.where("id < 3").select("id", "name"))
+    notes.append(rows.where("id = 3"), schema_mode=SchemaMode.MERGE)
+    seen["new column"] = [list(row) for row in notes.to_df().orderBy("id").select("id", "day").collect()]
     days = lake.create_table_as("main.sales.days", rows, partition_by=["day"])
     days.overwrite(rows.where("day = 'd1' AND id < 30"), where="day = 'd1'")
     days.merge(rows.where("id IN (1, 2)").withColumn("name", F.lit("merged")), on=["id"])
@@ -143,6 +148,16 @@ def written_on_disk(spark: SparkSession, folder: str) -> str:
             left = [str(path) for path in Path(folder).rglob("*") if path.suffix == ".parquet" or "probe" in path.name]
             return f"{error} {left}"
         return f"{len(ids(table.to_df()))} rows"
+
+
+def python_of_executors(spark: SparkSession) -> list[list[Any]]:
+    """The Python programs of the executors, and whether they have this package."""
+
+    def look(_: int) -> tuple[str, bool]:
+        return sys.executable, util.find_spec("cm_delta_dagster") is not None
+
+    found = spark.sparkContext.parallelize(range(8), 8).map(look).collect()
+    return sorted(map(list, set(found)))
 
 
 def error_of_missing_bucket(spark: SparkSession, home: str, options: dict[str, str]) -> str:

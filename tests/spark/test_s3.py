@@ -15,11 +15,9 @@ from typing import Any
 
 import pyspark
 import pytest
-from click.testing import CliRunner
 
-from cm_delta_dagster.cli.main import main
-from cm_delta_dagster.spark.jars import installed_versions
 from tests.support.s3_server import S3Server, s3_server
+from tests.support.spark_jars import s3_jars
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -29,18 +27,7 @@ KEPT = [*range(3), *range(4, 62)]
 
 @pytest.fixture(scope="module")
 def jars() -> list[Path]:
-    """Jars from Maven, kept in the user's cache folder."""
-    versions = installed_versions()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
-    folder = cache / f"s3-spark-{versions.spark}"
-    if not (folder / "complete").exists():
-        if shutil.which("mvn") is None:
-            give_up = pytest.fail if os.environ.get("CM_DELTA_REQUIRE_PEERS") else pytest.skip
-            give_up("Spark's S3 client is tested only where Maven can fetch it; no mvn on the PATH")
-        fetched = CliRunner().invoke(main, ["spark-jars", "--to", str(folder)])
-        assert fetched.exit_code == 0, fetched.output
-        (folder / "complete").touch()
-    return sorted(folder.glob("*.jar"))
+    return s3_jars()
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +37,9 @@ def server() -> Iterator[S3Server]:
         yield running
 
 
-def run(server: S3Server, jars: list[Path], *, master: str = "local[2]", steps: str = "stream") -> dict[str, Any]:
+def run(
+    server: S3Server, jars: list[Path], *, master: str = "local[2]", steps: str = "stream", **variables: str
+) -> dict[str, Any]:
     bucket = f"spark-{uuid.uuid4().hex[:12]}"
     request = urllib.request.Request(f"{server.endpoint}/{bucket}", method="PUT")
     urllib.request.urlopen(request).close()
@@ -58,16 +47,16 @@ def run(server: S3Server, jars: list[Path], *, master: str = "local[2]", steps: 
     arguments = [",".join(map(str, jars)), server.endpoint, bucket, master, steps]
     worker = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.s3_worker", *arguments],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900,
+        cwd=ROOT, env=environment(**variables), capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert worker.returncode == 0, worker.stderr[-4000:]
     seen: dict[str, Any] = json.loads(worker.stdout.strip().splitlines()[-1])
     return seen
 
 
-def environment() -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
     paths = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    return {**os.environ, "SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": paths}
+    return {**os.environ, "SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": paths, **more}
 
 
 def check_rows(seen: dict[str, Any]) -> None:
@@ -75,6 +64,8 @@ def check_rows(seen: dict[str, Any]) -> None:
     assert seen["filtered"] == [58, 59, 1000, 1001]
     assert seen["merged"] == [58, 59, 60, 61]
     assert seen["deleted"] == KEPT
+    assert seen["time travel"] == [[*range(60)], [*range(60), *range(1000, 1010)]]
+    assert seen["new column"] == [[0, None], [1, None], [2, None], [3, "d0"]]
     assert seen["days"] == [["d0", 20], ["d1", 10], ["d2", 20]]
     assert seen["input files"] == ["s3a"]
     assert seen["arrow agrees"]
@@ -131,13 +122,13 @@ def can_hide(folder: Path) -> bool:
 
 @contextmanager
 def cluster(home: Path, hiding: list[str]) -> Iterator[str]:
-    """Spark standalone with two worker processes, whose Python cannot be started."""
+    """Spark standalone with two worker processes."""
     spark_home = Path(pyspark.__file__).parent
     port = 17077 + os.getpid() % 10_000
     daemons = "org.apache.spark.deploy"
     master = f"spark://127.0.0.1:{port}"
     variables = {**os.environ, "SPARK_HOME": str(spark_home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    variables |= {"PYSPARK_PYTHON": "/no/python", "PYSPARK_DRIVER_PYTHON": "/no/python", "SPARK_SCALA_VERSION": "2.13"}
+    variables["SPARK_SCALA_VERSION"] = "2.13"
     variables.pop("PYTHONPATH", None)
     program = str(spark_home / "bin" / "spark-class")
     commands = [[program, f"{daemons}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
@@ -160,18 +151,22 @@ def cluster(home: Path, hiding: list[str]) -> Iterator[str]:
             process.wait(30)
 
 
-def test_a_cluster_needs_no_python_on_its_workers(server: S3Server, jars: list[Path], tmp_path: Path) -> None:
+def test_executors_do_not_need_this_package(server: S3Server, jars: list[Path], tmp_path: Path) -> None:
     """Executors are other processes, which read and write S3 with the settings of each read and write."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (tmp_path / "seen").mkdir()
     hiding = [*HIDING, str(hidden)] if can_hide(hidden) else []
     with cluster(tmp_path, hiding) as master:
-        seen = run(server, jars, master=master, steps=f"disk={tmp_path}")
+        # The driver chooses the Python program of the executors: one that has no packages.
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+        bare = str(tmp_path / "bare" / "bin" / "python")
+        seen = run(server, jars, master=master, steps=f"python,disk={tmp_path}", PYSPARK_PYTHON=bare)
     check_rows(seen)
+    assert seen["python"] == [[bare, False]]
     assert seen["executors"] == 2
     assert server.copies() == []
     shared, not_shared = seen["disk"]
     assert shared == "3 rows"
     if hiding:
-        assert "do not see the files of the driver" in not_shared and not_shared.endswith(" []")
+        assert "do not see the files of this machine" in not_shared and not_shared.endswith(" []")

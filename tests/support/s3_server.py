@@ -1,6 +1,7 @@
 """An S3 server in this process that notes its requests."""
 
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,15 @@ import pytest
 
 @dataclass(slots=True)
 class S3Server:
-    """A running server; ``requests`` has the method and the key of each request, a copy by the server as ``COPY``."""
+    """A running server; ``requests`` has the method and the key of each request, a copy by the server as ``COPY``.
+
+    Attributes:
+        signers: bucket and access key of all requests.
+    """
 
     endpoint: str
     requests: list[tuple[str, str]] = field(default_factory=list)
+    signers: set[tuple[str, str]] = field(default_factory=set)
 
     def copies(self) -> list[str]:
         return [key for method, key in self.requests if method == "COPY"]
@@ -32,6 +38,9 @@ def s3_server() -> Iterator[S3Server]:
         method = "COPY" if "HTTP_X_AMZ_COPY_SOURCE" in environ else environ["REQUEST_METHOD"]
         with one_at_a_time:
             running.requests.append((method, environ["PATH_INFO"]))
+            signed = re.search(r"Credential=([^/]+)/", environ.get("HTTP_AUTHORIZATION", ""))
+            if signed is not None:
+                running.signers.add((environ["PATH_INFO"].split("/")[1], signed[1]))
             return list(application(environ, start_response))
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
