@@ -1,23 +1,57 @@
-"""Everything on this machine: SQLite catalog, local files, local Spark. No settings needed."""
+"""Everything on this machine: SQLite catalog, local files, local Spark. No settings needed.
+
+The tables can be in an object store: the variables of ``resources.environment`` for warehouse, storage options and jars hold.
+"""
 
 import os
 from pathlib import Path
 
+import dagster as dg
+
+from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, SparkResource
+from resources.environment import STORAGE_OPTIONS, WAREHOUSE, json_object, spark_jars
 from resources.raw_data import RawData
 
 
 def home() -> Path:
-    """Folder of the demo's catalog and tables: ``CM_DELTA_HOME``, by default ``cm_delta`` in the working directory."""
+    """Directory of the demo's catalog and tables: ``CM_DELTA_HOME``, by default ``cm_delta`` in the working directory."""
     return Path(os.environ.get("CM_DELTA_HOME", "cm_delta")).absolute()
+
+
+def catalog_url() -> str:
+    """URL of the demo's catalog."""
+    return f"sqlite:///{home()}/catalog.db"
+
+
+def warehouse() -> str:
+    """Where the demo's tables are."""
+    return os.environ.get(WAREHOUSE) or f"file://{home()}/warehouse"
 
 
 def local_resources() -> dict[str, object]:
     """Resources for one machine: SQLite catalog, local files, local Spark."""
-    catalog = CatalogResource(url=f"sqlite:///{home()}/catalog.db", warehouse=f"file://{home()}/warehouse")
-    spark = SparkResource(
+    catalog = CatalogResource(
+        url=catalog_url(),
+        warehouse=warehouse(),
+        # By EnvVar, so that Dagster does not show keys.
+        storage_options=dg.EnvVar(STORAGE_OPTIONS) if json_object(STORAGE_OPTIONS) else {},
+    )
+    spark = local_spark()
+    return {
+        "catalog": catalog,
+        "spark": spark,
+        "raw": RawData(directory=str(home() / "raw")),
+        "io_manager": CatalogManagedDeltaIOManager(catalog=catalog, spark=spark),
+    }
+
+
+def local_spark() -> SparkResource:
+    """Spark in the process of the run."""
+    return SparkResource(
         app_name="cm_delta_demo",
         master="local[*]",
+        jars=spark_jars(),
         config={
             "spark.driver.memory": "2g",
             "spark.sql.session.timeZone": "UTC",
@@ -27,9 +61,13 @@ def local_resources() -> dict[str, object]:
             "spark.log.level": "ERROR",
         },
     )
-    return {
-        "catalog": catalog,
-        "spark": spark,
-        "raw": RawData(directory=str(home() / "raw")),
-        "io_manager": CatalogManagedDeltaIOManager(catalog=catalog, spark=spark),
-    }
+
+
+def connect_local() -> Connection:
+    """Catalog, tables and Spark of this deployment for scripts without Dagster."""
+    return connect(
+        catalog_url(),
+        warehouse=warehouse(),
+        storage_options=json_object(STORAGE_OPTIONS),
+        spark=local_spark().spark_session,
+    )

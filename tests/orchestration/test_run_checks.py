@@ -109,9 +109,9 @@ def test_a_new_session_without_jars_fails_on_its_first_use(tmp_path, server):
     environment["TEST_STORAGE_OPTIONS"] = json.dumps(options(server))
     bucket = new_bucket(server)
     server.requests.clear()
+    places = [f"sqlite:///{tmp_path}/c.db", f"s3://{bucket}/w"]
     worker = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.orchestration.run_checks_worker"]
-        + [f"sqlite:///{tmp_path}/c.db", f"s3://{bucket}/w"],
+        [sys.executable, "-W", "ignore", "-m", "tests.orchestration.run_checks_worker", *places],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert worker.returncode == 0, worker.stderr[-4000:]
