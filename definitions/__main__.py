@@ -18,7 +18,7 @@ import dagster as dg
 
 from cm_delta_dagster import Connection
 from cm_delta_dagster.cli.client import parse_storage_options
-from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.errors import CmDeltaError, StoreNotSupportedError
 from cm_delta_dagster.orchestration import MaintenanceTask
 from cm_delta_dagster.orchestration.maintenance_policy import job_name
 from cm_delta_dagster.orchestration.run_checks import checked_warehouse
@@ -395,7 +395,12 @@ def connection() -> Iterator[Connection]:
             opened.close()
             for file in home().glob("catalog.db*"):
                 file.unlink()  # This run created it, and it has no tables.
-            raise click.ClickException(f"Nothing was loaded. {error}") from error
+            hint = (
+                " For the demo, give this directory with --spark-jars DIR."
+                if isinstance(error, StoreNotSupportedError)
+                else ""
+            )
+            raise click.ClickException(f"Nothing was loaded. {error}{hint}") from error
         yield lake
 
 

@@ -42,6 +42,10 @@ def environment() -> dict[str, str]:
     missing = [name for name in REQUIRED if not os.environ.get(name)]
     if missing:
         sys.exit(f"Set {', '.join(missing)} first; docs/deploying.md describes each variable.")
+    if os.environ["DAGSTER_POSTGRES_URL"].startswith("postgresql:"):
+        sys.exit(
+            "Write DAGSTER_POSTGRES_URL as postgresql+psycopg2://...; without the driver, SQLAlchemy 2.1 uses another one."
+        )
     home = Path(os.environ.get("DAGSTER_HOME", ROOT / ".dagster_production")).absolute()
     home.mkdir(parents=True, exist_ok=True)
     if not (home / "dagster.yaml").exists():

@@ -102,7 +102,7 @@ def databases(postgres_server: str) -> Iterator[tuple[str, str]]:
         for name in names:
             connection.execute(sa.text(f"CREATE DATABASE {name}"))
     base = sa.make_url(postgres_server)
-    drivers = ("postgresql", base.drivername)
+    drivers = ("postgresql+psycopg2", base.drivername)
     dagster, catalog = (base.set(drivername=driver, database=name) for driver, name in zip(drivers, names, strict=True))
     yield dagster.render_as_string(hide_password=False), catalog.render_as_string(hide_password=False)
     with engine.connect() as connection:
@@ -194,7 +194,7 @@ def test_a_missing_variable_ends_the_script_with_its_name(tmp_path: Path) -> Non
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "DAGSTER_HOME": str(tmp_path),
-        "DAGSTER_POSTGRES_URL": "postgresql://nowhere/dagster",
+        "DAGSTER_POSTGRES_URL": "postgresql+psycopg2://nowhere/dagster",
         "CM_DELTA_CATALOG_URL": "postgresql+psycopg://nowhere/catalog",
         "CM_DELTA_WAREHOUSE": "s3://bucket/tables",
         "CM_DELTA_SPARK": "local[1]",
