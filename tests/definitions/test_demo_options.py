@@ -24,7 +24,11 @@ def server() -> Iterator[S3Server]:
 
 def demo(home: Path, *arguments: str) -> str:
     """The last line of the demo, which must fail and leave no catalog."""
-    places = {"DAGSTER_HOME": str(home / "dagster"), "CM_DELTA_HOME": str(home / "tables"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    places = {
+        "DAGSTER_HOME": str(home / "dagster"),
+        "CM_DELTA_HOME": str(home / "tables"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "definitions", *arguments],
         cwd=ROOT, env={**os.environ, **places}, capture_output=True, text=True, timeout=300,
