@@ -337,10 +337,10 @@ def check_joined(demo: Demo) -> bool:
 def main(fresh: bool, warehouse: str | None, pairs: tuple[str, ...], spark_jars: str | None) -> None:
     """Load a year of flights into catalog-managed tables, correct them, run sensor and maintenance, check the result."""
     set_environment(warehouse, pairs, spark_jars)
-    if fresh and is_remote():
+    if fresh and WAREHOUSE in os.environ:
         raise click.UsageError(
-            f"--fresh deletes local tables only. For another run on an object store give an empty --warehouse, and delete {home()} "
-            "or set CM_DELTA_HOME to another directory."
+            f"--fresh deletes {home()} only, and not the tables in {warehouse_location()}. For another run there give an empty "
+            "--warehouse, and another CM_DELTA_HOME."
         )
     prepare_home(fresh=fresh)
     with dg.DagsterInstance.get() as instance, connection() as lake:
@@ -359,11 +359,6 @@ def set_environment(warehouse: str | None, pairs: tuple[str, ...], spark_jars: s
     os.environ.update({name: value for name, value in given.items() if value is not None})
 
 
-def is_remote() -> bool:
-    """Whether the tables are not on a disk of this machine."""
-    return "://" in warehouse_location() and not warehouse_location().startswith("file:")
-
-
 def prepare_home(*, fresh: bool) -> None:
     """Make the directories of catalog and instance. Raises UsageError if they have the tables of an earlier run."""
     own_instance = "DAGSTER_HOME" not in os.environ
@@ -378,8 +373,13 @@ def prepare_home(*, fresh: bool) -> None:
     if not settings.exists():
         settings.write_text(INSTANCE_SETTINGS)
     if (home() / "catalog.db").exists():
+        again = (
+            "Set CM_DELTA_HOME to another directory"
+            if WAREHOUSE in os.environ
+            else "Use --fresh to delete it and start again"
+        )
         raise click.UsageError(
-            f"{home()} has the tables of an earlier run. Use --fresh to delete them and start again, or inspect them:\n    {look()}"
+            f"{home()} has the catalog of an earlier run. {again}, or inspect its tables:\n    {look()}"
         )
     home().mkdir(parents=True, exist_ok=True)
 

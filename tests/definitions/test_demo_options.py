@@ -60,7 +60,7 @@ def test_a_missing_bucket_ends_the_demo_before_it_loads(tmp_path: Path, server: 
     [
         (["--storage-option", "endpoint_url"], "--storage-option takes KEY=VALUE"),
         (["--spark-jars", "."], "no jar is there"),
-        (["--fresh"], "--fresh deletes local tables only"),
+        (["--fresh"], "and not the tables in s3://lake/demo"),
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -188,14 +188,14 @@ def test_two_concurrent_runs_are_followed_by_the_run_of_the_sensor(deployment: D
     assert deployment.process.wait(150) == 0, deployment.log.read_text()[-6000:]
 
 
-def test_a_missing_variable_ends_the_script_with_its_name(tmp_path: Path) -> None:
-    """Also a variable that the script does not know itself: the code location finds it, and the script stops."""
+def test_a_malformed_variable_ends_the_script_with_its_name(databases: tuple[str, str], tmp_path: Path) -> None:
+    """The code location finds what the script does not look at, and the script stops."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "DAGSTER_HOME": str(tmp_path),
-        "DAGSTER_POSTGRES_URL": "postgresql+psycopg2://nowhere/dagster",
-        "CM_DELTA_CATALOG_URL": "postgresql+psycopg://nowhere/catalog",
+        "DAGSTER_POSTGRES_URL": databases[0],
+        "CM_DELTA_CATALOG_URL": databases[1],
         "CM_DELTA_WAREHOUSE": "s3://bucket/tables",
         "CM_DELTA_SPARK": "local[1]",
         "CM_DELTA_STORAGE_OPTIONS": "key=test",
