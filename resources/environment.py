@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
+
 from cm_delta_dagster.errors import InvalidArgumentError
 
 CATALOG_URL = "CM_DELTA_CATALOG_URL"
@@ -50,6 +52,15 @@ def json_object(name: str) -> dict[str, Any]:
         if isinstance(value, dict):
             return value
     raise InvalidArgumentError(f'{name} is not a JSON object such as {{"name": "value"}}.')
+
+
+def storage_options() -> Any:
+    """The storage options for a ``CatalogResource``: a reference to the variable, so that Dagster does not show keys.
+
+    Raises:
+        InvalidArgumentError: the variable is malformed.
+    """
+    return dg.EnvVar(STORAGE_OPTIONS) if json_object(STORAGE_OPTIONS) else {}
 
 
 def spark_config() -> dict[str, str]:

@@ -6,11 +6,9 @@ The tables can be in an object store: the variables of ``resources.environment``
 import os
 from pathlib import Path
 
-import dagster as dg
-
 from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, SparkResource
-from resources.environment import STORAGE_OPTIONS, WAREHOUSE, json_object, spark_jars
+from resources.environment import STORAGE_OPTIONS, WAREHOUSE, json_object, spark_jars, storage_options
 from resources.raw_data import RawData
 
 
@@ -34,8 +32,7 @@ def local_resources() -> dict[str, object]:
     catalog = CatalogResource(
         url=catalog_url(),
         warehouse=warehouse(),
-        # By EnvVar, so that Dagster does not show keys.
-        storage_options=dg.EnvVar(STORAGE_OPTIONS) if json_object(STORAGE_OPTIONS) else {},
+        storage_options=storage_options(),
     )
     spark = local_spark()
     return {

@@ -15,12 +15,11 @@ from resources.environment import (
     RAW,
     SPARK,
     SPARK_JARS,
-    STORAGE_OPTIONS,
     WAREHOUSE,
     check_required,
-    json_object,
     spark_config,
     spark_jars,
+    storage_options,
 )
 from resources.raw_data import RawData
 
@@ -35,8 +34,7 @@ def production_resources() -> dict[str, object]:
     catalog = CatalogResource(
         url=dg.EnvVar(CATALOG_URL),
         warehouse=dg.EnvVar(WAREHOUSE),
-        # By EnvVar, so that Dagster does not show keys.
-        storage_options=dg.EnvVar(STORAGE_OPTIONS) if json_object(STORAGE_OPTIONS) else {},
+        storage_options=storage_options(),
     )
     spark = _spark(os.environ[SPARK])
     return {
