@@ -21,13 +21,13 @@ from cm_delta_dagster.cli.client import parse_storage_options
 from cm_delta_dagster.errors import CmDeltaError, StoreNotSupportedError
 from cm_delta_dagster.orchestration import MaintenanceTask
 from cm_delta_dagster.orchestration.maintenance_policy import job_name
-from cm_delta_dagster.orchestration.run_checks import checked_warehouse
+from cm_delta_dagster.orchestration.run_checks import check_session, checked_warehouse
 from definitions.definitions import defs as load_definitions
 from definitions.defs.automation import MAINTAINED, commit_sensor
 from definitions.defs.flights import DAYS, FLIGHT_KEY, flights_enriched
 from definitions.late_corrections import merge_corrections
 from resources.environment import SPARK_JARS, STORAGE_OPTIONS, WAREHOUSE
-from resources.local import connect_local, home
+from resources.local import connect_local, home, local_spark
 from resources.local import warehouse as warehouse_location
 from resources.raw_data import RawData
 
@@ -389,8 +389,10 @@ def connection() -> Iterator[Connection]:
     """The demo's tables. A bucket that cannot be reached or missing jars end the demo before anything is loaded."""
     with ExitStack() as opened:
         try:
+            spark = local_spark()
             lake = opened.enter_context(connect_local())
             opened.enter_context(checked_warehouse(lake.client))
+            check_session(spark.spark_session)
         except CmDeltaError as error:
             opened.close()
             for file in home().glob("catalog.db*"):

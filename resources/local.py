@@ -6,6 +6,8 @@ The tables can be in an object store: the variables of ``resources.environment``
 import os
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, SparkResource
 from resources.environment import STORAGE_OPTIONS, WAREHOUSE, json_object, spark_jars, storage_options
@@ -60,11 +62,7 @@ def local_spark() -> SparkResource:
     )
 
 
-def connect_local() -> Connection:
-    """Catalog, tables and Spark of this deployment for scripts without Dagster."""
-    return connect(
-        catalog_url(),
-        warehouse=warehouse(),
-        storage_options=json_object(STORAGE_OPTIONS),
-        spark=local_spark().spark_session,
-    )
+def connect_local(spark: SparkSession | None = None) -> Connection:
+    """Catalog and tables of this deployment for scripts without Dagster; without a session, the running one is used."""
+    options = json_object(STORAGE_OPTIONS)
+    return connect(catalog_url(), warehouse=warehouse(), storage_options=options, spark=spark)
