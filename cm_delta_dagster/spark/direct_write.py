@@ -37,7 +37,7 @@ _WRAPPER = "java.lang.reflect.UndeclaredThrowableException"
 
 _lock = threading.Lock()
 _methods: dict[tuple[str, str, str], Any] = {}
-"""Handles of Java methods by application, class and method: finding one takes a call for each method of the class."""
+"""Handles of Java methods by application, class and name: finding one takes a call for each method of the class."""
 
 
 class NotAvailableError(Exception):
@@ -89,7 +89,7 @@ def write_directly(
             )
         except Py4JJavaError:
             raise
-        except (Py4JError, AttributeError, TypeError) as error:
+        except (Py4JError, AttributeError, TypeError, ValueError) as error:
             raise NotAvailableError(str(error)) from error
         _run(write)
         return sorted(_reported(log_folder), key=lambda file: file.location)
@@ -125,7 +125,6 @@ def _prepared(
         optional.empty(),
         _scala_seq(jvm, []),
         given,
-        0,
     )
     # Within an execution the Spark UI shows the query, and listeners of the session are told.
     name = optional.apply(f"write data files into {directory}")
@@ -164,18 +163,18 @@ def _streaming_class(jvm: Any, name: str) -> Any:
     raise NotAvailableError(f"This Spark has no class {name}.")
 
 
-def _supplier(session: SparkSession, class_name: str, method_name: str, *arguments: Any) -> Any:
+def _supplier(session: SparkSession, class_name: str, name: str, *arguments: Any) -> Any:
     """A Java ``Supplier`` that calls a static method with these arguments.
 
     The methods take Scala functions, which Python cannot make; Java makes one of a ``Supplier``.
     """
     jvm: Any = session.sparkContext._jvm
     invoke = jvm.java.lang.invoke
-    key = (session.sparkContext.applicationId, class_name, method_name)
+    key = (session.sparkContext.applicationId, class_name, name)
     with _lock:
         found = _methods.get(key)
     if found is None:
-        found = _method(jvm, class_name, method_name, len(arguments))
+        found = _method(jvm, class_name, name, arguments)
         with _lock:
             _methods[key] = found
     bound = invoke.MethodHandles.insertArguments(found, 0, _java_list(jvm, arguments).toArray())
@@ -183,15 +182,15 @@ def _supplier(session: SparkSession, class_name: str, method_name: str, *argumen
     return invoke.MethodHandleProxies.asInterfaceInstance(interface, bound)
 
 
-def _method(jvm: Any, class_name: str, method_name: str, num_arguments: int) -> Any:
+def _method(jvm: Any, class_name: str, name: str, arguments: Sequence[Any]) -> Any:
+    """A handle of the method with as many parameters, once those that newer versions of Spark have added got their defaults."""
     owner = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(class_name)
-    named = [each for each in owner.getMethods() if each.getName() == method_name]
-    found = [each for each in named if each.getParameterCount() == num_arguments]
-    if len(found) != 1:
-        raise NotAvailableError(
-            f"This Spark has {len(found)} methods {class_name}.{method_name} with {num_arguments} arguments."
-        )
-    return jvm.java.lang.invoke.MethodHandles.publicLookup().unreflect(found[0])
+    (method,) = (each for each in owner.getMethods() if each.getName() == name)
+    added = range(len(arguments), method.getParameterCount())
+    defaults = [getattr(getattr(jvm, class_name), f"{name}$default${index + 1}")() for index in added]
+    handles = jvm.java.lang.invoke.MethodHandles
+    handle = handles.publicLookup().unreflect(method)
+    return handles.insertArguments(handle, len(arguments), _java_list(jvm, defaults).toArray())
 
 
 def _scala_seq(jvm: Any, values: Sequence[Any]) -> Any:
