@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster.spark.session import is_connect
+from cm_delta_dagster.spark.session import NETWORK_ERRORS, is_connect
 
 SETTING = "spark.cmDelta.directWrite"
 """Session setting that switches direct writes off if it is ``false``."""
@@ -31,6 +32,7 @@ _STREAMING = ("org.apache.spark.sql.execution.streaming.sinks", "org.apache.spar
 """Packages of the streaming sink, which differ between versions of Spark."""
 _WRITER = "org.apache.spark.sql.execution.datasources.FileFormatWriter"
 _EXECUTION = "org.apache.spark.sql.execution.SQLExecution"
+_CALL_SITE = "callSite.short"
 _LOG_FORMAT = 1
 _BATCH = 0
 _WRAPPER = "java.lang.reflect.UndeclaredThrowableException"
@@ -91,7 +93,8 @@ def write_directly(
             raise
         except (Py4JError, AttributeError, TypeError, ValueError) as error:
             raise NotAvailableError(str(error)) from error
-        _run(write)
+        with _described(frame.sparkSession, f"write data files into {directory}"):
+            _run(write)
         return sorted(_reported(log_folder), key=lambda file: file.location)
     finally:
         shutil.rmtree(log_folder, ignore_errors=True)
@@ -127,9 +130,21 @@ def _prepared(
         given,
     )
     # Within an execution the Spark UI shows the query, and listeners of the session are told.
-    name = optional.apply(f"write data files into {directory}")
+    name = optional.apply("write")
     function = jvm.scala.jdk.javaapi.FunctionConverters.asScalaFromSupplier(write)
     return _supplier(session, _EXECUTION, "withNewExecutionId", execution, name, function)
+
+
+@contextmanager
+def _described(session: SparkSession, text: str) -> Iterator[None]:
+    """Show ``text`` for the jobs of this thread in the Spark UI, unless the user has described them."""
+    context = session.sparkContext
+    context.setLocalProperty(_CALL_SITE, text)
+    try:
+        yield
+    finally:
+        with suppress(*NETWORK_ERRORS):  # A session that has ended shows no jobs.
+            context.setLocalProperty(_CALL_SITE, None)  # type: ignore[arg-type]  # None removes it.
 
 
 def _run(write: Any) -> None:

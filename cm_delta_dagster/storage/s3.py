@@ -8,6 +8,8 @@ import fsspec
 from cm_delta_dagster.storage.backend import WRITE_ID, Backend, Fault
 
 _SEND_ONCE = {"total_max_attempts": 1}
+_CONNECTIONS = 64
+"""Requests at a time. With botocore's default of 10, reading the footers of 1,000 files takes twice as long at 50 ms."""
 
 
 class S3(Backend):
@@ -50,7 +52,7 @@ class S3(Backend):
     }
 
     def open(self, options: Mapping[str, Any]) -> Any:
-        config = {"retries": _SEND_ONCE, **(options.get("config_kwargs") or {})}
+        config = {"retries": _SEND_ONCE, "max_pool_connections": _CONNECTIONS, **(options.get("config_kwargs") or {})}
         given = {**options, "config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
         filesystem = fsspec.filesystem("s3", **given)
         filesystem.retries = 1  # FsspecStore retries; s3fs would multiply the attempts.
