@@ -148,7 +148,7 @@ class Ours(_SparkEngine):
                 self.connection.create_table(f"main.bench.{name}", self.bulk.schema, partition_by=partition_by)
         if object_store.is_wanted(shared):
             self._prepare_s3(home, shared)
-        if {"scan", "scan_deleted", "scan_partition", "s3_cold_read"}.intersection(shared.tasks):
+        if {"scan", "scan_deleted", "scan_partition"}.intersection(shared.tasks):
             self.read = importlib.import_module("cm_delta_dagster.operations.reading.read").read
         if any(task.startswith("arrow_") for task in shared.tasks):
             self.read_arrow = importlib.import_module("cm_delta_dagster.operations.reading.read_arrow").read_arrow
@@ -184,7 +184,6 @@ class Ours(_SparkEngine):
 
     def _prepare_s3(self, home: Path, shared: Shared) -> None:
         given = object_store.options(shared)
-        self.s3_stores = self.package.Stores(storage_options=given)
         self.s3 = self.package.connect(
             f"sqlite:///{home}/s3.db",
             warehouse=f"s3://{object_store.BUCKET}/warehouse",
@@ -203,8 +202,8 @@ class Ours(_SparkEngine):
         return object_store.with_latency(self.shared, tasks)
 
     def _cold_read(self) -> dict[str, Any]:
-        table = self.path_tables.open_path_table(self.s3_stores, f"s3://{object_store.BUCKET}/{object_store.TABLE}")
-        return object_store.total(self.read(table, spark=self.session))
+        table = self.s3.path_table(f"s3://{object_store.BUCKET}/{object_store.TABLE}")
+        return object_store.total(table.to_df())
 
     def _named(self, name: str) -> Any:
         return self.connection.table(f"main.bench.{name}")

@@ -108,7 +108,7 @@ def _prepared(
     jvm: Any = session.sparkContext._jvm
     own, execution = session._jsparkSession, frame._jdf.queryExecution()
     datasources, optional = jvm.org.apache.spark.sql.execution.datasources, jvm.scala.Option
-    log = _streaming_class(jvm, "FileStreamSinkLog")(_LOG_FORMAT, own, log_folder.as_uri(), optional.empty())
+    log = _streaming_class(jvm, "FileStreamSinkLog")(_LOG_FORMAT, own, f"file://{log_folder}", optional.empty())
     committer = _streaming_class(jvm, "ManifestFileCommitProtocol")(str(_BATCH), directory)
     committer.setupManifestOptions(log, _BATCH)
     given, output = _scala_map(jvm, options), execution.analyzed().output()

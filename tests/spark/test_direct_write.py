@@ -17,7 +17,7 @@ CALL_SITE = "callSite.short"
 def written(frame: DataFrame, root: Path, *partition_columns: str) -> list[str]:
     """Paths below ``root`` as the tasks report them; each file has the size that is reported."""
     options = {"compression": "zstd"}
-    files = write_directly(frame, directory=root.as_uri(), options=options, partition_columns=partition_columns)
+    files = write_directly(frame, directory=f"file://{root}", options=options, partition_columns=partition_columns)
     paths = [Path(file.location.removeprefix("file://")) for file in files]
     assert [file.size for file in files] == [path.stat().st_size for path in paths]
     assert sorted(paths) == sorted(root.rglob("*.parquet"))
@@ -53,7 +53,7 @@ def test_a_failed_direct_write_deletes_its_files_and_has_the_same_error(spark: S
     text = violation_text(Violation.NOT_NULL, "a null")
     frame = spark.range(0, 4, 1, 2).selectExpr(f"IF(id = 3, raise_error('{text}'), id) AS id")
     with pytest.raises(InvalidDataError, match=r"^a null$"), spark_errors("writing"):
-        write_directly(frame, directory=(tmp_path / "t").as_uri(), options={}, partition_columns=[])
+        write_directly(frame, directory=f"file://{tmp_path}/t", options={}, partition_columns=[])
     assert list(tmp_path.rglob("*.parquet")) == []
     assert spark.sparkContext.getLocalProperty(CALL_SITE) is None
 
