@@ -89,8 +89,6 @@ def write_directly(
                 options=options,
                 partition_columns=partition_columns,
             )
-        except Py4JJavaError:
-            raise
         except (Py4JError, AttributeError, TypeError, ValueError) as error:
             raise NotAvailableError(str(error)) from error
         with _described(frame.sparkSession, f"write data files into {directory}"):
@@ -113,7 +111,7 @@ def _prepared(
     committer.setupManifestOptions(log, _BATCH)
     given, output = _scala_map(jvm, options), execution.analyzed().output()
     columns = [output.apply(index) for index in range(output.size())] if partition_columns else []
-    by_name = {column.name(): column for column in columns}
+    by_name = {column.name().lower(): column for column in columns}
     write = _supplier(
         session,
         _WRITER,
@@ -124,7 +122,7 @@ def _prepared(
         committer,
         getattr(datasources, "FileFormatWriter$OutputSpec")(directory, _scala_map(jvm, {}), output),
         own.sessionState().newHadoopConfWithOptions(given),
-        _scala_seq(jvm, [by_name[name] for name in partition_columns]),
+        _scala_seq(jvm, [by_name[name.lower()] for name in partition_columns]),
         optional.empty(),
         _scala_seq(jvm, []),
         given,

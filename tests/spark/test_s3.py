@@ -105,7 +105,9 @@ def test_data_files_are_not_copied(seen: dict[str, Any]) -> None:
 
 def test_a_write_leaves_nothing_but_data_files(seen: dict[str, Any]) -> None:
     """A committer would leave an empty object with the name of each directory, and create objects that it deletes later."""
-    assert [key for key in seen["created"] if key.endswith("/") or "__magic" in key or "_temporary" in key] == []
+    # Hadoop creates such an object itself when it deletes the files of a failed attempt.
+    created = [key for key in seen["created"] if "/repeated-" not in key]
+    assert created and [key for key in created if key.endswith("/") or "__magic" in key or "_temporary" in key] == []
 
 
 def test_files_of_failed_attempts_are_not_committed(seen: dict[str, Any]) -> None:
