@@ -104,7 +104,10 @@ def _prepared(
     """A Java ``Supplier`` that writes the rows."""
     session = frame.sparkSession
     jvm: Any = session.sparkContext._jvm
-    own, execution = session._jsparkSession, frame._jdf.queryExecution()
+    own = session._jsparkSession
+    # A new execution, as DataFrameWriter makes one: that of the frame keeps the results of an earlier action or failure.
+    plan, modes = frame._jdf.queryExecution().commandExecuted(), jvm.org.apache.spark.sql.execution.CommandExecutionMode
+    execution = own.sessionState().executePlan(plan, modes.SKIP())
     datasources, optional = jvm.org.apache.spark.sql.execution.datasources, jvm.scala.Option
     log = _streaming_class(jvm, "FileStreamSinkLog")(_LOG_FORMAT, own, f"file://{log_folder}", optional.empty())
     committer = _streaming_class(jvm, "ManifestFileCommitProtocol")(str(_BATCH), directory)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster.errors import InvalidDataError
+from cm_delta_dagster.errors import InvalidDataError, ObjectNotFoundError
 from cm_delta_dagster.spark.direct_write import SETTING, may_write_directly, write_directly
 from cm_delta_dagster.spark.errors import Violation, spark_errors, violation_text
 
@@ -56,6 +56,18 @@ def test_a_failed_direct_write_deletes_its_files_and_has_the_same_error(spark: S
         write_directly(frame, directory=f"file://{tmp_path}/t", options={}, partition_columns=[])
     assert list(tmp_path.rglob("*.parquet")) == []
     assert spark.sparkContext.getLocalProperty(CALL_SITE) is None
+
+
+def test_a_frame_is_computed_anew_for_each_write(spark: SparkSession, tmp_path: Path) -> None:
+    """Also after an action on it, whose results it keeps, and for rows that a command of SQL returned."""
+    spark.range(3).write.parquet(str(tmp_path / "source"))
+    frame = spark.sql(f"SELECT id FROM parquet.`{tmp_path}/source`").repartition(2)
+    assert len(frame.collect()) == 3
+    for path in (tmp_path / "source").rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(ObjectNotFoundError), spark_errors("writing"):
+        write_directly(frame, directory=f"file://{tmp_path}/gone", options={}, partition_columns=[])
+    assert written(spark.sql("SHOW CATALOGS"), tmp_path / "catalogs")
 
 
 def test_a_session_can_switch_direct_writes_off(spark: SparkSession) -> None:
