@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql import DataFrame, SparkSession
 
+from cm_delta_dagster.errors import EngineError
 from cm_delta_dagster.spark.session import NETWORK_ERRORS, is_connect
 
 SETTING = "spark.cmDelta.directWrite"
@@ -77,6 +78,7 @@ def write_directly(
 
     Raises:
         NotAvailableError: the session lacks a class or method; nothing was written.
+        EngineError: the report of the tasks cannot be read.
         PySparkException, Py4JError: Spark failed. It deletes the files of finished tasks as far as it can.
     """
     log_folder = Path(tempfile.mkdtemp(prefix="cm-delta-write-"))
@@ -93,7 +95,13 @@ def write_directly(
             raise NotAvailableError(str(error)) from error
         with _described(frame.sparkSession, f"write data files into {directory}"):
             _run(write)
-        return sorted(_reported(log_folder), key=lambda file: file.location)
+        try:
+            return sorted(_reported(log_folder), key=lambda file: file.location)
+        except (ValueError, KeyError, OSError) as error:
+            raise EngineError(
+                f"Spark's report of the files that it has written cannot be read: {error}. Nothing was committed. Set "
+                f"{SETTING}=false in the session to write through a committer."
+            ) from error
     finally:
         shutil.rmtree(log_folder, ignore_errors=True)
 

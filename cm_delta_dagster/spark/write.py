@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -139,9 +140,12 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
             reported = _write(_prepared(checked, layout), storage, directory=directory, layout=layout, spec=spec)
         found = _listed_files(store, directory) if reported is None else _reported_files(reported, directory)
         try:
-            written = _collect(store, found, directory=directory, layout=layout, spec=spec, written=checked)
+            footers = read_footers(store, [status for status, _ in found])
         except ObjectNotFoundError as error:
+            if reported is None:
+                raise
             raise other_place(directory) from error
+        written = _collect(store, found, footers, directory=directory, layout=layout, spec=spec, written=checked)
         if reported is None and not written.num_rows:
             check_same_place(frame.sparkSession, storage, directory)
         return written
@@ -228,6 +232,7 @@ def _stored(item: StructField, partitions: set[str]) -> Column:
 def _collect(
     store: Store,
     found: Sequence[tuple[ObjectStatus, str]],
+    footers: Sequence[pq.FileMetaData],
     *,
     directory: str,
     layout: TableLayout,
@@ -241,7 +246,6 @@ def _collect(
         written: the rows, to look up partition values whose directories are named by a digest.
     """
     name = directory.rpartition("/")[2]
-    footers = read_footers(store, [status for status, _ in found])
     readable: set[tuple[str, str]] = set()
     texts = [_partition_texts(relative, layout.partition_columns) for _, relative in found]
     long_values = _long_values(written, texts, layout)
