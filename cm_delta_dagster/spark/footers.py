@@ -1,7 +1,7 @@
 """Reading Parquet footers of new data files. Only the end of each object is read.
 
-The driver reads all of them, 64 at a time: about 2 ms of its CPU for each file, so that the latency of 50 ms of a distant store adds nothing
-for 1,000 files. A Spark job would ask for the size of each file first, and would need fifty cores to be as fast.
+The driver reads all of them, 64 at a time. Each takes about 2 ms of its CPU; a latency of 50 ms adds nothing to 1,000 files.
+A Spark job would ask for the size of each file first, and would need fifty cores to be as fast.
 """
 
 from collections.abc import Sequence
