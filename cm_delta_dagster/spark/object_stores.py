@@ -82,8 +82,9 @@ class SparkStorage:
         root: scheme and bucket of the table's location.
         store_options: of the fsspec file system that holds the log.
         read_options: options of each read.
-        write_options: options of each write.
-        write_settings: session settings that hold while a write runs.
+        write_options: options of each write through a committer.
+        write_settings: session settings that hold while such a write runs.
+        copies: whether such a write copies each file.
     """
 
     places: HadoopOptions | None = None
@@ -92,10 +93,20 @@ class SparkStorage:
     read_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     write_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     write_settings: Mapping[str, str] = field(default_factory=dict)
+    copies: bool = False
 
     @property
     def is_object_store(self) -> bool:
         return self.places is not None
+
+    def warn_of_copies(self) -> None:
+        """Log a warning if a write through a committer copies each file."""
+        if self.copies:
+            _log.warning(
+                "The Spark session has no spark-hadoop-cloud jar, so each data file is copied twice when a write to %s commits. "
+                "Add the jar to write without copies: see docs/spark-on-object-stores.md.",
+                self.root,
+            )
 
     def location(self, location: str) -> str:
         """A location of the catalog as Spark opens it."""
@@ -172,10 +183,15 @@ def check_same_place(session: SparkSession, storage: SparkStorage, directory: st
     except AnalysisException:
         return  # There is no such path: the write made no file.
     if num_rows:
-        raise StorageError(
-            f"Spark has written rows into {directory}, and the client of the log lists no file there: the two reach different "
-            "servers. Nothing was committed. Give the same endpoint and bucket to both, by storage_options."
-        )
+        raise other_place(directory)
+
+
+def other_place(directory: str) -> StorageError:
+    """The error for files that Spark has written and the store of the log does not have."""
+    return StorageError(
+        f"Spark has written rows into {directory}, and the client of the log finds no file there: the two reach different "
+        "servers. Nothing was committed. Give the same endpoint and bucket to both, by storage_options."
+    )
 
 
 def _root(location: str) -> str:
@@ -219,14 +235,9 @@ def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen:
     if not _is_same_client(session, configuration, spark_location(root, places), settings):
         settings[_NO_CACHE] = "true"
     has_committers = configuration.getClassByNameOrNull(f"{_CLOUD}.PathOutputCommitProtocol") is not None
-    if not has_committers:
-        _log.warning(
-            "The Spark session has no spark-hadoop-cloud jar, so each data file is copied twice when a write to %s commits. "
-            "Add the jar to write without copies: see docs/spark-on-object-stores.md.",
-            root,
-        )
     committers = _WITHOUT_RENAMES if has_committers else {}
-    return _storage(places, settings, committers, _PATH_PROTOCOL if has_committers else {})
+    found = _storage(places, settings, committers, _PATH_PROTOCOL if has_committers else {})
+    return replace(found, copies=not has_committers)
 
 
 def _storage(

@@ -11,6 +11,8 @@ from cm_delta_dagster.storage.option_names import named_parameters
 
 _SEND_ONCE = {"total_max_attempts": 1}
 _BAD_REQUEST = "BadRequest"
+_CONNECTIONS = 64
+"""Requests at a time. With botocore's default of 10, the footers of 1,000 files would take at least 5 s at 50 ms."""
 
 
 class S3(Backend):
@@ -91,7 +93,7 @@ class S3(Backend):
         return {"client_kwargs": client - {"service_name", "config"}, "config_kwargs": config | aio}
 
     def open(self, options: Mapping[str, Any]) -> Any:
-        config = {"retries": _SEND_ONCE, **(options.get("config_kwargs") or {})}
+        config = {"retries": _SEND_ONCE, "max_pool_connections": _CONNECTIONS, **(options.get("config_kwargs") or {})}
         given = {**options, "config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
         filesystem = fsspec.filesystem("s3", **given)
         filesystem.retries = 1  # FsspecStore retries; s3fs would multiply the attempts.

@@ -38,7 +38,7 @@ def server() -> Iterator[S3Server]:
 
 
 def run(
-    server: S3Server, jars: list[Path], *, master: str = "local[2]", steps: str = "stream", **variables: str
+    server: S3Server, jars: list[Path], *, master: str = "local[2,2]", steps: str = "stream", **variables: str
 ) -> dict[str, Any]:
     bucket = f"spark-{uuid.uuid4().hex[:12]}"
     request = urllib.request.Request(f"{server.endpoint}/{bucket}", method="PUT")
@@ -78,8 +78,9 @@ def check_rows(seen: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def seen(server: S3Server, jars: list[Path]) -> dict[str, Any]:
-    found = run(server, jars)
-    return {**found, "copies": server.copies()}
+    """All steps in a session without spark-hadoop-cloud: direct writes need no committer."""
+    found = run(server, [jar for jar in jars if "hadoop-cloud" not in jar.name])
+    return {**found, "copies": server.copies(), "created": [key for method, key in server.requests if method == "PUT"]}
 
 
 def test_rows_are_written_and_read(seen: dict[str, Any]) -> None:
@@ -91,6 +92,19 @@ def test_rows_are_written_and_read(seen: dict[str, Any]) -> None:
 def test_data_files_are_not_copied(seen: dict[str, Any]) -> None:
     assert seen["copies"] == []
     assert not seen["warned"]
+
+
+def test_a_write_leaves_nothing_but_data_files(seen: dict[str, Any]) -> None:
+    """A committer would leave an empty object with the name of each directory, and create objects that it deletes later."""
+    # Hadoop creates such an object itself when it deletes the files of a failed attempt.
+    created = [key for key in seen["created"] if "/repeated-" not in key]
+    assert created and [key for key in created if key.endswith("/") or "__magic" in key or "_temporary" in key] == []
+
+
+def test_files_of_failed_attempts_are_not_committed(seen: dict[str, Any]) -> None:
+    """Each row is there once, though the first attempt of each task has failed; its files are deleted."""
+    rows, num_files, num_stored = seen["repeated"]
+    assert rows == list(range(8)) and num_files == num_stored == 8
 
 
 def test_secrets_are_not_shown(seen: dict[str, Any]) -> None:
@@ -106,10 +120,13 @@ def test_a_missing_bucket_is_one_clear_error(seen: dict[str, Any]) -> None:
     assert "\n" not in seen["missing bucket"]
 
 
-def test_a_session_without_spark_hadoop_cloud_copies_files_and_warns(server: S3Server, jars: list[Path]) -> None:
-    seen = run(server, [jar for jar in jars if "hadoop-cloud" not in jar.name], steps="")
-    check_rows(seen)
-    assert server.copies() and seen["warned"]
+@pytest.mark.parametrize("with_cloud", [True, False])
+def test_a_committer_writes_where_direct_writes_are_off(server: S3Server, jars: list[Path], with_cloud: bool) -> None:
+    """Without spark-hadoop-cloud each file is copied, and a warning says so."""
+    chosen = jars if with_cloud else [jar for jar in jars if "hadoop-cloud" not in jar.name]
+    seen = run(server, chosen, steps="committer")
+    assert seen["rows"] == list(range(6))
+    assert (server.copies() == []) is with_cloud and seen["warned"] is not with_cloud
 
 
 HIDING = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
