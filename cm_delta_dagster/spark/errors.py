@@ -40,7 +40,9 @@ class Violation(StrEnum):
     ENGINE = "engine"
 
 
-_VIOLATION = re.compile(r"\[cm-delta:(?P<kind>[a-z-]+)\](?P<text>.*?)\[/cm-delta\]", re.DOTALL)
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] |RuntimeException: ")
+"""What Spark puts before the text of ``raise_error``."""
+_VIOLATION = re.compile(r" \(cm-delta: ([a-z-]+)\)")
 _CAUSED_BY = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _LOST_TASK = re.compile(r"most recent failure: Lost task [^\n]*?executor [^)\n]*\): (.+)")
 _MISSING = re.compile(r"FILE_NOT_EXIST|PATH_NOT_FOUND|FileNotFoundException|NoSuchKey")
@@ -88,16 +90,16 @@ _MAX_CAUSE = 600
 
 
 def violation_text(kind: Violation, text: str) -> str:
-    """The text for ``raise_error`` that :func:`spark_errors` recognises."""
-    return f"{violation_prefix(kind)}{text}{VIOLATION_SUFFIX}"
+    """The text for ``raise_error`` that :func:`spark_errors` recognises.
+
+    Users see it unchanged if an action on a DataFrame of theirs fails.
+    """
+    return text + violation_suffix(kind)
 
 
-def violation_prefix(kind: Violation) -> str:
-    """Start of a violation's text; :data:`VIOLATION_SUFFIX` ends it."""
-    return f"[cm-delta:{kind.value}]"
-
-
-VIOLATION_SUFFIX = "[/cm-delta]"
+def violation_suffix(kind: Violation) -> str:
+    """End of a violation's text."""
+    return f" (cm-delta: {kind.value})"
 
 
 @contextmanager
@@ -134,7 +136,7 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
         return stopped_error(doing)
     violation = _VIOLATION.search(text)
     if violation is not None:
-        return _violation(violation["kind"], violation["text"])
+        return _violation(violation[1], _RAISED.split(text[: violation.start()])[-1])
     absent = _NO_FILE_SYSTEM.search(text)
     if absent is not None:
         return StoreNotSupportedError(

@@ -9,6 +9,7 @@ module does not use Spark.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from enum import StrEnum
 
 import pyarrow as pa
@@ -89,11 +90,13 @@ def group_files(
     partition_fields: Sequence[StructField],
     mapping: ColumnMappingMode = ColumnMappingMode.NONE,
     discover: bool = True,
+    zone: tzinfo = UTC,
 ) -> list[FileGroup]:
     """Split live files by how they can be read.
 
     Args:
         discover: whether to use partition discovery; if False, every file is LOG_ONLY.
+        zone: time zone of ``timestamp`` partition values that state none.
 
     Raises:
         CorruptLogError: a path or a partition value of the log is damaged.
@@ -120,7 +123,7 @@ def group_files(
         values: tuple[pa.Array, ...] = ()
         if kind is LayoutKind.LOG_ONLY:
             values = tuple(
-                _canonical(text.filter(mask), field) for text, field in zip(texts, partition_fields, strict=True)
+                _canonical(text.filter(mask), field, zone) for text, field in zip(texts, partition_fields, strict=True)
             )
         groups.append(FileGroup(kind=kind, files=files.filter(mask), locations=locations.filter(mask), values=values))
     return groups
@@ -214,17 +217,17 @@ def _is_canonical(text: pa.Array, field: StructField) -> pa.Array:
     return pc.fill_null(pc.match_substring_regex(text, pattern), True)
 
 
-def _canonical(text: pa.Array, field: StructField) -> pa.Array:
+def _canonical(text: pa.Array, field: StructField, zone: tzinfo) -> pa.Array:
     """The same values in the text form that Spark's cast reads; each distinct text is rewritten once."""
     encoded = pc.dictionary_encode(text, null_encoding="encode")
     if not isinstance(encoded, pa.DictionaryArray):
         encoded = encoded.combine_chunks()
-    rewritten = [_rewritten(value, field) for value in encoded.dictionary.to_pylist()]
+    rewritten = [_rewritten(value, field, zone) for value in encoded.dictionary.to_pylist()]
     return pa.array(rewritten, pa.string()).take(encoded.indices)
 
 
-def _rewritten(text: str | None, field: StructField) -> str | None:
-    value = parse_partition_value(text, field.type)
+def _rewritten(text: str | None, field: StructField, zone: tzinfo) -> str | None:
+    value = parse_partition_value(text, field.type, zone=zone)
     if value is None:
         return None
     canonical = serialize_partition_value(value, field.type)

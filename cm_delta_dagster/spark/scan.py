@@ -68,7 +68,7 @@ from cm_delta_dagster.spark.object_stores import spark_storage
 from cm_delta_dagster.spark.partition_text import typed_column
 from cm_delta_dagster.spark.predicates import on_stored_columns
 from cm_delta_dagster.spark.schema import quoted, to_spark
-from cm_delta_dagster.spark.session import LISTING_SETTINGS, is_connect, temporary_settings
+from cm_delta_dagster.spark.session import LISTING_SETTINGS, default_zone, is_connect, temporary_settings
 from cm_delta_dagster.storage.store import Store
 
 __all__ = ["FILE_COLUMN", "scan", "scan_with_files", "spark_file_key", "spark_file_path"]
@@ -244,6 +244,7 @@ def _groups(scan: _Scan, stored: StructType, files: pa.Table) -> list[FileGroup]
         partition_fields=scan.partitions,
         mapping=scan.layout.mapping,
         discover=not shared,
+        zone=default_zone(scan.layout.time_zone, scan.session),
     )
 
 
@@ -276,9 +277,7 @@ def _read_group(
     elif not values and count_distinct_values(group) <= _MAX_LITERAL_SCANS:
         for literals, positions in distinct_values(group):
             locations, some = group.locations.take(positions), sizes.take(positions)
-            texts = {
-                item.name: F.lit(value).cast("string") for item, value in zip(scan.partitions, literals, strict=True)
-            }
+            texts = {item.name: _nullable_text(value) for item, value in zip(scan.partitions, literals, strict=True)}
             yield _finished(scan, scan.loader.load(stored, locations, some), texts, locations, {})
     else:
         # Many partition values that are not in directory names: join with a small table of the values in the log. Files
@@ -287,6 +286,11 @@ def _read_group(
         values = {**values, **dict(zip(names.values(), group.values, strict=True))}
         texts = {name: F.expr(known(column, "STRING")) for name, column in names.items()}
         yield _finished(scan, scan.loader.load(stored, group.locations, sizes), texts, group.locations, values)
+
+
+def _nullable_text(value: str | None) -> Column:
+    """The text as a constant that Spark takes for nullable, as the column is by the schema of the table."""
+    return F.when(F.lit(True), F.lit(value)).cast("string")
 
 
 def _finished(

@@ -4,7 +4,7 @@ A write evaluates its condition several times and declares it to conflict detect
 replaced by the time of the call, and a non-deterministic condition is refused before anything is written.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import TypeAlias
 
 from pyspark.sql import Column, SparkSession
@@ -23,9 +23,13 @@ Condition: TypeAlias = Predicate | str | Column
 """SQL text, a predicate value, or a pyspark Column."""
 
 
-def read_condition(where: Condition | None, schema: StructType) -> Predicate | None:
-    """Parse the condition of a read by Spark. Raises InvalidArgumentError unless it is a :data:`Condition`."""
-    return column_predicate(where, schema) if isinstance(where, Column) else as_predicate(where, schema)
+def read_condition(where: Condition | None, schema: StructType, *, zone: tzinfo | None = None) -> Predicate | None:
+    """Parse the condition of a read by Spark. Raises InvalidArgumentError unless it is a :data:`Condition`.
+
+    Args:
+        zone: time zone of literals in SQL text that name none; None for that of the session.
+    """
+    return column_predicate(where, schema) if isinstance(where, Column) else as_predicate(where, schema, zone=zone)
 
 
 def write_condition(
@@ -46,6 +50,7 @@ def write_condition(
             where,
             schema,
             clock=lambda: Clock(now=datetime.fromtimestamp(now_ms / 1000, UTC), zone=session_time_zone(session)),
+            zone=snapshot.time_zone,
         )
     else:
         predicate = read_condition(where, schema)
