@@ -138,7 +138,7 @@ def _prepared(
         _scala_seq(jvm, []),
         given,
     )
-    # Within an execution the Spark UI shows the query, and listeners of the session are told.
+    # Within an execution the Spark UI shows the query, and listeners of the session are notified.
     name = optional.apply("write")
     function = jvm.scala.jdk.javaapi.FunctionConverters.asScalaFromSupplier(write)
     return _supplier(session, _EXECUTION, "withNewExecutionId", execution, name, function)

@@ -17,7 +17,7 @@ The number of requests of each operation on a table in S3, counted by a proxy in
 with this page; a change of the code that sends more or fewer requests changes it, by `python -m tests.budgets.measure --write`.
 
 The catalog is a database and is not counted. Background work after a commit (publication of inline commits, checksum,
-checkpoint) counts with the operation. *Log client* is this package through s3fs, *S3A* is Spark with the magic committer. *Cold*:
+checkpoint) counts with the operation. *Log client* is this package through s3fs, *S3A* is Spark. *Cold*:
 the process has not seen the table. Without Spark, data files are written before the commit and are not counted.
 
 """

@@ -58,7 +58,7 @@ def test_a_failed_direct_write_deletes_its_files_and_has_the_same_error(spark: S
     assert spark.sparkContext.getLocalProperty(CALL_SITE) is None
 
 
-def test_a_frame_is_computed_anew_for_each_write(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_frame_is_computed_again_for_each_write(spark: SparkSession, tmp_path: Path) -> None:
     """Also after an action on it, whose results it keeps, and for rows that a command of SQL returned."""
     spark.range(3).write.parquet(str(tmp_path / "source"))
     frame = spark.sql(f"SELECT id FROM parquet.`{tmp_path}/source`").repartition(2)
