@@ -1,8 +1,8 @@
 """Starts the production deployment on one machine, and stops it: code location, daemon and webserver, each a process.
 
 Run it in the root of the repository as ``python deployment/start.py``. ``docs/deploying.md`` describes the variables that it
-needs. The processes are stopped by Ctrl-C or SIGTERM. If one of them ends by itself, the others are stopped, and the exit code
-is 1.
+needs. Ctrl-C, SIGTERM or the end of the terminal stop the processes and the runs. If one process ends by itself, the others are
+stopped, and the exit code is 1.
 """
 
 import os
@@ -23,7 +23,9 @@ _CODE_SECONDS = 120.0
 """Time for the code location to load the definitions."""
 
 _STOP_SECONDS = 30.0
-"""Time for a process to end before it is killed."""
+"""Time for the processes to end before they are killed."""
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def commands(*, host: str, code_port: str, web_port: str) -> Mapping[str, list[str]]:
@@ -64,6 +66,9 @@ class Deployment:
     def start(self) -> None:
         """Start the code location, then the others. Exits if the definitions cannot be loaded."""
         host, port = self.settings["CM_DELTA_CODE_HOST"], self.settings["CM_DELTA_CODE_PORT"]
+        for name in ("CM_DELTA_CODE_PORT", "CM_DELTA_WEB_PORT"):
+            if _listens(host, int(self.settings[name])):
+                sys.exit(f"The port {self.settings[name]} is in use. Stop the other deployment, or set {name}.")
         todo = commands(host=host, code_port=port, web_port=self.settings["CM_DELTA_WEB_PORT"])
         self._start("code", todo["code"])
         self._wait_for_code(host, int(port))
@@ -81,18 +86,19 @@ class Deployment:
             time.sleep(1)
 
     def stop(self) -> None:
-        """Stop the processes, the code location last, and the runs that it has started."""
-        for process in reversed(self.processes.values()):
-            process.terminate()
+        """Stop the processes and the runs, which are children of the code location. Runs report that they were interrupted."""
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # A second signal must not leave processes behind.
+        for process in self.processes.values():
+            _signal_group(process, signal.SIGTERM)
+        end = time.monotonic() + _STOP_SECONDS
+        for process in self.processes.values():
             try:
-                process.wait(_STOP_SECONDS)
+                process.wait(max(end - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            try:
-                os.killpg(process.pid, signal.SIGKILL)  # Runs are children of the code location.
-            except ProcessLookupError:
                 pass
+            _signal_group(process, signal.SIGKILL)
+            process.wait()
 
     def _start(self, name: str, command: list[str]) -> None:
         # The programs of this Python's environment, which need not be active.
@@ -108,18 +114,32 @@ class Deployment:
         while time.monotonic() < end:
             if self.processes["code"].poll() is not None:
                 sys.exit("The code location ended while it loaded the definitions; its error is above.")
-            try:
-                socket.create_connection((host, port), timeout=1).close()
+            if _listens(host, port):
                 return
-            except OSError:
-                time.sleep(0.2)
+            time.sleep(0.2)
         sys.exit(f"The code location does not listen at {host}:{port} after {_CODE_SECONDS:.0f} seconds.")
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        pass
 
 
 def main() -> None:
     """Run until a signal arrives or a process ends."""
     deployment = Deployment(environment())
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, _interrupt)
     try:
         deployment.start()
         deployment.wait()

@@ -21,6 +21,7 @@ from cm_delta_dagster.operations.writing.conditions import Condition, read_condi
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns, row_id_columns
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.spark.conditions import check_time_zone
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.predicates import to_column
 from cm_delta_dagster.spark.scan import scan
@@ -179,6 +180,7 @@ def plan_snapshot_read(
         names = None if columns is None else _column_names(snapshot, columns)
         predicate = read_condition(where, snapshot.schema, zone=snapshot.time_zone)
         if spark is not None:
+            check_time_zone(predicate, snapshot.schema, zone=snapshot.time_zone, session=spark)
             snapshot = snapshot.in_time_zone(default_zone(snapshot.time_zone, spark))
         wants_ids = names is not None and any(_is_row_id(snapshot, name) for name in names)
         return ReadPlan(

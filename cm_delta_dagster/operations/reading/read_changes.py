@@ -33,6 +33,7 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
 )
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
+from cm_delta_dagster.spark.conditions import check_time_zone
 from cm_delta_dagster.spark.errors import Violation, spark_errors, violation_text
 from cm_delta_dagster.spark.predicates import to_column
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_path
@@ -72,6 +73,8 @@ def read_changes(
     """
     changes = find_changes(table, wanted)
     query = change_query(changes, columns, where)
+    for part in (query.on_rows, query.on_changes):
+        check_time_zone(part, query.schema, zone=query.time_zone, session=spark)
     query = replace(query, time_zone=default_zone(query.time_zone, spark))
     with spark_errors(f"reading changes of {table.identifier}"):
         scans = _ChangeScan(spark=spark, table=table, changes=changes, query=query)

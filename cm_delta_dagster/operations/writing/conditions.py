@@ -16,7 +16,7 @@ from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicat
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.sql_tokens import Clock
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.conditions import check_repeatable, column_predicate
+from cm_delta_dagster.spark.conditions import check_repeatable, check_time_zone, column_predicate
 from cm_delta_dagster.spark.session import session_time_zone
 
 Condition: TypeAlias = Predicate | str | Column
@@ -41,8 +41,8 @@ def write_condition(
         now_ms: value of ``current_timestamp()`` and similar functions, in epoch milliseconds.
 
     Raises:
-        InvalidArgumentError: not a :data:`Condition`, not deterministic, or a comparison of a partition column with the empty
-            text, which no row has.
+        InvalidArgumentError: not a :data:`Condition`, not deterministic, a comparison of a partition column with the empty
+            text, which no row has, or a part that Spark would evaluate in another time zone than the table's.
     """
     schema = snapshot.schema
     if isinstance(where, str):
@@ -56,6 +56,7 @@ def write_condition(
         predicate = read_condition(where, schema)
     if predicate is None or isinstance(predicate, AlwaysTrue):
         return predicate
+    check_time_zone(predicate, schema, zone=snapshot.time_zone, session=session)
     check_repeatable(predicate, schema, session)
     check_no_empty_text(predicate, snapshot.partition_columns)
     return predicate

@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from cm_delta_dagster.api.connection import Connection, connect
 from cm_delta_dagster.api.table_reads import PathDeltaTable
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.predicates.predicates import raw_sql
 from cm_delta_dagster.spark import session as sessions
 from tests.support.foreign import ForeignTable, field
 
@@ -212,3 +214,37 @@ def test_a_delete_by_a_partition_value_follows_the_zone(
     assert moments(table.to_arrow(time_zone="Asia/Tokyo")) == [at(16)]
     table.delete("at = TIMESTAMP '2024-07-01 12:00:00'")
     assert table.count_rows() == 0
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "at + interval 0 hours >= '2024-07-01 12:00:00'",
+        "coalesce(at, at) >= '2024-07-01 12:00:00'",
+        "id > 0 AND hour(at) >= 12",
+        lambda: F.expr("at >= '2024-07-01 12:00:00'"),
+        raw_sql("at >= '2024-07-01 12:00:00'"),
+    ],
+    ids=["interval", "function", "hour", "column", "raw"],
+)
+def test_a_condition_that_spark_would_evaluate_in_another_zone_is_refused(
+    tmp_path: Path, spark: SparkSession, where: Any
+) -> None:
+    """Also where it would delete rows: one condition has one time zone."""
+    where = where() if callable(where) else where
+    with connect(
+        f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "w"), spark=spark, time_zone="America/Los_Angeles"
+    ) as lake:
+        rows = spark.range(24).selectExpr("id", "timestamp '2024-07-01 00:00:00Z' + make_interval(0,0,0,0,id) AS at")
+        table = lake.create_table_as("main.sales.hours", rows)
+        for act in (
+            lambda: table.to_df(where=where),
+            lambda: table.delete(where),
+            lambda: table.overwrite(rows, where=where),
+            lambda: table.merge(rows, on=["id"], within=where),
+        ):
+            with pytest.raises(InvalidArgumentError, match=r"spark\.sql\.session\.timeZone"):
+                act()
+        assert table.version() == 0
+        understood = table.to_df(where="at >= '2024-07-01 12:00:00'")
+        assert sorted(row.id for row in understood.collect()) == [*range(19, 24)]
