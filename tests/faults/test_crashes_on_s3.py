@@ -53,9 +53,9 @@ def kill_at(client: DeltaClient, place: Place, directory: Path, mode: CommitMode
         acknowledged += writer.acknowledged()
         assert ended in (0, -signal.SIGKILL)
         check(client, acknowledged=acknowledged, attempted=attempted)
+        check_published(client)  # Also publishes all, so that the next writer makes the same calls.
         if ended == 0:
             break
-    check_published(client)
     return die_at
 
 
@@ -65,7 +65,7 @@ def test_a_writer_killed_at_any_call_loses_nothing_in_s3(
     client: DeltaClient, place: Place, tmp_path: Path, mode: CommitMode
 ) -> None:
     """CM-C1, CM-C5, CM-C6, CM-C15, CM-W5, CM-P5"""
-    assert 4 < kill_at(client, place, tmp_path, mode, range(1, ENOUGH)) < ENOUGH - 1
+    assert 4 <= kill_at(client, place, tmp_path, mode, range(1, ENOUGH)) < ENOUGH - 1
 
 
 def test_a_writer_killed_at_some_call_loses_nothing_in_s3(client: DeltaClient, place: Place, tmp_path: Path) -> None:
