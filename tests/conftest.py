@@ -3,13 +3,11 @@
 import os
 import sys
 import tempfile
-import threading
 import uuid
 import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -22,6 +20,7 @@ from cm_delta_dagster.storage.local_store import LocalStore, place_by_exclusive_
 from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.object_stores import azurite_server, gcs_server, gofakes3_server, make_bucket, object_store
+from tests.support.s3_server import s3_server
 
 _FAST_PACKAGES = {"api", "arrow", "catalog", "cli", "client", "protocol", "repository", "storage"}
 _NOT_FAST_MODULES = {"test_conflict_cases.py", "test_hooks.py"}  # Many cases, and tests that wait for time to pass.
@@ -120,21 +119,10 @@ def client(client_catalog_url: str, tmp_path: Path) -> Iterator[DeltaClient]:
 def s3_endpoint() -> Iterator[str]:
     """URL of an S3 server in this process. Without it tests are skipped, or fail if ``CM_DELTA_REQUIRE_PEERS`` is set."""
     needed = import_module if os.environ.get("CM_DELTA_REQUIRE_PEERS") else pytest.importorskip
-    moto, serving, _ = map(needed, ("moto.moto_server.werkzeug_app", "werkzeug.serving", "s3fs"))
-    application = moto.DomainDispatcherApplication(moto.create_backend_app)
-    one_at_a_time = threading.Lock()
-
-    def serve(environ: Any, start_response: Any) -> list[bytes]:
-        # Of a conditional write this server looks and then creates, and lets others in between; S3 does not.
-        with one_at_a_time:
-            return list(application(environ, start_response))
-
-    server = serving.make_server("127.0.0.1", 0, serve, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
+    for name in ("moto.moto_server.werkzeug_app", "werkzeug.serving", "s3fs"):
+        needed(name)
+    with s3_server() as server:
+        yield server.endpoint
 
 
 @pytest.fixture(scope="session")

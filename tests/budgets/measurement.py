@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cm_delta_dagster import Connection
-from tests.support.recording_proxy import RecordedRequest, RecordingProxy
+from tests.support.recording_proxy import Caller, RecordedRequest, RecordingProxy
 
 BUDGETS = Path(__file__).with_name("requests.tsv")
 COLUMNS = ("operation", "client", "kind", "budget")
@@ -90,6 +90,6 @@ def deviations(counts: Counts, allowed: Counts) -> list[str]:
             number, limit = found[client, kind], budget[client, kind]
             if number > limit:
                 lines.append(f"{operation}: {number} {kind} requests of {client}, and its budget is {limit}")
-            elif number < limit:
+            elif number < limit and client != Caller.S3A.value:  # Spark may hold what it has read.
                 lines.append(f"{operation}: only {number} {kind} requests of {client}: lower its budget of {limit}")
     return lines

@@ -47,7 +47,7 @@ def on_s3(server: S3Server, bucket: str) -> list[str]:
 def test_missing_jars_end_the_demo_before_it_loads(tmp_path: Path, server: S3Server) -> None:
     last = demo(tmp_path, *on_s3(server, "lake"))
     assert last.startswith("Error: Nothing was loaded.")
-    assert "cm-delta spark-jars --to DIR" in last and "--spark-jars DIR" in last
+    assert "cm-delta spark-jars --store s3 --to DIR" in last and "--spark-jars DIR" in last
 
 
 def test_a_missing_bucket_ends_the_demo_before_it_loads(tmp_path: Path, server: S3Server) -> None:

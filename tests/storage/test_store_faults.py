@@ -1,5 +1,6 @@
 """Failing requests to object stores: what is repeated, what a failed creation has done, what the errors say."""
 
+import itertools
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +15,9 @@ from tests.support.object_stores import azure_connection_string, gcs_options, ma
 
 SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
 KEY = "AKIAIOSFODNN7EXAMPLE"
+_CONNECTIONS = itertools.count(20)
+"""Each number is in use once, since it makes other options, and so another server."""
+
 DATA = b"x" * 2000
 
 
@@ -239,7 +243,7 @@ def test_a_fault_at_a_request_of_the_probe_does_not_fail_the_write(
 ) -> None:
     for number in range(1 if fault.method else 3):
         # The options differ, so that each store is another server, for which the process makes the probe again.
-        config = {**store.options.get("config_kwargs", {}), "max_pool_connections": 20 + number}
+        config = {**store.options.get("config_kwargs", {}), "max_pool_connections": next(_CONNECTIONS)}
         fresh = FsspecStore("s3", options={**store.options, "config_kwargs": config})
         proxy.inject(replace(fault, path=".cm-delta-probe-", skip=number))
         fresh.write_if_absent(f"{place}/{number}", DATA)

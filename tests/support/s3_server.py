@@ -1,5 +1,6 @@
 """An S3 server in this process that notes its requests."""
 
+import io
 import logging
 import re
 import threading
@@ -27,15 +28,27 @@ class S3Server:
         return [key for method, key in self.requests if method == "COPY"]
 
 
+def body_of(environ: Any) -> bytes:
+    """The whole body of a request."""
+    length = environ.get("CONTENT_LENGTH")
+    if environ.get("wsgi.input_terminated"):
+        return bytes(environ["wsgi.input"].read())
+    return bytes(environ["wsgi.input"].read(int(length))) if length else b""
+
+
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
     moto = pytest.importorskip("moto.moto_server.werkzeug_app")
     serving = pytest.importorskip("werkzeug.serving")
     application = moto.DomainDispatcherApplication(moto.create_backend_app)
-    one_at_a_time = threading.Lock()
+    one_at_a_time = (
+        threading.Lock()
+    )  # Of a conditional write moto looks and then creates, and lets others in between; S3 does not.
 
     def serve(environ: Any, start_response: Any) -> list[bytes]:
         method = "COPY" if "HTTP_X_AMZ_COPY_SOURCE" in environ else environ["REQUEST_METHOD"]
+        # Before the lock: the body of a client that was killed never ends.
+        environ["wsgi.input"] = io.BytesIO(body_of(environ))
         with one_at_a_time:
             running.requests.append((method, environ["PATH_INFO"]))
             signed = re.search(r"Credential=([^/]+)/", environ.get("HTTP_AUTHORIZATION", ""))
