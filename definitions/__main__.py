@@ -397,11 +397,8 @@ def connection() -> Iterator[Connection]:
             opened.close()
             for file in home().glob("catalog.db*"):
                 file.unlink()  # This run created it, and it has no tables.
-            hint = (
-                " For the demo, give this directory with --spark-jars DIR."
-                if isinstance(error, StoreNotSupportedError)
-                else ""
-            )
+            lacks_jars = isinstance(error, StoreNotSupportedError) and "spark-jars" in str(error)
+            hint = " For the demo, give the directory with --spark-jars DIR." if lacks_jars else ""
             raise click.ClickException(f"Nothing was loaded. {error}{hint}") from error
         yield lake
 

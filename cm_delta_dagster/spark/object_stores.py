@@ -27,7 +27,7 @@ from cm_delta_dagster.spark.hadoop_options import (
     hadoop_options,
     spark_location,
 )
-from cm_delta_dagster.spark.jars import OTHER_CLOUD, JarStore
+from cm_delta_dagster.spark.jars import JarStore
 from cm_delta_dagster.spark.session import is_connect, session_identity
 from cm_delta_dagster.storage.storage_options import is_secret
 from cm_delta_dagster.storage.store import Store
@@ -308,11 +308,10 @@ def _missing_jars(session: SparkSession, scheme: str) -> StoreNotSupportedError:
     jvm = session.sparkContext._jvm
     assert jvm is not None
     hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
-    scala = ".".join(str(jvm.scala.util.Properties.versionNumberString()).split(".")[:2])
-    return StoreNotSupportedError(missing_jars_text(scheme, hadoop=hadoop, spark=session.version, scala=scala))
+    return StoreNotSupportedError(missing_jars_text(scheme, hadoop=hadoop))
 
 
-def missing_jars_text(scheme: str, *, hadoop: str, spark: str, scala: str) -> str:
+def missing_jars_text(scheme: str, *, hadoop: str) -> str:
     """Which jars a session needs for the locations of ``scheme``, and how to get them."""
     stores = {"s3a": JarStore.S3, "abfss": JarStore.AZURE, "abfs": JarStore.AZURE, "gs": JarStore.GCS}
     store = stores.get(scheme)
@@ -323,19 +322,16 @@ def missing_jars_text(scheme: str, *, hadoop: str, spark: str, scala: str) -> st
     end = " A session that already runs keeps its jars: stop it first."
     if store is None:
         return f"{start}Start the session with the jar of that store, by spark.jars or spark.jars.packages.{end}"
-    command = f"run `cm-delta spark-jars --store {store} --to DIR`, and give the jars in DIR as spark.jars."
+    command = (
+        f"run `cm-delta spark-jars --store {store} --to DIR`, and give the jars in DIR as spark.jars or "
+        "SparkResource(jars=[...])."
+    )
     if store is JarStore.GCS:
         return (
             f"{start}Start the session with the shaded jar of com.google.cloud.bigdataoss:gcs-connector: {command}{end}"
         )
     jar = f"org.apache.hadoop:hadoop-{'aws' if store is JarStore.S3 else 'azure'}:{hadoop}"
-    cloud = (
-        f" and, to write without copies, org.apache.spark:spark-hadoop-cloud_{scala}:{spark} (or version {OTHER_CLOUD} of it, if "
-        "Maven does not have that one)"
-        if store is JarStore.S3
-        else ""
-    )
     return (
-        f"{start}Start the session with the jar {jar}{cloud}: set spark.jars.packages, or SparkResource(packages=[...]). Or "
+        f"{start}Start the session with the jar {jar}: set spark.jars.packages, or SparkResource(packages=[...]). Or "
         f"{command}{end}"
     )

@@ -1,4 +1,4 @@
-"""Reads and writes of tables in Google Cloud Storage through Spark; a process of its own, because the jars belong to it.
+"""Reads and writes of tables in Azure or Google storage through Spark; a process of its own, because the jars belong to it.
 
 Prints one JSON object with what it saw.
 """
@@ -11,23 +11,21 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster import connect
 from tests.spark.s3_worker import ids, settings
-from tests.support.object_stores import gcs_options
 
 
-def main(jars: str, endpoint: str, bucket: str) -> None:
+def main(jars: str, warehouse: str, options: str, session: str) -> None:
+    """``options``: of the store, ``session``: settings of the session, both as JSON objects."""
     builder = SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.bindAddress", "127.0.0.1")
-    # The server does not have the request that moves an object; it copies and deletes instead.
-    spark = builder.config("spark.hadoop.fs.gs.operation.move.enable", "false").getOrCreate()
+    for name, value in json.loads(session).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     before = settings(spark)
     with (
         tempfile.TemporaryDirectory() as home,
         connect(
-            f"sqlite:///{home}/catalog.db",
-            warehouse=f"gcs://{bucket}/a b",
-            storage_options=gcs_options(endpoint),
-            spark=spark,
+            f"sqlite:///{home}/catalog.db", warehouse=warehouse, storage_options=json.loads(options), spark=spark
         ) as lake,
     ):
         rows = spark.sql("SELECT id, concat('n', id) AS name, 'd' || (id % 2) AS day FROM range(10)")
