@@ -10,6 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks import object_store
+from benchmarks.s3_server import S3Process, create_bucket
 from benchmarks.shared import Shared
 
 REPETITIONS = {
@@ -37,8 +39,11 @@ REPETITIONS = {
     "writers_one_table": 3,
     "writers_eight_tables": 3,
     "one_row_appends": 3,
+    "s3_bulk_append": 5,
+    "s3_one_row_append": 20,
+    "s3_cold_read": 3,
 }
-WARM_UP = {"one_row_append": 8, "scan": 2, "scan_partition": 2, "scan_deleted": 2, "snapshot_checkpoint": 0,
+WARM_UP = {"one_row_append": 8, "s3_one_row_append": 5, "scan": 2, "scan_partition": 2, "scan_deleted": 2, "snapshot_checkpoint": 0,
     "commit_staged": 20, "commit_inline": 20, "commit_put_if_absent": 20, "refresh_cached": 20, "one_writer": 0,
     "two_writers_one_table": 0, "writers_one_table": 0, "writers_eight_tables": 0, "one_row_appends": 0,
 }  # fmt: skip
@@ -106,7 +111,7 @@ def report(task: str, results: dict[str, list[dict[str, float]]]) -> list[str]:
     return rows
 
 
-def main() -> None:
+def arguments_of_command_line() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the bulk append and of the scans")
     parser.add_argument("--files", type=int, default=1_000_000, help="files of the snapshots; a tenth for the cold one")
@@ -116,16 +121,42 @@ def main() -> None:
     parser.add_argument(
         "--jars", nargs="*", default=[], help="delta-spark's jars; without them that engine is left out"
     )
+    parser.add_argument(
+        "--s3-jars", type=Path, help="folder of `cm-delta spark-jars`; without it tasks on S3 are left out"
+    )
+    parser.add_argument("--s3-rows", type=int, default=1_000_000, help="rows of the bulk append to S3")
+    parser.add_argument("--s3-files", type=int, default=1_000, help="files of the table in S3")
     parser.add_argument("--home", type=Path, help="folder for tables and logs; a temporary one by default")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = arguments_of_command_line()
     home = arguments.home or Path(tempfile.mkdtemp(prefix="cm-delta-bench-"))
+    tasks = tuple(task for task in arguments.tasks if arguments.s3_jars or task not in object_store.TASKS)
+    server = S3Process() if set(tasks).intersection(object_store.TASKS) else None
     shared = Shared(
-        home=home / "shared", rows=arguments.rows, files=arguments.files, tasks=tuple(arguments.tasks),
-        jars=tuple(arguments.jars),
+        home=home / "shared", rows=arguments.rows, files=arguments.files, tasks=tasks, jars=tuple(arguments.jars),
+        s3_jars=object_store.jars(arguments.s3_jars), s3_endpoint=server.endpoint if server else "",
+        s3_rows=arguments.s3_rows, s3_files=arguments.s3_files,
     )  # fmt: skip
+    try:
+        run(arguments, shared, home)
+    finally:
+        if server is not None:
+            server.close()
+    if arguments.home is None:
+        shutil.rmtree(home)
+
+
+def run(arguments: argparse.Namespace, shared: Shared, home: Path) -> None:
+    """Make the tables, start a process for each engine, and print the figures of each task."""
     shared.home.mkdir(parents=True, exist_ok=True)
     print("making tables ...", file=sys.stderr)
     shared.make()
+    if object_store.is_wanted(shared):
+        create_bucket(shared.s3_endpoint, object_store.BUCKET)
+        object_store.make_table(shared)
     description = home / "shared.json"
     shared.save(description)
     workers = []
@@ -140,7 +171,7 @@ def main() -> None:
         workers.append(Worker(engine, place, description, home / f"{engine}.log"))
     print(f"| {' | '.join(HEADINGS)} |")
     print("|---" * len(HEADINGS) + "|")
-    for task in arguments.tasks:
+    for task in shared.tasks:
         able = [worker for worker in workers if task in worker.tasks]
         results: dict[str, list[dict[str, float]]] = {worker.engine: [] for worker in able}
         for turn in range(-WARM_UP.get(task, 1), arguments.repetitions or REPETITIONS[task]):
@@ -151,8 +182,6 @@ def main() -> None:
         print("\n".join(report(task, results)), flush=True)
     for worker in workers:
         worker.stop()
-    if arguments.home is None:
-        shutil.rmtree(home)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import commits, tables
+from benchmarks import commits, object_store, tables
 from benchmarks.shared import Shared
 
 COLUMNS = [
@@ -65,13 +65,17 @@ class _SparkEngine:
         self.home, self.shared = home, shared
         if not self._needs_spark():
             return
+        if object_store.is_wanted(shared):
+            given = [config["spark.jars"]] if "spark.jars" in config else []
+            config["spark.jars"] = ",".join([*given, *shared.s3_jars])
         self.session = spark_session(**config)
+        self.s3_bulk = self.session.range(0, shared.s3_rows, 1, 8).selectExpr(*COLUMNS)
         self.bulk = self.session.range(0, shared.rows, 1, 8).selectExpr(*COLUMNS)
         self.small = self.session.range(0, 1, 1, 1).selectExpr(*COLUMNS)
         self.session.range(10).selectExpr(*COLUMNS).write.mode("overwrite").parquet(str(home / "warm"))
 
     def _needs_spark(self) -> bool:
-        return bool(SPARK_TASKS.intersection(self.shared.tasks))
+        return bool(SPARK_TASKS.union(object_store.TASKS).intersection(self.shared.tasks))
 
     def _jobs(self, work: Callable[[], Any]) -> dict[str, int]:
         tracker = self.session.sparkContext.statusTracker()
@@ -92,7 +96,7 @@ class PlainSpark(_SparkEngine):
     """``df.write.parquet`` and ``spark.read.parquet``, the lower bound for every engine that uses Spark."""
 
     def prepare(self, home: Path, shared: Shared) -> None:
-        self._start(home, shared)
+        self._start(home, shared, **object_store.session_settings(shared, magic=True))
         if "one_row_append" in shared.tasks:
             self.small.write.parquet(str(home / "one"))
 
@@ -105,7 +109,18 @@ class PlainSpark(_SparkEngine):
             ),
             "scan": lambda: self._jobs(lambda: scan(self._read())),
             "scan_partition": lambda: self._jobs(lambda: scan(self._read().where("region = 3"))),
+            **self._on_s3(),
         }
+
+    def _on_s3(self) -> dict[str, Task]:
+        tasks = {
+            "s3_bulk_append": lambda: self.s3_bulk.write.parquet(object_store.new_place()),
+            "s3_one_row_append": lambda: self.small.write.mode("append").parquet(f"s3a://{object_store.BUCKET}/one"),
+            "s3_cold_read": lambda: object_store.total(
+                self.session.read.schema("id BIGINT, amount DOUBLE").parquet(*object_store.paths(self.shared))
+            ),
+        }
+        return object_store.with_latency(self.shared, tasks)
 
     def _read(self) -> Any:
         return self.session.read.parquet(self._place("rows"))
@@ -131,7 +146,9 @@ class Ours(_SparkEngine):
             )
             for name, partition_by in (("plain", []), ("partitioned", ["region"]), ("one", [])):
                 self.connection.create_table(f"main.bench.{name}", self.bulk.schema, partition_by=partition_by)
-        if "scan" in shared.tasks or "scan_deleted" in shared.tasks or "scan_partition" in shared.tasks:
+        if object_store.is_wanted(shared):
+            self._prepare_s3(home, shared)
+        if {"scan", "scan_deleted", "scan_partition"}.intersection(shared.tasks):
             self.read = importlib.import_module("cm_delta_dagster.operations.reading.read").read
         if any(task.startswith("arrow_") for task in shared.tasks):
             self.read_arrow = importlib.import_module("cm_delta_dagster.operations.reading.read_arrow").read_arrow
@@ -162,7 +179,31 @@ class Ours(_SparkEngine):
             "refresh": self._refresh,
             "list_partition": lambda: self._list(f"day = '{PARTITION}'"),
             "list_range": lambda: self._list(_range_condition(self.shared.files)),
+            **self._on_s3(),
         }
+
+    def _prepare_s3(self, home: Path, shared: Shared) -> None:
+        given = object_store.options(shared)
+        self.s3 = self.package.connect(
+            f"sqlite:///{home}/s3.db",
+            warehouse=f"s3://{object_store.BUCKET}/warehouse",
+            storage_options=given,
+            spark=self.session,
+        )
+        for name in ("plain", "one"):
+            self.s3.create_table(f"main.bench.{name}", self.bulk.schema)
+
+    def _on_s3(self) -> dict[str, Task]:
+        tasks = {
+            "s3_bulk_append": lambda: self._jobs(lambda: self.s3.table("main.bench.plain").append(self.s3_bulk)),
+            "s3_one_row_append": lambda: self._jobs(lambda: self.s3.table("main.bench.one").append(self.small)),
+            "s3_cold_read": self._cold_read,
+        }
+        return object_store.with_latency(self.shared, tasks)
+
+    def _cold_read(self) -> dict[str, Any]:
+        table = self.s3.path_table(f"s3://{object_store.BUCKET}/{object_store.TABLE}")
+        return object_store.total(table.to_df())
 
     def _named(self, name: str) -> Any:
         return self.connection.table(f"main.bench.{name}")
@@ -208,6 +249,8 @@ class Ours(_SparkEngine):
     def close(self) -> None:
         if self.connection is not None:
             self.connection.close()
+        if object_store.is_wanted(self.shared):
+            self.s3.close()
         if self.commits is not None:
             self.commits.close()
         super().close()
@@ -226,6 +269,7 @@ class DeltaSpark(_SparkEngine):
                 "spark.jars": ",".join(shared.jars),
                 "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
                 "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+                **object_store.session_settings(shared, magic=False),
             },
         )  # fmt: skip
         if "bulk_append" in shared.tasks:
@@ -234,6 +278,9 @@ class DeltaSpark(_SparkEngine):
             self.bulk.limit(0).write.format("delta").partitionBy("region").save(str(home / "partitioned"))
         if "one_row_append" in shared.tasks:
             self.small.write.format("delta").save(str(home / "one"))
+        if object_store.is_wanted(shared):
+            self.bulk.limit(0).write.format("delta").save(f"s3a://{object_store.BUCKET}/delta-plain")
+            self.small.write.format("delta").save(f"s3a://{object_store.BUCKET}/delta-one")
         if "refresh" in shared.tasks:
             self.grown = shutil.copytree(self._place("checkpoint"), home / "grown")
             self.version = tables.COMMITS - 1
@@ -253,13 +300,28 @@ class DeltaSpark(_SparkEngine):
             "refresh": self._refresh,
             "list_partition": lambda: self._list(f"day = '{PARTITION}'"),
             "list_range": lambda: self._list(_range_condition(self.shared.files)),
+            **self._on_s3(),
         }
+
+    def _on_s3(self) -> dict[str, Task]:
+        root = f"s3a://{object_store.BUCKET}"
+        tasks = {
+            "s3_bulk_append": lambda: self._append(self.s3_bulk, f"{root}/delta-plain"),
+            "s3_one_row_append": lambda: self._append(self.small, f"{root}/delta-one"),
+            "s3_cold_read": lambda: self._cold_read(f"{root}/{object_store.TABLE}"),
+        }
+        return object_store.with_latency(self.shared, tasks)
+
+    def _cold_read(self, location: str) -> dict[str, Any]:
+        self.session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        return object_store.total(self.session.read.format("delta").load(location))
 
     def _frame(self, name: str) -> Any:
         return self.session.read.format("delta").load(self._place(name))
 
     def _append(self, frame: Any, name: str) -> dict[str, int]:
-        return self._jobs(lambda: frame.write.format("delta").mode("append").save(str(self.home / name)))
+        place = name if "://" in name else str(self.home / name)
+        return self._jobs(lambda: frame.write.format("delta").mode("append").save(place))
 
     def _log(self, root: Path | str) -> Any:
         return self.session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.session._jsparkSession, str(root))

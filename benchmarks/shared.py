@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import row_tables, tables
@@ -28,13 +28,17 @@ COLD_SHARE = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """Sizes and tables of a run. ``jars`` are delta-spark's."""
+    """Sizes and tables of a run. ``jars`` are delta-spark's; ``s3_jars`` those of Spark's S3 client."""
 
     home: Path
     rows: int
     files: int
     tasks: tuple[str, ...]
     jars: tuple[str, ...] = ()
+    s3_jars: tuple[str, ...] = ()
+    s3_endpoint: str = ""
+    s3_rows: int = 1_000_000
+    s3_files: int = 1_000
 
     def place(self, name: str) -> Path:
         """Root of the table ``name``: checkpoint, json, cold, rows or deleted. The table never changes after its creation."""
@@ -42,22 +46,13 @@ class Shared:
 
     def save(self, file: Path) -> None:
         """The text that the worker processes read."""
-        values = {
-            "home": str(self.home),
-            "rows": self.rows,
-            "files": self.files,
-            "tasks": self.tasks,
-            "jars": self.jars,
-        }
-        file.write_text(json.dumps(values))
+        file.write_text(json.dumps({**asdict(self), "home": str(self.home)}))
 
     @classmethod
     def load(cls, file: Path) -> "Shared":
         values = json.loads(file.read_text())
-        return cls(
-            home=Path(values["home"]), rows=values["rows"], files=values["files"], tasks=tuple(values["tasks"]),
-            jars=tuple(values["jars"]),
-        )  # fmt: skip
+        lists = {name: tuple(values[name]) for name in ("tasks", "jars", "s3_jars")}
+        return cls(**{**values, **lists, "home": Path(values["home"])})
 
     def make(self) -> None:
         """Create the tables that the tasks need, except those of an earlier run with the same sizes."""

@@ -1,5 +1,6 @@
 """The demo without a UI: loads a year of flights, prints progress and a summary. ``python -m definitions``."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,21 +9,26 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 import dagster as dg
 
-from cm_delta_dagster import Connection, connect
+from cm_delta_dagster import Connection
+from cm_delta_dagster.cli.client import parse_storage_options
+from cm_delta_dagster.errors import CmDeltaError, StoreNotSupportedError
 from cm_delta_dagster.orchestration import MaintenanceTask
 from cm_delta_dagster.orchestration.maintenance_policy import job_name
+from cm_delta_dagster.orchestration.run_checks import check_session, checked_warehouse
 from definitions.definitions import defs as load_definitions
 from definitions.defs.automation import MAINTAINED, commit_sensor
 from definitions.defs.flights import DAYS, FLIGHT_KEY, flights_enriched
 from definitions.late_corrections import merge_corrections
-from resources.local import home
+from resources.environment import SPARK_JARS, STORAGE_OPTIONS, WAREHOUSE
+from resources.local import connect_local, home, local_spark
+from resources.local import warehouse as warehouse_location
 from resources.raw_data import RawData
 
 QUARTERS = (
@@ -283,8 +289,8 @@ def summary(demo: Demo, before: dict[str, int], after: dict[str, int]) -> bool:
             f"{'ok ' if found == wanted else 'BAD'} main.nyc.{name}: {found:,} rows; the raw file has {expected:,}{extra}"
         )
     right &= check_joined(demo)
-    print(f"\nTables and catalog are in {home()}. To inspect them:")
-    print(f"    {look()}")
+    print(f"\nThe catalog is {home()}/catalog.db, the tables are in {warehouse_location()}. To inspect them:")
+    print(f"    {look()}" + (f"  # with the same {STORAGE_OPTIONS}" if STORAGE_OPTIONS in os.environ else ""))
     print(f"    cm-delta --catalog sqlite:///{home()}/catalog.db commits main.nyc.flights")
     return right
 
@@ -311,9 +317,50 @@ def check_joined(demo: Demo) -> bool:
 
 
 @click.command()
-@click.option("--fresh", is_flag=True, help="Delete the tables of an earlier run first.")
-def main(fresh: bool) -> None:
+@click.option("--fresh", is_flag=True, help="Delete the local tables of an earlier run first.")
+@click.option(
+    "--warehouse",
+    envvar=WAREHOUSE,
+    metavar="URI",
+    help="Where the tables go, e.g. s3://bucket/path. Default: a local directory. The catalog is always a local file.",
+)
+@click.option(
+    "--storage-option",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help=f"Option of the warehouse's store, e.g. endpoint_url=https://host. Secrets better as JSON in {STORAGE_OPTIONS}.",
+)
+@click.option(
+    "--spark-jars", envvar=SPARK_JARS, metavar="DIR", help="Directory that `cm-delta spark-jars --to DIR` has filled."
+)
+def main(fresh: bool, warehouse: str | None, pairs: tuple[str, ...], spark_jars: str | None) -> None:
     """Load a year of flights into catalog-managed tables, correct them, run sensor and maintenance, check the result."""
+    set_environment(warehouse, pairs, spark_jars)
+    if fresh and WAREHOUSE in os.environ:
+        raise click.UsageError(
+            f"--fresh deletes {home()} only, and not the tables in {warehouse_location()}. For another run there give an empty "
+            "--warehouse, and another CM_DELTA_HOME."
+        )
+    prepare_home(fresh=fresh)
+    with dg.DagsterInstance.get() as instance, connection() as lake:
+        demo = Demo(instance, lake)
+        run(demo)
+        before, after = maintain(demo)
+        right = summary(demo, before, after)
+    if not right:
+        sys.exit(1)
+
+
+def set_environment(warehouse: str | None, pairs: tuple[str, ...], spark_jars: str | None) -> None:
+    """Set the variables that the resources of this process and of its children read."""
+    options = parse_storage_options(pairs, os.environ.get(STORAGE_OPTIONS))
+    given = {WAREHOUSE: warehouse, STORAGE_OPTIONS: json.dumps(options) if options else None, SPARK_JARS: spark_jars}
+    os.environ.update({name: value for name, value in given.items() if value is not None})
+
+
+def prepare_home(*, fresh: bool) -> None:
+    """Make the directories of catalog and instance. Raises UsageError if they have the tables of an earlier run."""
     own_instance = "DAGSTER_HOME" not in os.environ
     os.environ.setdefault("DAGSTER_HOME", str(Path(".dagster").absolute()))
     if home().exists() and fresh:
@@ -326,25 +373,40 @@ def main(fresh: bool) -> None:
     if not settings.exists():
         settings.write_text(INSTANCE_SETTINGS)
     if (home() / "catalog.db").exists():
+        again = (
+            "Set CM_DELTA_HOME to another directory"
+            if WAREHOUSE in os.environ
+            else "Use --fresh to delete it and start again"
+        )
         raise click.UsageError(
-            f"{home()} has the tables of an earlier run. Use --fresh to delete them and start again, or inspect them:\n    {look()}"
+            f"{home()} has the catalog of an earlier run. {again}, or inspect its tables:\n    {look()}"
         )
     home().mkdir(parents=True, exist_ok=True)
-    with (
-        dg.DagsterInstance.get() as instance,
-        connect(f"sqlite:///{home()}/catalog.db", warehouse=f"file://{home()}/warehouse") as lake,
-    ):
-        demo = Demo(instance, lake)
-        run(demo)
-        before, after = maintain(demo)
-        right = summary(demo, before, after)
-    if not right:
-        sys.exit(1)
+
+
+@contextmanager
+def connection() -> Iterator[Connection]:
+    """The demo's tables. A bucket that cannot be reached or missing jars end the demo before anything is loaded."""
+    with ExitStack() as opened:
+        try:
+            spark = local_spark()
+            lake = opened.enter_context(connect_local())
+            opened.enter_context(checked_warehouse(lake.client))
+            check_session(spark.spark_session)
+        except CmDeltaError as error:
+            opened.close()
+            for file in home().glob("catalog.db*"):
+                file.unlink()  # This run created it, and it has no tables.
+            lacks_jars = isinstance(error, StoreNotSupportedError) and "spark-jars" in str(error)
+            hint = " For the demo, give the directory with --spark-jars DIR." if lacks_jars else ""
+            raise click.ClickException(f"Nothing was loaded. {error}{hint}") from error
+        yield lake
 
 
 def look() -> str:
     """The command that starts the UI. With another instance, dg dev would materialize all assets again."""
-    return f"DAGSTER_HOME={os.environ['DAGSTER_HOME']} dg dev"
+    places = {name: os.environ[name] for name in ("DAGSTER_HOME", WAREHOUSE, SPARK_JARS) if name in os.environ}
+    return " ".join([*(f"{name}={value}" for name, value in places.items()), "dg dev"])
 
 
 if __name__ == "__main__":

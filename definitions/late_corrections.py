@@ -10,14 +10,14 @@ import datetime
 
 from pyspark.sql import functions as F
 
-from cm_delta_dagster import CommitContext, WriteResult, connect
+from cm_delta_dagster import CommitContext, WriteResult
 from definitions.defs.flights import FLIGHT_KEY
-from resources.local import home
+from resources.local import connect_local, local_spark
 
 
 def merge_corrections() -> WriteResult:
     """One merge, one commit: thirty flights corrected, one added."""
-    with connect(f"sqlite:///{home()}/catalog.db", warehouse=f"file://{home()}/warehouse") as lake:
+    with connect_local(local_spark().spark_session) as lake:
         flights = lake.table("main.nyc.flights")
         june = flights.to_df(where="date >= DATE '2013-06-01' AND date <= DATE '2013-06-30' AND carrier = 'HA'")
         corrected = june.withColumn("dep_delay", F.col("dep_delay") - 60).withColumn(

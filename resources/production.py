@@ -1,22 +1,58 @@
-"""A shared deployment: every setting comes from the environment, read where the run happens.
+"""A shared deployment: every setting comes from the environment, see ``resources.environment``.
 
-``CM_DELTA_CATALOG_URL`` (e.g. ``postgresql+psycopg://user:password@host/db``), ``CM_DELTA_WAREHOUSE`` (e.g. ``s3://bucket/tables``),
-``SPARK_REMOTE_URL`` (e.g. ``sc://host:15002``).
+A missing or malformed variable is an error when the definitions are loaded. Secrets are read where the run happens and are not
+shown in the UI.
 """
+
+import os
 
 import dagster as dg
 
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, SparkResource
+from resources.environment import (
+    CATALOG_URL,
+    RAW,
+    SPARK,
+    SPARK_JARS,
+    WAREHOUSE,
+    check_required,
+    spark_config,
+    spark_jars,
+    storage_options,
+)
 from resources.raw_data import RawData
 
 
 def production_resources() -> dict[str, object]:
-    """Resources from environment variables: shared catalog and warehouse, Spark Connect."""
-    catalog = CatalogResource(url=dg.EnvVar("CM_DELTA_CATALOG_URL"), warehouse=dg.EnvVar("CM_DELTA_WAREHOUSE"))
-    spark = SparkResource(app_name="cm_delta", remote=dg.EnvVar("SPARK_REMOTE_URL"))
+    """Resources from environment variables: shared catalog and warehouse; Spark local, on a cluster or through Connect.
+
+    Raises:
+        InvalidArgumentError: a variable is missing or malformed; the message has its name.
+    """
+    check_required((CATALOG_URL, WAREHOUSE, SPARK))
+    catalog = CatalogResource(
+        url=dg.EnvVar(CATALOG_URL),
+        warehouse=dg.EnvVar(WAREHOUSE),
+        storage_options=storage_options(),
+    )
+    spark = _spark(os.environ[SPARK])
     return {
         "catalog": catalog,
         "spark": spark,
-        "raw": RawData(directory="/tmp/cm_delta_raw"),
+        "raw": RawData(directory=os.environ.get(RAW, "/tmp/cm_delta_raw")),
         "io_manager": CatalogManagedDeltaIOManager(catalog=catalog, spark=spark),
     }
+
+
+def _spark(place: str) -> SparkResource:
+    config = {"spark.sql.session.timeZone": "UTC", **spark_config()}
+    jars = spark_jars()
+    if not place.startswith("sc://"):
+        return SparkResource(app_name="cm_delta", master=place, jars=jars, config=config)
+    if jars:
+        raise InvalidArgumentError(
+            f"{SPARK_JARS} is set, and {SPARK} is a Spark Connect server, which has jars of its own. Start the server with "
+            f"the jars, and unset {SPARK_JARS}."
+        )
+    return SparkResource(app_name="cm_delta", remote=place, config=config)

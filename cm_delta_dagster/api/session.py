@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.spark.java import ensure_java
-from cm_delta_dagster.spark.session import is_gone, running_session, session_time_zone, stopped_error
+from cm_delta_dagster.spark.session import default_zone, is_gone, running_session, session_time_zone, stopped_error
 
 
 class _Origin(StrEnum):
@@ -59,6 +59,13 @@ class ClientSession:
             return running
 
     @property
+    def running_time_zone(self) -> tzinfo | None:
+        """The time zone of the Spark session, looked up when a time is converted; None if no session runs."""
+        with self._lock:
+            running = self._spark or running_session()
+        return None if running is None or is_gone(running) else default_zone(None, running)
+
+    @property
     def time_zone(self) -> tzinfo:
         """The time zone of the Spark session, for timestamps that name no time zone.
 
@@ -71,6 +78,6 @@ class ClientSession:
         if running is None or is_gone(running):
             raise InvalidArgumentError(
                 "The timestamp names no time zone, and no Spark session runs whose time zone applies. Name a time zone, as in "
-                "'2026-01-31T12:00:00Z' or datetime(2026, 1, 31, tzinfo=UTC), or connect with spark=..."
+                "'2026-01-31T12:00:00Z' or datetime(2026, 1, 31, tzinfo=UTC), or connect with spark=... or time_zone=..."
             )
         return session_time_zone(running)

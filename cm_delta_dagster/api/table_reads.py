@@ -29,10 +29,14 @@ from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.protocol.changes.batch_planning import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates
 
 TableT = typing.TypeVar("TableT", bound=ReadableTable)
+
+TimeZone: typing.TypeAlias = tzinfo | str | None
+"""A time zone or its name."""
 
 
 class HasSession(typing.Protocol):
@@ -44,13 +48,20 @@ class HasSession(typing.Protocol):
     @property
     def time_zone(self) -> tzinfo: ...
 
+    @property
+    def running_time_zone(self) -> tzinfo | None: ...
+
 
 class TableReads(typing.Generic[TableT]):
     """The methods that read one table.
 
     Each call reads the version that is the latest at the time of the call, unless a version or timestamp is given. A
-    timestamp is a datetime with a time zone, a date (its midnight), text in Spark's format, or epoch milliseconds. Dates, and
-    text without a time zone, are in the time zone of the Spark session; without a session they are refused.
+    timestamp is a datetime with a time zone, a date (its midnight), text in Spark's format, or epoch milliseconds.
+
+    Times that state no time zone are dates and text as timestamp, literals in ``where``, and ``timestamp`` partition values of
+    some other writers. They are in ``time_zone`` of the call, else in that of the table (``path_table``) or the connection
+    (``connect``), else in that of the running Spark session. Without any, partition values are in UTC, and the others are
+    refused.
 
     Attributes:
         table: the table handle of the Delta client.
@@ -73,8 +84,21 @@ class TableReads(typing.Generic[TableT]):
         """Absolute URI of the table root."""
         return self.table.location
 
-    def _epoch_ms(self, timestamp: Timestamp | None) -> int | None:
-        return None if timestamp is None else epoch_milliseconds(timestamp, zone=lambda: self._connection.time_zone)
+    def _in_zone(self, zone: TimeZone) -> TableT:
+        """The table with the time zone of a call."""
+        given = as_zone(zone)
+        return self.table if given is None else self.table.in_time_zone(given)
+
+    def _in_known_zone(self, zone: TimeZone) -> TableT:
+        """As :meth:`_in_zone`, with the time zone of the running session by default, for reads without Spark."""
+        table = self._in_zone(zone)
+        return table if table.time_zone is not None else table.in_time_zone(self._connection.running_time_zone)
+
+    def _epoch_ms(self, timestamp: Timestamp | None, zone: TimeZone = None) -> int | None:
+        if timestamp is None:
+            return None
+        given = as_zone(zone) or self.table.time_zone
+        return epoch_milliseconds(timestamp, zone=lambda: given or self._connection.time_zone)
 
     def snapshot(self, *, version: int | None = None, timestamp: Timestamp | None = None) -> Snapshot:
         """Return the snapshot of the latest version, of ``version``, or as of ``timestamp``.
@@ -95,7 +119,7 @@ class TableReads(typing.Generic[TableT]):
     def files(self, where: Predicate | str | None = None) -> pa.Table:
         """Return the data files of the latest version, one row each; with ``where``, those that may hold a matching row."""
         snapshot = self.snapshot()
-        return snapshot.matching_files(as_predicate(where, snapshot.schema))
+        return snapshot.matching_files(as_predicate(where, snapshot.schema, zone=snapshot.time_zone))
 
     def history(self, limit: int | None = None) -> tuple[HistoryEntry, ...]:
         """Return the commits, newest first, at most ``limit``."""
@@ -107,6 +131,7 @@ class TableReads(typing.Generic[TableT]):
         where: Condition | None = None,
         version: int | None = None,
         timestamp: Timestamp | None = None,
+        time_zone: TimeZone = None,
     ) -> DataFrame:
         """Read the rows of one version as a Spark DataFrame, with the types, nullability and comments of the table.
 
@@ -114,18 +139,19 @@ class TableReads(typing.Generic[TableT]):
             columns: top-level columns to return; None for all. Tables with row tracking also have ``_row_id`` and
                 ``_row_commit_version``.
             where: condition on rows: SQL text, a predicate value or a Column. Files that cannot match are skipped.
+            time_zone: of times that state none: a region such as ``"Europe/Berlin"``, an offset or a ``tzinfo``.
 
         Raises:
             InvalidArgumentError: an unknown column, or both ``version`` and ``timestamp``.
             VersionNotFoundError: there is no such version.
         """
         return read(
-            self.table,
+            self._in_zone(time_zone),
             spark=self._connection.spark,
             columns=columns,
             where=where,
             version=version,
-            timestamp_ms=self._epoch_ms(timestamp),
+            timestamp_ms=self._epoch_ms(timestamp, time_zone),
         )
 
     def plan_read(
@@ -134,10 +160,15 @@ class TableReads(typing.Generic[TableT]):
         where: Condition | None = None,
         version: int | None = None,
         timestamp: Timestamp | None = None,
+        time_zone: TimeZone = None,
     ) -> ReadPlan:
         """Return the files that :meth:`to_df` would read, and how many files and bytes it would skip."""
         return plan_read(
-            self.table, columns=columns, where=where, version=version, timestamp_ms=self._epoch_ms(timestamp)
+            self._in_known_zone(time_zone),
+            columns=columns,
+            where=where,
+            version=version,
+            timestamp_ms=self._epoch_ms(timestamp, time_zone),
         )
 
     def to_arrow(
@@ -146,6 +177,7 @@ class TableReads(typing.Generic[TableT]):
         where: Predicate | str | None = None,
         version: int | None = None,
         timestamp: Timestamp | None = None,
+        time_zone: TimeZone = None,
     ) -> pa.Table:
         """Read the rows of one version as an Arrow table; arguments as in :meth:`to_df`.
 
@@ -153,7 +185,11 @@ class TableReads(typing.Generic[TableT]):
             InvalidArgumentError: as in :meth:`to_df`, or ``where`` is SQL that only Spark can evaluate.
         """
         return read_arrow(
-            self.table, columns=columns, where=where, version=version, timestamp_ms=self._epoch_ms(timestamp)
+            self._in_known_zone(time_zone),
+            columns=columns,
+            where=where,
+            version=version,
+            timestamp_ms=self._epoch_ms(timestamp, time_zone),
         )
 
     def to_arrow_batches(
@@ -162,25 +198,33 @@ class TableReads(typing.Generic[TableT]):
         where: Predicate | str | None = None,
         version: int | None = None,
         timestamp: Timestamp | None = None,
+        time_zone: TimeZone = None,
     ) -> pa.RecordBatchReader:
         """Like :meth:`to_arrow`, in batches, for tables larger than memory. Close the reader to stop early."""
         return read_batches(
-            self.table, columns=columns, where=where, version=version, timestamp_ms=self._epoch_ms(timestamp)
+            self._in_known_zone(time_zone),
+            columns=columns,
+            where=where,
+            version=version,
+            timestamp_ms=self._epoch_ms(timestamp, time_zone),
         )
 
-    def count_rows(self, where: Predicate | str | None = None) -> int:
+    def count_rows(self, where: Predicate | str | None = None, *, time_zone: TimeZone = None) -> int:
         """Count the rows of the latest version, from statistics in the log if they are exact, else by reading one column."""
-        snapshot = self.snapshot()
-        known = aggregate(self.table, where=where, version=snapshot.version).num_rows
+        table = self._in_known_zone(time_zone)
+        snapshot = table.snapshot()
+        known = aggregate(table, where=where, version=snapshot.version).num_rows
         if known is not None:
             return known
         columns = snapshot.schema.names[:1]
-        with read_batches(self.table, columns=columns, where=where, version=snapshot.version) as batches:
+        with read_batches(table, columns=columns, where=where, version=snapshot.version) as batches:
             return sum(batch.num_rows for batch in batches)
 
-    def aggregates(self, columns: Sequence[str] = (), where: Predicate | str | None = None) -> MetadataAggregates:
+    def aggregates(
+        self, columns: Sequence[str] = (), where: Predicate | str | None = None, *, time_zone: TimeZone = None
+    ) -> MetadataAggregates:
         """Return row count, minima and maxima as far as statistics in the log give them exactly; reads no rows."""
-        return aggregate(self.table, columns=columns, where=where)
+        return aggregate(self._in_known_zone(time_zone), columns=columns, where=where)
 
     def _change_range(
         self,
@@ -188,12 +232,13 @@ class TableReads(typing.Generic[TableT]):
         end_version: int | None,
         start_timestamp: Timestamp | None,
         end_timestamp: Timestamp | None,
+        zone: TimeZone,
     ) -> ChangeRange:
         return ChangeRange(
             start_version=start_version,
-            start_timestamp_ms=self._epoch_ms(start_timestamp),
+            start_timestamp_ms=self._epoch_ms(start_timestamp, zone),
             end_version=end_version,
-            end_timestamp_ms=self._epoch_ms(end_timestamp),
+            end_timestamp_ms=self._epoch_ms(end_timestamp, zone),
         )
 
     def changes(
@@ -205,6 +250,7 @@ class TableReads(typing.Generic[TableT]):
         end_timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
+        time_zone: TimeZone = None,
     ) -> DataFrame:
         """Read the change data feed of a range of versions, both ends included, as a Spark DataFrame.
 
@@ -215,8 +261,8 @@ class TableReads(typing.Generic[TableT]):
             VersionNotFoundError: the range begins after the latest version.
         """
         return read_changes(
-            self.table,
-            self._change_range(start_version, end_version, start_timestamp, end_timestamp),
+            self._in_zone(time_zone),
+            self._change_range(start_version, end_version, start_timestamp, end_timestamp, time_zone),
             spark=self._connection.spark,
             columns=columns,
             where=where,
@@ -231,11 +277,12 @@ class TableReads(typing.Generic[TableT]):
         end_timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
+        time_zone: TimeZone = None,
     ) -> pa.Table:
         """Like :meth:`changes`, as an Arrow table."""
         return read_changes_arrow(
-            self.table,
-            self._change_range(start_version, end_version, start_timestamp, end_timestamp),
+            self._in_known_zone(time_zone),
+            self._change_range(start_version, end_version, start_timestamp, end_timestamp, time_zone),
             columns=columns,
             where=where,
         )
@@ -249,11 +296,12 @@ class TableReads(typing.Generic[TableT]):
         end_timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
+        time_zone: TimeZone = None,
     ) -> pa.RecordBatchReader:
         """Like :meth:`changes`, as a stream of Arrow record batches."""
         return read_change_batches(
-            self.table,
-            self._change_range(start_version, end_version, start_timestamp, end_timestamp),
+            self._in_known_zone(time_zone),
+            self._change_range(start_version, end_version, start_timestamp, end_timestamp, time_zone),
             columns=columns,
             where=where,
         )
@@ -269,6 +317,7 @@ class TableReads(typing.Generic[TableT]):
         fail_on_data_loss: bool = True,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
+        time_zone: TimeZone = None,
     ) -> DataFrame:
         """Read the rows of the table, and rows that later commits add, as a DataFrame of Spark Structured Streaming.
 
@@ -285,11 +334,11 @@ class TableReads(typing.Generic[TableT]):
             VersionNotFoundError: the version to start at does not exist.
         """
         return stream(
-            self.table,
+            self._in_zone(time_zone),
             spark=self._connection.spark,
             options=StreamOptions(
                 starting_version=starting_version,
-                starting_timestamp_ms=self._epoch_ms(starting_timestamp),
+                starting_timestamp_ms=self._epoch_ms(starting_timestamp, time_zone),
                 max_files=max_files,
                 max_bytes=max_bytes,
                 changes=changes,
@@ -311,6 +360,7 @@ class TableReads(typing.Generic[TableT]):
         fail_on_data_loss: bool = True,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
+        time_zone: TimeZone = None,
     ) -> TableStream:
         """Like :meth:`stream` without Spark: the consumer stores the offset of the last batch and passes it back.
 
@@ -321,11 +371,11 @@ class TableReads(typing.Generic[TableT]):
             StreamSourceChangedError, SchemaMismatchError: also while the stream is read: a commit changes rows, or columns.
         """
         return stream_arrow(
-            self.table,
+            self._in_known_zone(time_zone),
             offset=offset,
             options=StreamOptions(
                 starting_version=starting_version,
-                starting_timestamp_ms=self._epoch_ms(starting_timestamp),
+                starting_timestamp_ms=self._epoch_ms(starting_timestamp, time_zone),
                 max_files=max_files,
                 max_bytes=max_bytes,
                 changes=changes,

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from cm_delta_dagster.arrow.calendar import LegacyCalendar, legacy_calendar
+from cm_delta_dagster.arrow.char_padding import padded
 from cm_delta_dagster.arrow.columns import FileColumn, FileLayout
 from cm_delta_dagster.arrow.data_files import DataFile
 from cm_delta_dagster.arrow.nullability import check_not_null
@@ -27,6 +28,7 @@ from cm_delta_dagster.protocol.features.deletion_vectors import check_positions
 from cm_delta_dagster.protocol.features.row_tracking import ROW_ID, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.char_types import CharWidths
 from cm_delta_dagster.protocol.schema.types import LONG, StructField
 
 Unit = Callable[[], Iterable[pa.RecordBatch]]
@@ -57,7 +59,7 @@ class FileRequest:
 
     Attributes:
         predicate: decides which row groups are read; ``row_filter`` is the same condition, compiled.
-        widths: number of characters of each ``char(n)`` column.
+        widths: of the columns with ``char(n)`` strings.
     """
 
     layout: TableLayout
@@ -65,7 +67,7 @@ class FileRequest:
     predicate: Predicate | None
     row_filter: RowFilter | None
     partition_names: frozenset[str]
-    widths: Mapping[str, int]
+    widths: Mapping[str, CharWidths]
     row_tracking: RowIdColumns | None
 
 
@@ -343,8 +345,8 @@ class _OpenFile:
         if constant is not None:
             return pa.repeat(constant, rows)
         values = _values(self.columns.by_name[name], stored, rows)
-        width = self.request.widths.get(name)
-        return pc.utf8_rpad(values, width) if width else values
+        widths = self.request.widths.get(name)
+        return padded(values, widths) if widths is not None else values
 
     def _row_tracking(
         self, name: str, stored: pa.RecordBatch | None, start: int, rows: int, keep: pa.BooleanArray | None

@@ -147,6 +147,11 @@ def _compiled(leaf: Predicate, schema: StructType) -> _Answer:
             test = _test(leaf, data_type, char_width(item) if item is not None else 0)
             return lambda columns, rows: test(_values(columns, path))
     sql = leaf.sql if isinstance(leaf, Opaque) else repr(leaf)
+    if isinstance(leaf, Opaque) and leaf.needs_zone:
+        raise InvalidArgumentError(
+            f"The condition {sql!r} has a time without a time zone, and no Spark session runs whose time zone applies. Write the "
+            "zone, as in TIMESTAMP '2026-01-31 12:00:00Z', or give time_zone=... to the read or to connect()."
+        )
     raise InvalidArgumentError(
         f"The condition {sql!r} is SQL that only Spark can evaluate. Read through Spark, or use comparisons of columns "
         "with values, IN, IS NULL, LIKE 'x%', AND, OR and NOT."

@@ -30,7 +30,7 @@ from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, 
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.type_widening import check_type_changes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction, conjuncts, partition_only
-from cm_delta_dagster.protocol.schema.char_types import char_width
+from cm_delta_dagster.protocol.schema.char_types import char_width, char_widths
 from cm_delta_dagster.protocol.schema.selection import select_fields
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
@@ -48,16 +48,11 @@ _SMALL_BATCH_ROWS = 16_384
 _ROW_TRACKING_FIELDS = (StructField(ROW_ID, LONG), StructField(ROW_COMMIT_VERSION, LONG))
 
 
-def scan_batches(
-    *, store: Store, layout: TableLayout, request: ScanRequest, zone: dt.tzinfo = dt.UTC
-) -> pa.RecordBatchReader:
+def scan_batches(*, store: Store, layout: TableLayout, request: ScanRequest) -> pa.RecordBatchReader:
     """The logical rows of ``request.files`` for which ``request.predicate`` is true, as a stream.
 
     If the request has ``row_tracking``, its columns may name ``_row_id`` and ``_row_commit_version``; without a list of columns
-    these two are the last.
-
-    Args:
-        zone: time zone of ``timestamp`` partition values that state none.
+    these two are the last. ``timestamp`` partition values that state no time zone are those of the layout's, or of UTC.
 
     Raises:
         InvalidArgumentError: an unknown column, the same column twice, or a condition that only Spark can evaluate.
@@ -75,7 +70,6 @@ def scan_batches(
         store=store,
         layout=layout,
         partitions=partitions,
-        zone=zone,
         files=request.files,
         on_partitions=None if on_partitions is None else row_filter(on_partitions, layout.schema).answer,
         request=FileRequest(
@@ -84,7 +78,7 @@ def scan_batches(
             predicate=on_rows,
             row_filter=None if on_rows is None else row_filter(on_rows, layout.schema),
             partition_names=names,
-            widths={item.name: width for item in layout.schema.fields if (width := char_width(item))},
+            widths={item.name: found for item in layout.schema.fields if (found := char_widths(item)) is not None},
             row_tracking=request.row_tracking,
         ),
     )
@@ -127,7 +121,6 @@ class _Plan:
     store: Store
     layout: TableLayout
     partitions: tuple[StructField, ...]
-    zone: dt.tzinfo
     files: pa.Table
     on_partitions: Callable[[Callable[[str], pa.Array], int], pa.BooleanArray] | None
     request: FileRequest
@@ -161,8 +154,8 @@ class _Plan:
 
     def _values_of(self, item: StructField) -> pa.Array:
         texts = partition_column(self.files, physical_name(item, self.layout.mapping))
-        values = partition_value_array(texts, item.type, zone=self.zone)
-        width = self.request.widths.get(item.name)
+        values = partition_value_array(texts, item.type, zone=self.layout.time_zone or dt.UTC)
+        width = char_width(item)
         return pc.utf8_rpad(values, width) if width else values
 
     def _files_to_read(self, files: pa.Table, values: dict[str, pa.Array]) -> Iterator[FileToRead]:

@@ -50,7 +50,8 @@ class CommitProposal:
     Attributes:
         file_name: staged: the bare name inside the table's ``_delta_log/_staged_commits``. Inline: a unique name of the same
             form, without a file. Put-if-absent: the bare name of the published file.
-        file_modification_time: epoch milliseconds; the commit time if there is no file.
+        file_modification_time: epoch milliseconds; the commit time if there is no file, or if the store does not return the
+            time of a file with its creation.
         content: the whole commit. Required inline, where it is the only copy. In the other modes an optional copy that saves
             readers the file, only for commits of at most ``CACHED_CONTENT_BYTES``.
         metadata, protocol: those of the table after this commit. Set if the commit contains one of the two; the other one is

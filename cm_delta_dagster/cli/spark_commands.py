@@ -1,4 +1,4 @@
-"""The command ``cm-delta spark-jars``, which fetches what Spark needs for S3."""
+"""The command ``cm-delta spark-jars``, which fetches what Spark needs for object stores."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,33 +7,41 @@ import click
 
 from cm_delta_dagster.errors import CmDeltaError, EngineError
 from cm_delta_dagster.operations.maintenance.sizes import size_text
-from cm_delta_dagster.spark.jars import OTHER_CLOUD, fetch_s3_jars, installed_versions
+from cm_delta_dagster.spark.jars import OTHER_CLOUD, JarStore, fetch_jars, installed_versions
 
 
 @click.command("spark-jars")
 @click.option("--to", "directory", required=True, metavar="DIR", help="Directory to copy the jars into.")
+@click.option(
+    "--store",
+    type=click.Choice([store.value for store in JarStore]),
+    default=JarStore.S3.value,
+    show_default=True,
+    help="Object store that Spark is to reach.",
+)
 @click.option("--hadoop", default=None, help="Version of Hadoop. Default: that of the installed pyspark.")
 @click.option(
     "--spark-hadoop-cloud",
     "cloud",
     default=None,
     metavar="VERSION",
-    help=f"Version of spark-hadoop-cloud, or none. Default: that of pyspark, or {OTHER_CLOUD} if Maven does not have it.",
+    help=f"For s3: version of spark-hadoop-cloud, or none. Default: that of pyspark; {OTHER_CLOUD} if Maven does not have it.",
 )
-def spark_jars(directory: str, hadoop: str | None, cloud: str | None) -> None:
-    """Copy the jars with which Spark reads and writes S3 into a directory, through Maven (mvn)."""
+def spark_jars(directory: str, store: str, hadoop: str | None, cloud: str | None) -> None:
+    """Copy the jars with which Spark reads and writes an object store into a directory, through Maven (mvn)."""
+    of = JarStore(store)
     try:
         versions = installed_versions(hadoop=hadoop)
         if cloud is not None:
             versions = replace(versions, cloud=None if cloud == "none" else cloud)
         try:
-            jars = fetch_s3_jars(Path(directory), versions)
+            jars = fetch_jars(Path(directory), versions, store=of)
         except EngineError as error:
-            if cloud is not None:
+            if cloud is not None or of is not JarStore.S3:
                 raise
             click.echo(f"{error}\nTrying spark-hadoop-cloud {OTHER_CLOUD}.", err=True)
             versions = replace(versions, cloud=OTHER_CLOUD)
-            jars = fetch_s3_jars(Path(directory), versions)
+            jars = fetch_jars(Path(directory), versions, store=of)
     except CmDeltaError as error:
         raise click.ClickException(str(error)) from error
     size = size_text(sum(jar.stat().st_size for jar in jars))

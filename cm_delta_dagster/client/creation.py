@@ -34,7 +34,7 @@ from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_comm
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.markers import MarkedState
 from cm_delta_dagster.storage.discard import discard_below
-from cm_delta_dagster.storage.store import ObjectStatus, Store
+from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -203,13 +203,13 @@ class _CreationCommitter:
         timestamp = next_in_commit_timestamp(creation.services.now_ms(), None)
         actions = transaction.actions(transaction.snapshot, in_commit_timestamp=timestamp)
         data = commit_json.encode_commit(actions)
-        written = self._write(data)
+        written_ms = self._write(data)
         summary = summary_of(transaction, timestamp)
         own = commit_json.decode_commit(data, version=0)
         assert own.metadata is not None and own.protocol is not None
         initial = InitialCommit(
             file_size=len(data),
-            file_modification_time=written.modification_time,
+            file_modification_time=timestamp if written_ms is None else written_ms,
             metadata=own.metadata,
             protocol=own.protocol,
             content=data if len(data) <= creation.services.settings.copied_content_bytes else None,
@@ -223,16 +223,18 @@ class _CreationCommitter:
             version=0, txn_id=transaction.txn_id, in_commit_timestamp=timestamp, retries=0, snapshot=snapshot
         )
 
-    def _write(self, data: bytes) -> ObjectStatus:
+    def _write(self, data: bytes) -> int | None:
+        """Write version 0; its modification time in epoch milliseconds, if the store returns it with the write."""
         creation = self._creation
         location = f"{log_files.log_directory(creation.location)}/{log_files.commit_file_name(0)}"
         try:
-            return creation.store.write_if_absent(location, data) or creation.store.stat(location)
+            written = creation.store.write_if_absent(location, data)
         except ObjectAlreadyExistsError as error:
             raise IllegalCommitError(
                 f"The catalog reserved {creation.location} for {creation.identifier}, but a Delta log already exists there. "
                 "Nothing was changed. Two catalogs may be using one warehouse directory; give each its own."
             ) from error
+        return None if written is None else written.modification_time
 
     def _write_marker(self, entry: TableEntry) -> None:
         creation = self._creation

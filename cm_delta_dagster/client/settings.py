@@ -3,10 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import tzinfo
 from enum import StrEnum
 
 from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES, MAX_CLOCK_DIFFERENCE_MS
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 
 _MINIMA: Mapping[str, int] = {
     "max_commit_attempts": 1,
@@ -46,6 +48,8 @@ class ClientSettings:
             version, with one warning for each table and process. REFUSE or "refuse": they fail as writes do.
         max_clock_difference_ms: if the clocks of this machine and of the catalog differ by more, the client logs one warning
             and uses the catalog's clock.
+        time_zone: time zone of times that state none, in partition values of ``timestamp`` columns and in conditions: the name of
+            a region, an offset or a ``tzinfo``. None for the time zone of the Spark session, and UTC without one.
     """
 
     max_commit_attempts: int = 30
@@ -61,6 +65,7 @@ class ClientSettings:
     publish_delay_seconds: float = 0.05
     on_catalog_behind_storage: OnCatalogBehind = OnCatalogBehind.WARN
     max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS
+    time_zone: tzinfo | str | None = None
 
     def __post_init__(self) -> None:
         """Raises InvalidArgumentError for a value of another type, too small, infinite or unknown."""
@@ -71,9 +76,10 @@ class ClientSettings:
                 f"ClientSettings.on_catalog_behind_storage cannot be {self.on_catalog_behind_storage!r}; it is 'warn' or 'refuse'."
             ) from None
         object.__setattr__(self, "on_catalog_behind_storage", behind)
+        object.__setattr__(self, "time_zone", as_zone(self.time_zone))
         for field in fields(self):
             value, minimum = getattr(self, field.name), _MINIMA.get(field.name, 0)
-            if field.name == "on_catalog_behind_storage":
+            if field.name in ("on_catalog_behind_storage", "time_zone"):
                 continue
             integer = field.type is int
             is_number = isinstance(value, int if integer else int | float) and not isinstance(value, bool)

@@ -29,13 +29,17 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     NotCatalogManagedError,
     ObjectNotFoundError,
+    UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.features.in_commit_timestamps import in_commit_timestamp_period
+from cm_delta_dagster.protocol.features.in_commit_timestamps import InCommitTimestampPeriod, in_commit_timestamp_period
 from cm_delta_dagster.protocol.features.metadata_validation import check_metadata
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
 from cm_delta_dagster.protocol.log import log_files, log_segment
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState
+from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.storage.store import Store
 
 
@@ -58,6 +62,7 @@ class Table(VersionLookup):
         self.location = location
         self.store = store
         self.services = services
+        self.time_zone = as_zone(services.settings.time_zone)
         self.reader = CommitReader(
             store,
             location,
@@ -115,14 +120,14 @@ class Table(VersionLookup):
             log = self._commit_log(ratified)
             version = log.version_at_or_before(timestamp_ms, oldest=log.earliest_readable)
         if version is None or version == ratified.latest_version:
-            return self._latest(ratified, cached)
+            return self._latest(ratified, cached).in_time_zone(self.time_zone)
         if not 0 <= version <= ratified.latest_version:
             raise VersionNotFoundError(
                 f"Version {version} of {self.identifier} does not exist; the catalog's versions are 0 to "
                 f"{ratified.latest_version}."
             )
         try:
-            return self._load(ratified, version)
+            return self._load(ratified, version).in_time_zone(self.time_zone)
         except CorruptLogError as error:
             removed = removed_by_cleanup(
                 self.store,
@@ -238,12 +243,19 @@ class Table(VersionLookup):
         )
 
     def _commit_log(self, ratified: RatifiedCommits) -> CommitLog:
-        latest = self._latest(ratified, self.services.cached_snapshot(self.table_id))
+        try:
+            latest: Snapshot | TableState = self._latest(ratified, self.services.cached_snapshot(self.table_id))
+        except UnsupportedFeatureError:
+            # The times of older versions do not depend on whether this client can read the latest one.
+            latest = self._load_state(ratified, ratified.latest_version).state
+        return self._log(ratified, in_commit_timestamp_period(latest.protocol, latest.metadata))
+
+    def _log(self, ratified: RatifiedCommits, period: InCommitTimestampPeriod | None) -> CommitLog:
         return CommitLog(
             identifier=self.identifier,
             reader=self.reader,
-            latest=latest.version,
-            period=in_commit_timestamp_period(latest.protocol, latest.metadata),
+            latest=ratified.latest_version,
+            period=period,
             ratified=ratified.commits,
             only_kept=True,
         )
@@ -315,6 +327,7 @@ class Table(VersionLookup):
         loaded = self._load_state(ratified, version)
         policy = self.services.settings.on_catalog_behind_storage
         self._storage.check_load(loaded.newest_listed, ratified, policy=policy)
+        newest = self._newest_definition(ratified, loaded.state) if version < ratified.latest_version else None
         snapshot = Snapshot(
             identifier=str(self.identifier),
             table_id=self.table_id,
@@ -322,26 +335,44 @@ class Table(VersionLookup):
             version=version,
             published_version=min(ratified.published_version, version),
             data_version=self._data_version(ratified, version),
-            timestamp_ms=self._time(loaded),
+            commit_time=self._time(loaded, ratified, newest),
             state=loaded.state,
             commit_policy=ratified.commit_policy,
         )
-        if version < ratified.latest_version and not is_catalog_managed(snapshot.protocol):
-            # The table may not have been catalog-managed at that version; the latest version decides.
-            self._latest(ratified, self.services.cached_snapshot(self.table_id))
+        if newest is not None:
             self._check_readable(snapshot)
         else:
             self._check(snapshot)
         return snapshot
 
-    def _time(self, loaded: LoadedState) -> int:
-        """Commit time of the loaded version in epoch milliseconds."""
+    def _newest_definition(self, ratified: RatifiedCommits, state: TableState) -> tuple[Protocol, Metadata] | None:
+        """Definition of the latest version, for a version at which the table was not catalog-managed; else None.
+
+        The latest version decides whether the table is catalog-managed and which commits have an in-commit timestamp. This client
+        need not be able to read it.
+        """
+        if is_catalog_managed(state.protocol):
+            return None
+        try:
+            latest = self._latest(ratified, self.services.cached_snapshot(self.table_id))
+        except UnsupportedFeatureError:
+            newest = self._load_state(ratified, ratified.latest_version).state
+            return newest.protocol, newest.metadata
+        return latest.protocol, latest.metadata
+
+    def _time(
+        self, loaded: LoadedState, ratified: RatifiedCommits, newest: tuple[Protocol, Metadata] | None
+    ) -> int | Callable[[], int]:
+        """Commit time of the loaded version in epoch milliseconds, by the rule of :class:`CommitLog`."""
+        period = None if newest is None else in_commit_timestamp_period(*newest)
+        if newest is not None and (period is None or not period.covers(loaded.state.version)):
+            log = self._log(ratified, None)
+            default = loaded.modification_time or 0
+            return lambda: log.file_time(loaded.state.version, default=default)
         if loaded.in_commit_timestamp is not None:
             return loaded.in_commit_timestamp
-        period = in_commit_timestamp_period(loaded.state.protocol, loaded.state.metadata)
-        before = period is None or not period.covers(loaded.state.version)
-        if before and not is_catalog_managed(loaded.state.protocol) and loaded.modification_time is not None:
-            return loaded.modification_time
+        if not is_catalog_managed(loaded.state.protocol):
+            return loaded.modification_time or 0  # The check of the snapshot refuses it.
         raise CorruptLogError(
             f"Version {loaded.state.version} of {self.identifier} has no inCommitTimestamp, which every commit of a "
             "catalog-managed table must have: its commit file is corrupt or missing, or another catalog ratified it."

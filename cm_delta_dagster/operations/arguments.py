@@ -114,8 +114,11 @@ def check_milliseconds(value: int, *, name: str) -> int:
     return value
 
 
-def as_predicate(where: Predicate | str | None, schema: StructType) -> Predicate | None:
+def as_predicate(where: Predicate | str | None, schema: StructType, *, zone: tzinfo | None = None) -> Predicate | None:
     """Return SQL text or a predicate value as a predicate.
+
+    Args:
+        zone: time zone of literals that name none; None leaves comparisons with them to the engine.
 
     Raises:
         InvalidArgumentError: ``where`` is neither, or its text is not a condition.
@@ -123,7 +126,7 @@ def as_predicate(where: Predicate | str | None, schema: StructType) -> Predicate
     if where is None:
         return None
     if isinstance(where, str):
-        return parse_predicate(where, schema)
+        return parse_predicate(where, schema, zone=zone)
     check_predicate(where)
     return where
 

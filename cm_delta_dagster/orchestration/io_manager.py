@@ -6,10 +6,11 @@ output as one commit, and ``runs`` makes writes idempotent and pins versions.
 
 import time
 import typing
+from contextlib import ExitStack
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -21,6 +22,7 @@ from cm_delta_dagster.orchestration.metadata_keys import own_run_tags
 from cm_delta_dagster.orchestration.output import OutputWrite, Written, check_output, write_output
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession
+from cm_delta_dagster.orchestration.run_checks import checked_warehouse
 from cm_delta_dagster.orchestration.runs import WriteOrigin, pin_version, pinned_version, raise_pinned_version, run_tags
 from cm_delta_dagster.orchestration.write_contract import (
     ReadContract,
@@ -46,6 +48,15 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
     spark: dg.ResourceDependency[Any]
     default_catalog: str = Field(default="main", description="Catalog of tables whose asset does not name one.")
     default_schema: str = Field(default="default", description="Schema of tables whose asset key has one part.")
+
+    _checked: ExitStack = PrivateAttr(default_factory=ExitStack)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Find out before an asset is computed that the catalog or the warehouse cannot be reached."""
+        self._checked.enter_context(checked_warehouse(self.catalog.client))
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        self._checked.close()
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Write one output as one commit, and add metadata about the commit."""

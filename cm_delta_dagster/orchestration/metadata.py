@@ -4,6 +4,7 @@ All values come from the snapshot after the write; no function starts a Spark jo
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC
 from typing import Any
 
 import dagster as dg
@@ -131,7 +132,7 @@ def rows_by_key(snapshot: Snapshot, part: PartitionSlice) -> Mapping[str, int]:
     for row in texts.group_by(names).aggregate([]).to_pylist():
         fields = {column: snapshot.schema.field(column) for column in columns}
         values = {
-            column: parse_partition_value(row[name], field.type)
+            column: parse_partition_value(row[name], field.type, zone=snapshot.time_zone or UTC)
             for name, (column, field) in zip(names, fields.items(), strict=True)
             if field is not None
         }

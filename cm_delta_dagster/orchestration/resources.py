@@ -4,10 +4,12 @@ A resource opens its connection or session on first use, not when definitions ar
 process of the run.
 """
 
+import json
 import os
 import threading
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 import dagster as dg
@@ -18,6 +20,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.orchestration.run_checks import check_session
 from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.session import is_gone, running_session
 from cm_delta_dagster.storage.storage_options import StorageOptions
@@ -59,6 +62,7 @@ class ClientSettingsConfig(dg.Config):
     publish_delay_seconds: float = _DEFAULTS.publish_delay_seconds
     on_catalog_behind_storage: OnCatalogBehind = _DEFAULTS.on_catalog_behind_storage
     max_clock_difference_ms: int = _DEFAULTS.max_clock_difference_ms
+    time_zone: str | None = None
 
     @model_validator(mode="wrap")
     @classmethod
@@ -89,7 +93,8 @@ class CatalogResource(dg.ConfigurableResource[Any]):
     storage_options: dict[str, Any] = Field(
         default_factory=dict,
         repr=False,
-        description="Options of the warehouse's object store, e.g. keys and endpoint, or options by prefix of the location.",
+        description="Options of the warehouse's object store, e.g. keys and endpoint, or options by prefix of the location. "
+        "An EnvVar holds all of them as a JSON object.",
     )
     settings: ClientSettingsConfig = Field(
         default_factory=ClientSettingsConfig,
@@ -103,7 +108,11 @@ class CatalogResource(dg.ConfigurableResource[Any]):
     @field_validator("storage_options", mode="before")
     @classmethod
     def _with_environment(cls, value: Any) -> Any:
-        return _with_environment(value)
+        name = value.env_var_name if isinstance(value, dg.EnvVar) else _variable(value)
+        if name is None:
+            return _with_environment(value)
+        text = os.environ.get(name)
+        return {"env": name} if text is None else _decoded_options(text, name)
 
     @property
     def client(self) -> DeltaClient:
@@ -138,29 +147,39 @@ class CatalogResource(dg.ConfigurableResource[Any]):
 
 def _with_environment(value: Any) -> Any:
     """Replace ``EnvVar``, which Dagster leaves as ``{"env": name}`` in nested config, by its value where that is set."""
-    if not isinstance(value, Mapping):
-        return value
     name = _variable(value)
     if name is not None:
         return os.environ.get(name, value)
+    if not isinstance(value, Mapping):
+        return value
     return {key: _with_environment(item) for key, item in value.items()}
 
 
 def _check_environment(options: Mapping[str, Any]) -> None:
     # Not while the resource is validated: the error of pydantic would show the other values.
+    name = _variable(options)
+    if name is not None:
+        raise InvalidArgumentError(
+            f"storage_options use the environment variable {name}, which is not set. Set it where the run executes."
+        )
     for value in options.values():
         if isinstance(value, Mapping):
-            name = _variable(value)
-            if name is not None:
-                raise InvalidArgumentError(
-                    f"storage_options use the environment variable {name}, which is not set. Set it where the run executes."
-                )
             _check_environment(value)
 
 
-def _variable(value: Mapping[str, Any]) -> str | None:
-    name = value.get("env")
-    return name if len(value) == 1 and isinstance(name, str) else None
+def _variable(value: Any) -> str | None:
+    """The name in ``{"env": name}``."""
+    name = value.get("env") if isinstance(value, Mapping) and len(value) == 1 else None
+    return name if isinstance(name, str) else None
+
+
+def _decoded_options(text: str, name: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        options = json.loads(text)
+        if isinstance(options, dict):
+            return options
+    # Without the text, which may be a secret.
+    raise InvalidArgumentError(f'{name} is not a JSON object such as {{"key": "...", "secret": "..."}}.')
 
 
 class SparkResource(dg.ConfigurableResource[Any]):
@@ -186,10 +205,17 @@ class SparkResource(dg.ConfigurableResource[Any]):
 
     @property
     def spark_session(self) -> SparkSession:
-        """The session. Raises JavaNotFoundError if a classic session needs Java and there is none."""
+        """The session, started on first use.
+
+        Raises:
+            JavaNotFoundError: a classic session needs Java, and there is none.
+            StoreNotSupportedError: the Delta IO manager of the run has a warehouse whose jars the session lacks.
+        """
         with self._lock:
             if self._session is None or is_gone(self._session):
-                self._session = self._take_or_start()
+                session = self._take_or_start()
+                check_session(session)
+                self._session = session
             return self._session
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:

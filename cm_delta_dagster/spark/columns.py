@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
-from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, char_width
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, CharWidths, char_width, char_widths
 from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.nullability import non_null
 from cm_delta_dagster.spark.schema import quoted, spark_type, to_spark
@@ -51,10 +51,13 @@ def table_column(item: StructField, stored: StructField | None) -> Column:
         return named(_nulls(item.type), item)
     if is_unchanged(item, stored):
         return F.col(quoted(stored.name))
-    value = _reshaped(F.col(quoted(stored.name)), stored.type, item.type, item.name)
-    if not item.nullable and stored.nullable:
+    widths = char_widths(item)
+    value = _reshaped(F.col(quoted(stored.name)), stored.type, item.type, item.name, widths)
+    # A struct that is rebuilt is nullable to Spark.
+    rebuilt = isinstance(item.type, StructType) and (stored.type != item.type or widths is not None)
+    if not item.nullable and (stored.nullable or rebuilt):
         value = non_null(value, item.type, item.name)
-    return named(padded(value, item), item)
+    return named(value, item)
 
 
 def named(value: Column, item: StructField) -> Column:
@@ -64,13 +67,17 @@ def named(value: Column, item: StructField) -> Column:
 
 def is_unchanged(item: StructField, stored: StructField | None) -> bool:
     """Whether the loaded column equals the column of the table."""
-    return item == stored and not char_width(item)
+    return item == stored and char_widths(item) is None
 
 
 def padded(value: Column, item: StructField) -> Column:
     """The value padded with blanks to the width of ``char(n)``; files may store it without them."""
     width = char_width(item)
-    return F.when(F.char_length(value) < width, F.rpad(value, width, " ")).otherwise(value) if width else value
+    return _padded(value, width) if width else value
+
+
+def _padded(value: Column, width: int) -> Column:
+    return F.when(F.char_length(value) < width, F.rpad(value, width, " ")).otherwise(value)
 
 
 def stored_path(path: Path, schema: StructType, stored: StructType) -> Path | None:
@@ -153,48 +160,62 @@ def _stored_type(data_type: DataType, names: Names, trusted: frozenset[Path], pa
             return data_type
 
 
-def _reshaped(value: Column, stored: DataType, wanted: DataType, where: str) -> Column:
-    """``value`` with the inner names, order, nullability and metadata of ``wanted``."""
-    if stored == wanted:
+def _reshaped(
+    value: Column, stored: DataType, wanted: DataType, where: str, widths: CharWidths | None = None
+) -> Column:
+    """``value`` with the inner names, order, nullability and metadata of ``wanted``, and ``char(n)`` strings padded."""
+    if widths is not None and widths.width:
+        return _padded(value, widths.width)
+    if stored == wanted and widths is None:
         return value
     match stored, wanted:
         case StructType(), StructType():
             # Spark's optimizer can prune this form, so that only the fields that a query needs are read.
-            return F.when(value.isNotNull(), F.struct(*_reshaped_fields(value, stored, wanted, where)))
-        case _ if _only_renamed(stored, wanted):
+            return F.when(value.isNotNull(), F.struct(*_reshaped_fields(value, stored, wanted, where, widths)))
+        case _ if widths is None and _only_renamed(stored, wanted):
             # A cast by position is one compiled expression; a lambda is interpreted for each element.
             return value.cast(spark_type(wanted))
         case ArrayType(), ArrayType():
-            return F.transform(value, lambda element: _reshaped_element(element, stored, wanted, where))
+            return F.transform(value, lambda element: _reshaped_element(element, stored, wanted, where, widths))
         case MapType(), MapType():
-            if stored.key_type != wanted.key_type:
+            of_keys = _widths_of(widths, "key")
+            if stored.key_type != wanted.key_type or of_keys is not None:
                 value = F.transform_keys(
-                    value, lambda key, _: _reshaped(key, stored.key_type, wanted.key_type, f"{where}.key")
+                    value, lambda key, _: _reshaped(key, stored.key_type, wanted.key_type, f"{where}.key", of_keys)
                 )
-            return F.transform_values(value, lambda _, entry: _reshaped_entry(entry, stored, wanted, where))
+            return F.transform_values(value, lambda _, entry: _reshaped_entry(entry, stored, wanted, where, widths))
         case _:
             return value
 
 
-def _reshaped_fields(value: Column, stored: StructType, wanted: StructType, where: str) -> Iterator[Column]:
+def _widths_of(widths: CharWidths | None, name: str) -> CharWidths | None:
+    return None if widths is None else widths.of(name)
+
+
+def _reshaped_fields(
+    value: Column, stored: StructType, wanted: StructType, where: str, widths: CharWidths | None
+) -> Iterator[Column]:
     for item, held in pairs(wanted, stored):
         name = f"{where}.{item.name}"
         if held is None:
             part = _nulls(item.type)
         else:
-            part = _reshaped(value.getField(held.name), held.type, item.type, name)
+            part = _reshaped(value.getField(held.name), held.type, item.type, name, _widths_of(widths, item.name))
             # Spark takes each field of a nullable struct for nullable, even if the field is NOT NULL.
             part = part if item.nullable else non_null(part, item.type, name)
         yield part.alias(item.name, metadata=dict(item.metadata))
 
 
-def _reshaped_element(element: Column, stored: ArrayType, wanted: ArrayType, where: str) -> Column:
-    value = _reshaped(element, stored.element_type, wanted.element_type, f"{where}.element")
+def _reshaped_element(
+    element: Column, stored: ArrayType, wanted: ArrayType, where: str, widths: CharWidths | None
+) -> Column:
+    of_elements = _widths_of(widths, "element")
+    value = _reshaped(element, stored.element_type, wanted.element_type, f"{where}.element", of_elements)
     return value if wanted.contains_null else non_null(value, wanted.element_type, f"{where}.element")
 
 
-def _reshaped_entry(entry: Column, stored: MapType, wanted: MapType, where: str) -> Column:
-    value = _reshaped(entry, stored.value_type, wanted.value_type, f"{where}.value")
+def _reshaped_entry(entry: Column, stored: MapType, wanted: MapType, where: str, widths: CharWidths | None) -> Column:
+    value = _reshaped(entry, stored.value_type, wanted.value_type, f"{where}.value", _widths_of(widths, "value"))
     return value if wanted.value_contains_null else non_null(value, wanted.value_type, f"{where}.value")
 
 

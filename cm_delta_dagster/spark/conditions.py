@@ -6,6 +6,7 @@ conflicts. Any other Column becomes an opaque predicate, which only Spark can ev
 
 import re
 from collections.abc import Iterator, Sequence
+from datetime import tzinfo
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -18,10 +19,11 @@ from cm_delta_dagster.protocol.predicates.predicates import Opaque, Predicate, l
 from cm_delta_dagster.protocol.predicates.sql_functions import CLOCK, VARYING
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.sql_tokens import varying_functions
-from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
+from cm_delta_dagster.protocol.schema.types import TIMESTAMP, TIMESTAMP_NTZ, StructType, walk_types
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.schema import to_spark
-from cm_delta_dagster.spark.session import is_connect
+from cm_delta_dagster.spark.session import is_connect, session_time_zone
 
 _INFIX = frozenset(("=", "==", "<", "<=", ">", ">=", "<=>", "and", "or", "+", "-", "*", "/", "%"))
 _NOT = ("!", "not")
@@ -61,6 +63,37 @@ def check_repeatable(predicate: Predicate, schema: StructType, session: SparkSes
             )
         if not is_connect(session) and (leaf.expression is not None or leaf.columns is None):
             _check_deterministic(leaf, schema, session)
+
+
+def check_time_zone(
+    predicate: Predicate | None, schema: StructType, *, zone: tzinfo | None, session: SparkSession
+) -> None:
+    """Refuse a condition of which Spark would evaluate a part in another time zone than ``zone``.
+
+    Spark takes the session's time zone for times without one, and for functions such as ``hour``.
+
+    Args:
+        zone: time zone of times in the condition that state none; None for that of the session.
+
+    Raises:
+        InvalidArgumentError: a part that only Spark can evaluate may depend on the zone, and the session has another one.
+    """
+    if predicate is None or zone is None or isinstance(zone, DeferredZone):
+        return
+    part = next((leaf for leaf in leaves(predicate) if isinstance(leaf, Opaque) and _may_need_zone(leaf, schema)), None)
+    if part is None or str(zone) == str(own := session_time_zone(session)):
+        return
+    raise InvalidArgumentError(
+        f"Only Spark can evaluate the part {part.sql.strip()!r} of the condition, and it would take times without a time zone in "
+        f"the session's zone {own}, not in {zone}, which time_zone= names. Nothing was read or written. Set "
+        f"spark.sql.session.timeZone to {zone}, or compare the column itself with a literal that states its zone."
+    )
+
+
+def _may_need_zone(leaf: Opaque, schema: StructType) -> bool:
+    columns = leaf.columns
+    mentioned = [item for item in schema.fields if columns is None or {item.name, quote_column((item.name,))} & columns]
+    return any(kind in (TIMESTAMP, TIMESTAMP_NTZ) for item in mentioned for kind in walk_types(item.type))
 
 
 def _called(description: str) -> list[str]:

@@ -40,7 +40,9 @@ class Violation(StrEnum):
     ENGINE = "engine"
 
 
-_VIOLATION = re.compile(r"\[cm-delta:(?P<kind>[a-z-]+)\](?P<text>.*?)\[/cm-delta\]", re.DOTALL)
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] |RuntimeException: ")
+"""What Spark puts before the text of ``raise_error``."""
+_VIOLATION = re.compile(r" \(cm-delta: ([a-z-]+)\)")
 _CAUSED_BY = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _LOST_TASK = re.compile(r"most recent failure: Lost task [^\n]*?executor [^)\n]*\): (.+)")
 _MISSING = re.compile(r"FILE_NOT_EXIST|PATH_NOT_FOUND|FileNotFoundException|NoSuchKey")
@@ -52,23 +54,52 @@ _STORAGE = re.compile(
 _NO_FILE_SYSTEM = re.compile(
     r'No FileSystem for scheme "?(\w+)|Class (org\.apache\.hadoop\.fs\.(?:s3a|azurebfs|gs)\.\w+) not found'
 )
-_NO_BUCKET = re.compile(r"UnknownStoreException|NoSuchBucket")
+_REFUSALS = (
+    (
+        re.compile(r"UnknownStoreException|NoSuchBucket"),
+        "Spark found no bucket",
+        "Check the name of the bucket and the endpoint.",
+    ),
+    (
+        re.compile(
+            r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|NoA\w*CredentialsException|NoAuthWithAWSException"
+        ),
+        "The store does not accept Spark's credentials",
+        "Check the key and secret in storage_options, in the session's settings or in the environment of Spark's processes.",
+    ),
+    (
+        re.compile(r"ExpiredToken|TokenRefreshRequired"),
+        "Spark's credentials have expired",
+        "Get new ones and start a new session, or use credentials that Spark renews, such as a profile or a role.",
+    ),
+    (
+        re.compile(r"AWSRedirectException|AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint"),
+        "The bucket is in another region than Spark's requests",
+        'Give its region in storage_options, e.g. client_kwargs={"region_name": "eu-central-1"}.',
+    ),
+    (
+        re.compile(r"Status Code: 40[13]"),  # The answer to a HEAD request has no other code.
+        "The store refuses Spark's requests",
+        "Check Spark's credentials, in storage_options, the session's settings or the environment, and their permissions.",
+    ),
+)
+"""Answers of a store: a pattern, what happened and what to do."""
 _STOPPED = re.compile(r"stopped SparkContext|SparkContext (?:was|has been) (?:shut ?down|stopped)", re.IGNORECASE)
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _MAX_CAUSE = 600
 
 
 def violation_text(kind: Violation, text: str) -> str:
-    """The text for ``raise_error`` that :func:`spark_errors` recognises."""
-    return f"{violation_prefix(kind)}{text}{VIOLATION_SUFFIX}"
+    """The text for ``raise_error`` that :func:`spark_errors` recognises.
+
+    Users see it unchanged if an action on a DataFrame of theirs fails.
+    """
+    return text + violation_suffix(kind)
 
 
-def violation_prefix(kind: Violation) -> str:
-    """Start of a violation's text; :data:`VIOLATION_SUFFIX` ends it."""
-    return f"[cm-delta:{kind.value}]"
-
-
-VIOLATION_SUFFIX = "[/cm-delta]"
+def violation_suffix(kind: Violation) -> str:
+    """End of a violation's text."""
+    return f" (cm-delta: {kind.value})"
 
 
 @contextmanager
@@ -105,7 +136,7 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
         return stopped_error(doing)
     violation = _VIOLATION.search(text)
     if violation is not None:
-        return _violation(violation["kind"], violation["text"])
+        return _violation(violation[1], _RAISED.split(text[: violation.start()])[-1])
     absent = _NO_FILE_SYSTEM.search(text)
     if absent is not None:
         return StoreNotSupportedError(
@@ -121,10 +152,9 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
             f"A value cannot be computed while {doing}: {shown} Nothing was committed. Correct the rows or the "
             "condition."
         )
-    if _NO_BUCKET.search(text):
-        return StorageError(
-            f"Spark found no bucket while {doing}: {shown} Nothing was committed. Check the name of the bucket and the endpoint."
-        )
+    for pattern, what, remedy in _REFUSALS:
+        if pattern.search(text):
+            return StorageError(f"{what} while {doing}: {shown} Nothing was committed. {remedy}")
     if _MISSING.search(text):
         return ObjectNotFoundError(
             f"A file is missing while {doing}: {shown} It is part of the table's version; restore it, or read a "

@@ -11,7 +11,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import tzinfo
 from importlib.resources import files as resources
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -21,10 +20,10 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.schema.types import StructType, schema_to_json
+from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, schema_to_json
 from cm_delta_dagster.spark.hand_over import packed_column, packed_files, skipping_columns
 from cm_delta_dagster.spark.object_stores import SparkStorage
-from cm_delta_dagster.spark.session import NETWORK_ERRORS, is_connect
+from cm_delta_dagster.spark.session import NETWORK_ERRORS, default_zone, is_connect
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +82,6 @@ class FileIndexes:
         storage: SparkStorage,
         schemas: "RelationSchemas",
         options: Mapping[str, str],
-        zone: tzinfo,
         without_vectors: bool = False,
     ) -> DataFrame:
         """The columns of ``schemas`` of all ``files``, or of those without a deletion vector.
@@ -93,8 +91,9 @@ class FileIndexes:
             NoFileIndexError: the JVM refused it.
         """
         columns = skipping_columns(layout)
-        about = (layout.location, schema_to_json(layout.schema), tuple(layout.partition_columns), layout.mapping, zone)
-        key = (*about, storage.location(layout.location), tuple(columns))
+        about = (layout.location, schema_to_json(layout.schema), tuple(layout.partition_columns), layout.mapping)
+        key = (*about, _zone_key(layout, session), storage.location(layout.location), tuple(columns))
+        zone = default_zone(layout.time_zone, session)
         blocks = []
         for part in _pieces(files.select(_HANDED)):
             found = self._known((key, _memory(part)))
@@ -224,6 +223,13 @@ def _pieces(files: pa.Table) -> Iterator[pa.Table]:
             small.append(batch)
     if small:
         yield pa.Table.from_batches(small)
+
+
+def _zone_key(layout: TableLayout, session: SparkSession) -> Any:
+    """What decides the times of partition values that state no time zone; None if the table has no such column."""
+    if all(item.type != TIMESTAMP for item in layout.partition_fields):
+        return None
+    return layout.time_zone or session.conf.get("spark.sql.session.timeZone")
 
 
 def _memory(files: pa.Table) -> _Key:

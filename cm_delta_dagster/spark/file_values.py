@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES, normalise_location
-from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
+from cm_delta_dagster.spark.errors import Violation, violation_suffix
 from cm_delta_dagster.spark.object_stores import SparkStorage
 
 OWN_PREFIX = "__cm_delta_"
@@ -107,7 +107,7 @@ def known(value: str, sql_type: str, *, file: str = FILE_COLUMN) -> str:
         file: column that names the file in the error.
     """
     before, _, after = _UNMATCHED.partition("{}")
-    text = f"concat('{violation_prefix(Violation.ENGINE)}{before}', {file}, '{after}{VIOLATION_SUFFIX}')"
+    text = f"concat('{before}', {file}, '{after}{violation_suffix(Violation.ENGINE)}')"
     error = f"CAST(raise_error({text}) AS {sql_type})"
     return f"CASE WHEN {_FOUND_COLUMN} THEN {value} ELSE {error} END"
 

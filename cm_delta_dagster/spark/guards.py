@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of, short_sql
 from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, PrimitiveType, StructType
-from cm_delta_dagster.spark.errors import VIOLATION_SUFFIX, Violation, violation_prefix
+from cm_delta_dagster.spark.errors import Violation, violation_suffix
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.schema import quoted
 
@@ -117,11 +117,11 @@ def _nested_condition(element_type: DataType, path: str, position: int) -> Calla
 
 def _message(kind: Violation, text: str, shown: list[str], schema: StructType) -> Column:
     simple = [item.name for item in schema.fields if item.name in shown and not _is_nested(item.type)][:_SHOWN_COLUMNS]
-    parts: list[Column] = [F.lit(violation_prefix(kind) + text)]
+    parts: list[Column] = [F.lit(text)]
     for position, name in enumerate(simple):
         value = F.coalesce(F.col(quoted(name)).cast("string"), F.lit("NULL"))
         parts += [F.lit(f"{', ' if position else ''}{name} = "), value]
-    return F.concat(*parts, F.lit("." + VIOLATION_SUFFIX))
+    return F.concat(*parts, F.lit("." + violation_suffix(kind)))
 
 
 def _is_nested(data_type: DataType) -> bool:

@@ -87,7 +87,6 @@ def _read(
         storage=scan.storage,
         schemas=schemas,
         options={**scan.storage.options_for(locations), **READ_OPTIONS},
-        zone=scan.zone,
         without_vectors=without_vectors,
     )
     held = {**dict(held_columns(scan, stored)), **values}

@@ -1,4 +1,4 @@
-"""Fetching the jars with which Spark reads and writes S3, through Maven. Starts no Java session.
+"""Fetching the jars with which Spark reads and writes object stores, through Maven. Starts no Java session.
 
 ``hadoop-aws`` depends on a bundle of all AWS services (686 MB for Hadoop 3.5.0). S3A uses four modules of it; with their
 dependencies that Spark does not ship they are 13 MB.
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib import metadata, util
 from pathlib import Path
 
@@ -20,14 +21,25 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   </parent>
   <groupId>cm-delta</groupId><artifactId>spark-jars</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>
-    <dependency>
+{dependencies}  </dependencies>
+</project>
+"""
+_S3A = """    <dependency>
       <groupId>org.apache.hadoop</groupId><artifactId>hadoop-aws</artifactId><version>{hadoop}</version>
       <exclusions><exclusion>
         <groupId>software.amazon.awssdk</groupId><artifactId>bundle</artifactId>
       </exclusion></exclusions>
     </dependency>
-{modules}{cloud}  </dependencies>
-</project>
+"""
+_ABFS = """    <dependency>
+      <groupId>org.apache.hadoop</groupId><artifactId>hadoop-azure</artifactId><version>{hadoop}</version>
+    </dependency>
+"""
+_GCS = """    <dependency>
+      <groupId>com.google.cloud.bigdataoss</groupId><artifactId>gcs-connector</artifactId><version>3.1.9</version>
+      <classifier>shaded</classifier>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
 """
 _MODULE = """    <dependency>
       <groupId>software.amazon.awssdk</groupId><artifactId>{name}</artifactId>
@@ -48,6 +60,14 @@ OTHER_CLOUD = "4.1.1"
 _HADOOP_JAR = re.compile(r"hadoop-client-api-(\d[\w.]*?)\.jar")
 _ERROR = re.compile(r"\[ERROR\] (\S.*?)(?: -> \[Help|$)", re.MULTILINE)
 _SECONDS = 900
+
+
+class JarStore(StrEnum):
+    """Object stores whose jars can be fetched."""
+
+    S3 = "s3"
+    AZURE = "azure"
+    GCS = "gcs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +104,8 @@ def installed_versions(*, hadoop: str | None = None) -> SparkVersions:
     return SparkVersions(spark=spark, hadoop=found[0], cloud=spark)
 
 
-def fetch_s3_jars(directory: Path, versions: SparkVersions) -> list[Path]:
-    """Copy the jars into ``directory`` with Maven; returns all jars there.
+def fetch_jars(directory: Path, versions: SparkVersions, *, store: JarStore = JarStore.S3) -> list[Path]:
+    """Copy the jars of ``store`` into ``directory`` with Maven; returns all jars there.
 
     Raises:
         EngineError: there is no Maven, or it could not get a jar; the message has Maven's reason.
@@ -93,18 +113,11 @@ def fetch_s3_jars(directory: Path, versions: SparkVersions) -> list[Path]:
     maven = shutil.which("mvn")
     if maven is None:
         raise EngineError(
-            "There is no Maven (mvn) on PATH. Install it, or start Spark with "
-            f"spark.jars.packages=org.apache.hadoop:hadoop-aws:{versions.hadoop}, which downloads the large bundle."
+            "There is no Maven (mvn) on PATH. Install it, or start Spark with the jars of the store as spark.jars.packages."
         )
     directory.mkdir(parents=True, exist_ok=True)
     pom = directory / "pom.xml"
-    pom.write_text(
-        _POM.format(
-            hadoop=versions.hadoop,
-            modules="".join(_MODULE.format(name=name) for name in _SDK_MODULES),
-            cloud="" if versions.cloud is None else _CLOUD.format(version=versions.cloud),
-        )
-    )
+    pom.write_text(_POM.format(hadoop=versions.hadoop, dependencies=_dependencies(store, versions)))
     arguments = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
     try:
         run = subprocess.run(
@@ -128,3 +141,14 @@ def fetch_s3_jars(directory: Path, versions: SparkVersions) -> list[Path]:
             "version, name another one with --spark-hadoop-cloud, or leave it out with --spark-hadoop-cloud none."
         )
     return sorted(directory.glob("*.jar"))
+
+
+def _dependencies(store: JarStore, versions: SparkVersions) -> str:
+    match store:
+        case JarStore.AZURE:
+            return _ABFS.format(hadoop=versions.hadoop)
+        case JarStore.GCS:
+            return _GCS
+    modules = "".join(_MODULE.format(name=name) for name in _SDK_MODULES)
+    cloud = "" if versions.cloud is None else _CLOUD.format(version=versions.cloud)
+    return _S3A.format(hadoop=versions.hadoop) + modules + cloud

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import StorageError, StoreNotSupportedError
 from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES
+from cm_delta_dagster.spark.google_connector import connector_settings
 from cm_delta_dagster.spark.hadoop_options import (
     ENVIRONMENT_CHAIN,
     HadoopOptions,
@@ -26,7 +27,7 @@ from cm_delta_dagster.spark.hadoop_options import (
     hadoop_options,
     spark_location,
 )
-from cm_delta_dagster.spark.jars import OTHER_CLOUD
+from cm_delta_dagster.spark.jars import JarStore
 from cm_delta_dagster.spark.session import is_connect, session_identity
 from cm_delta_dagster.storage.storage_options import is_secret
 from cm_delta_dagster.storage.store import Store
@@ -39,6 +40,9 @@ SCHEME_SETTING = "spark.cmDelta.scheme"
 _S3A_CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _CLOUD = "org.apache.spark.internal.io.cloud"
 _REDACTION = "spark.sql.redaction.options.regex"
+_TEXT_REDACTION = "spark.sql.redaction.string.regex"
+_SETTINGS_IN_REQUESTS = r'fs\.(s3a|azure|gs)\.[^"]*"\s*value: "(\\.|[^"\\])*"'
+"""A setting of a read or write in the text of a Connect request, as the server's web pages show it."""
 _NO_CACHE = "fs.s3a.impl.disable.cache"
 _PROVIDER = "fs.s3a.aws.credentials.provider"
 _LONGEST = 2**31 - 1
@@ -78,8 +82,9 @@ class SparkStorage:
         root: scheme and bucket of the table's location.
         store_options: of the fsspec file system that holds the log.
         read_options: options of each read.
-        write_options: options of each write.
-        write_settings: session settings that hold while a write runs.
+        write_options: options of each write through a committer.
+        write_settings: session settings that hold while such a write runs.
+        copies: whether such a write copies each file.
     """
 
     places: HadoopOptions | None = None
@@ -88,10 +93,20 @@ class SparkStorage:
     read_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     write_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     write_settings: Mapping[str, str] = field(default_factory=dict)
+    copies: bool = False
 
     @property
     def is_object_store(self) -> bool:
         return self.places is not None
+
+    def warn_of_copies(self) -> None:
+        """Log a warning if a write through a committer copies each file."""
+        if self.copies:
+            _log.warning(
+                "The Spark session has no spark-hadoop-cloud jar, so each data file is copied twice when a write to %s commits. "
+                "Add the jar to write without copies: see docs/spark-on-object-stores.md.",
+                self.root,
+            )
 
     def location(self, location: str) -> str:
         """A location of the catalog as Spark opens it."""
@@ -151,7 +166,7 @@ def spark_storage(session: SparkSession, store: Store, location: str) -> SparkSt
     with _lock:
         found = _known.get(key)
     if found is None:
-        found = _on_connect(plain) if is_connect(session) else _on_classic(session, root, plain, chosen)
+        found = _on_connect(session, plain) if is_connect(session) else _on_classic(session, root, plain, chosen)
         found = replace(found, root=root, store_options=options_of(store))
         with _lock:
             _known[key] = found
@@ -168,10 +183,15 @@ def check_same_place(session: SparkSession, storage: SparkStorage, directory: st
     except AnalysisException:
         return  # There is no such path: the write made no file.
     if num_rows:
-        raise StorageError(
-            f"Spark has written rows into {directory}, and the client of the log lists no file there: the two reach different "
-            "servers. Nothing was committed. Give the same endpoint and bucket to both, by storage_options."
-        )
+        raise other_place(directory)
+
+
+def other_place(directory: str) -> StorageError:
+    """The error for files that Spark has written and the store of the log does not have."""
+    return StorageError(
+        f"Spark has written rows into {directory}, and the client of the log finds no file there: the two reach different "
+        "servers. Nothing was committed. Give the same endpoint and bucket to both, by storage_options."
+    )
 
 
 def _root(location: str) -> str:
@@ -179,9 +199,19 @@ def _root(location: str) -> str:
     return "/".join(location.split("/", 3)[:3])
 
 
-def _on_connect(places: HadoopOptions) -> SparkStorage:
+def _on_connect(session: SparkSession, places: HadoopOptions) -> SparkStorage:
+    if any(is_secret(name) for name in places.settings):
+        _redact_requests(session)
     # The server's classes are not visible; its own settings choose the committer.
     return _storage(places, places.settings, {}, {})
+
+
+def _redact_requests(session: SparkSession) -> None:
+    """Let the web pages of a Connect server, which show the text of requests, leave out the values of settings."""
+    given = session.conf.get(_TEXT_REDACTION, None) or session.conf.get("spark.redaction.string.regex", None)
+    if given is None or _SETTINGS_IN_REQUESTS not in given:
+        # For the rest of the session: its reads are executed at any time.
+        session.conf.set(_TEXT_REDACTION, f"{given}|{_SETTINGS_IN_REQUESTS}" if given else _SETTINGS_IN_REQUESTS)
 
 
 def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen: str | None) -> SparkStorage:
@@ -191,8 +221,11 @@ def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen:
         places = _of_platform(session, configuration, root, places)
     scheme = places.spark_prefix.partition("://")[0]
     implementation = _file_system_class(session, configuration, scheme)
-    if implementation is None:
+    google = connector_settings(configuration, implementation) if scheme == "gs" else {}
+    if implementation is None and not google:
         raise _missing_jars(session, scheme)
+    if google:
+        return _storage(places, {**google, **places.settings}, {}, {})
     if implementation != _S3A_CLASS:
         return _storage(places, places.settings, {}, {})
     settings = dict(places.settings)
@@ -202,14 +235,9 @@ def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen:
     if not _is_same_client(session, configuration, spark_location(root, places), settings):
         settings[_NO_CACHE] = "true"
     has_committers = configuration.getClassByNameOrNull(f"{_CLOUD}.PathOutputCommitProtocol") is not None
-    if not has_committers:
-        _log.warning(
-            "The Spark session has no spark-hadoop-cloud jar, so each data file is copied twice when a write to %s commits. "
-            "Add the jar to write without copies: see docs/spark-on-object-stores.md.",
-            root,
-        )
     committers = _WITHOUT_RENAMES if has_committers else {}
-    return _storage(places, settings, committers, _PATH_PROTOCOL if has_committers else {})
+    found = _storage(places, settings, committers, _PATH_PROTOCOL if has_committers else {})
+    return replace(found, copies=not has_committers)
 
 
 def _storage(
@@ -280,22 +308,30 @@ def _missing_jars(session: SparkSession, scheme: str) -> StoreNotSupportedError:
     jvm = session.sparkContext._jvm
     assert jvm is not None
     hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
-    scala = ".".join(str(jvm.scala.util.Properties.versionNumberString()).split(".")[:2])
-    return StoreNotSupportedError(missing_jars_text(scheme, hadoop=hadoop, spark=session.version, scala=scala))
+    return StoreNotSupportedError(missing_jars_text(scheme, hadoop=hadoop))
 
 
-def missing_jars_text(scheme: str, *, hadoop: str, spark: str, scala: str) -> str:
+def missing_jars_text(scheme: str, *, hadoop: str) -> str:
     """Which jars a session needs for the locations of ``scheme``, and how to get them."""
-    cloud = f"org.apache.spark:spark-hadoop-cloud_{scala}:{spark}"
-    jars = {"s3a": f"org.apache.hadoop:hadoop-aws:{hadoop}", "abfss": f"org.apache.hadoop:hadoop-azure:{hadoop}"}
-    jar = jars.get(scheme, "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.31" if scheme == "gs" else "")
-    command = (
-        " Or run `cm-delta spark-jars --to DIR`, and give the jars in DIR as spark.jars." if scheme == "s3a" else ""
-    )
-    return (
+    stores = {"s3a": JarStore.S3, "abfss": JarStore.AZURE, "abfs": JarStore.AZURE, "gs": JarStore.GCS}
+    store = stores.get(scheme)
+    start = (
         f"The Spark session has no file system for {scheme}://, so that it can neither read nor write rows there. Nothing was "
-        f"written. Start the session with the jar {jar or 'of that store'} and, to write without copies, {cloud} (or "
-        f"version {OTHER_CLOUD} of it, if Maven does not have that one): set "
-        f"spark.jars.packages, or SparkResource(packages=[...]).{command} A session that already runs keeps its jars: stop it "
-        "first."
+        "written. "
+    )
+    end = " A session that already runs keeps its jars: stop it first."
+    if store is None:
+        return f"{start}Start the session with the jar of that store, by spark.jars or spark.jars.packages.{end}"
+    command = (
+        f"run `cm-delta spark-jars --store {store} --to DIR`, and give the jars in DIR as spark.jars or "
+        "SparkResource(jars=[...])."
+    )
+    if store is JarStore.GCS:
+        return (
+            f"{start}Start the session with the shaded jar of com.google.cloud.bigdataoss:gcs-connector: {command}{end}"
+        )
+    jar = f"org.apache.hadoop:hadoop-{'aws' if store is JarStore.S3 else 'azure'}:{hadoop}"
+    return (
+        f"{start}Start the session with the jar {jar}: set spark.jars.packages, or SparkResource(packages=[...]). Or "
+        f"{command}{end}"
     )

@@ -31,7 +31,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     to_sql,
     with_parts,
 )
-from cm_delta_dagster.protocol.schema.char_types import char_width
+from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.types import DOUBLE, FLOAT, DataType, StructType, walk_types
 from cm_delta_dagster.spark.columns import stored_path
 from cm_delta_dagster.spark.large_predicates import spark_sql
@@ -165,6 +165,6 @@ def _translated_leaf(leaf: Predicate, schema: StructType, stored: StructType) ->
     item = schema.field(path[0])
     inside = stored_path(path, schema, stored)
     # Files may store a char(n) without its blanks, but the condition is on the padded value.
-    if item is None or inside is None or char_width(item):
+    if item is None or inside is None or char_widths(item) is not None:
         return None
     return replace(leaf, column=quote_column(inside))

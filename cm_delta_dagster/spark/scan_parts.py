@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
@@ -32,6 +32,7 @@ from cm_delta_dagster.spark.layout import absolute_locations
 from cm_delta_dagster.spark.object_stores import SparkStorage
 from cm_delta_dagster.spark.predicates import on_stored_columns
 from cm_delta_dagster.spark.schema import quoted
+from cm_delta_dagster.spark.session import default_zone
 from cm_delta_dagster.storage.store import Store
 
 
@@ -67,7 +68,7 @@ class Scan:
     @property
     def zone(self) -> tzinfo:
         """Time zone of ``timestamp`` partition values that state none."""
-        return UTC
+        return default_zone(self.layout.time_zone, self.session)
 
     @property
     def data_columns(self) -> StructType:

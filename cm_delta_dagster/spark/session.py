@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import EngineStoppedError, InvalidArgumentError
-from cm_delta_dagster.protocol.predicates.timestamps import zone_of
+from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone, zone_of
 
 LISTING_SETTINGS: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1)}
 """Make Spark list input files on the driver instead of in a job."""
@@ -126,6 +126,11 @@ def session_time_zone(session: SparkSession) -> tzinfo:
             "spark.sql.session.timeZone to the name of a region, such as Europe/Berlin."
         )
     return zone
+
+
+def default_zone(zone: tzinfo | None, session: SparkSession) -> tzinfo:
+    """``zone``, or the time zone of the session, which is looked up when a time is converted."""
+    return DeferredZone(lambda: session_time_zone(session)) if zone is None else zone
 
 
 @contextmanager

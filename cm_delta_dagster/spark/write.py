@@ -1,7 +1,8 @@
 """Writing a DataFrame as data files of a table (protocol heading "Data Files").
 
-Spark's Parquet writer writes into a new directory of the table; the files found there become add actions, which the caller
-commits. This module uses neither the log nor the catalog, and runs no Spark job besides the write.
+Spark's Parquet writer writes into a new directory of the table; its files become add actions, which the caller commits. In an
+object store the tasks report their files, elsewhere the directory is listed. This module uses neither the log nor the catalog, and
+runs no Spark job besides the write.
 """
 
 import logging
@@ -10,10 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, EngineError, InvalidArgumentError, InvalidDataError
+from cm_delta_dagster.errors import (
+    CmDeltaError,
+    CorruptLogError,
+    EngineError,
+    InvalidArgumentError,
+    InvalidDataError,
+    ObjectNotFoundError,
+)
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
 from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION, encode_path, hive_unescape
@@ -33,10 +42,11 @@ from cm_delta_dagster.protocol.schema.types import (
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, footer_statistics, statistics_columns
 from cm_delta_dagster.spark.align import aligned_columns
+from cm_delta_dagster.spark.direct_write import NotAvailableError, ReportedFile, may_write_directly, write_directly
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.footers import read_footers
 from cm_delta_dagster.spark.guards import checked_columns
-from cm_delta_dagster.spark.object_stores import check_same_place, spark_storage
+from cm_delta_dagster.spark.object_stores import SparkStorage, check_same_place, other_place, spark_storage
 from cm_delta_dagster.spark.partition_directories import (
     check_column_name,
     directory_column,
@@ -127,20 +137,44 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
     try:
         with spark_errors(f"writing data files into {directory}"):
             checked = _checked(frame, layout, spec.guard)
-            writer = _prepared(checked, layout).write.options(**{**storage.write_options, **_COMMITTER_OPTIONS})
-            if spec.compression is not None:
-                writer = writer.option("compression", spec.compression)
-            if layout.partition_columns:
-                writer = writer.partitionBy(*layout.partition_columns)
-            with temporary_settings(frame.sparkSession, {**_settings(layout.schema), **storage.write_settings}):
-                writer.parquet(storage.location(directory))
-        written = _collect(store, directory=directory, layout=layout, spec=spec, written=checked)
-        if not written.num_rows:
+            reported = _write(_prepared(checked, layout), storage, directory=directory, layout=layout, spec=spec)
+        found = _listed_files(store, directory) if reported is None else _reported_files(reported, directory)
+        try:
+            footers = read_footers(store, [status for status, _ in found])
+        except ObjectNotFoundError as error:
+            if reported is None:
+                raise
+            raise other_place(directory) from error
+        written = _collect(store, found, footers, directory=directory, layout=layout, spec=spec, written=checked)
+        if reported is None and not written.num_rows:
             check_same_place(frame.sparkSession, storage, directory)
         return written
     except BaseException:
         discard_below(store, directory)
         raise
+
+
+def _write(
+    rows: DataFrame, storage: SparkStorage, *, directory: str, layout: TableLayout, spec: WriteSpec
+) -> list[ReportedFile] | None:
+    """Write the rows; returns the files of a direct write, None if a committer has put the files into the directory."""
+    session, target = rows.sparkSession, storage.location(directory)
+    compression = {} if spec.compression is None else {"compression": spec.compression}
+    settings = _settings(layout.schema)
+    if storage.is_object_store and may_write_directly(session):
+        options, columns = {**storage.read_options, **compression}, layout.partition_columns
+        try:
+            with temporary_settings(session, settings):
+                return write_directly(rows, directory=target, options=options, partition_columns=columns)
+        except NotAvailableError as error:
+            _log.warning("Spark writes data files through a committer, because it cannot write directly: %s", error)
+    storage.warn_of_copies()
+    writer = rows.write.options(**{**storage.write_options, **_COMMITTER_OPTIONS, **compression})
+    if layout.partition_columns:
+        writer = writer.partitionBy(*layout.partition_columns)
+    with temporary_settings(session, {**settings, **storage.write_settings}):
+        writer.parquet(target)
+    return None
 
 
 def _check_storable(layout: TableLayout) -> None:
@@ -195,15 +229,23 @@ def _stored(item: StructField, partitions: set[str]) -> Column:
     return directory_column(item) if item.name.lower() in partitions else F.col(quoted(item.name))
 
 
-def _collect(store: Store, *, directory: str, layout: TableLayout, spec: WriteSpec, written: DataFrame) -> WrittenFiles:
+def _collect(
+    store: Store,
+    found: Sequence[tuple[ObjectStatus, str]],
+    footers: Sequence[pq.FileMetaData],
+    *,
+    directory: str,
+    layout: TableLayout,
+    spec: WriteSpec,
+    written: DataFrame,
+) -> WrittenFiles:
     """The files in ``directory``, described by their directories and footers.
 
     Args:
+        found: the files, each with its path below the directory.
         written: the rows, to look up partition values whose directories are named by a digest.
     """
     name = directory.rpartition("/")[2]
-    found = _data_files(store, directory)
-    footers = read_footers(store, [status for status, _ in found])
     readable: set[tuple[str, str]] = set()
     texts = [_partition_texts(relative, layout.partition_columns) for _, relative in found]
     long_values = _long_values(written, texts, layout)
@@ -237,12 +279,27 @@ def _collect(store: Store, *, directory: str, layout: TableLayout, spec: WriteSp
     )
 
 
-def _data_files(store: Store, directory: str) -> list[tuple[ObjectStatus, str]]:
+def _listed_files(store: Store, directory: str) -> list[tuple[ObjectStatus, str]]:
     """The data files in ``directory``, each with its path below it."""
     marker = f"/{directory.rpartition('/')[2]}/"
-    listed = [(status, status.location.partition(marker)[2]) for status in store.list_recursive(directory)]
-    _check_nothing_is_hidden(relative for _, relative in listed)
-    return [(status, relative) for status, relative in listed if _is_data_file(relative)]
+    return _data_files([(status, status.location.partition(marker)[2]) for status in store.list_recursive(directory)])
+
+
+def _reported_files(reported: Sequence[ReportedFile], directory: str) -> list[tuple[ObjectStatus, str]]:
+    """The same from the reports of the tasks, without a listing."""
+    marker = f"/{directory.rpartition('/')[2]}/"
+    files = []
+    for file in reported:
+        relative = file.location.partition(marker)[2]
+        location = f"{directory}/{relative}"
+        status = ObjectStatus(location=location, size=file.size, modification_time=file.modification_time)
+        files.append((status, relative))
+    return _data_files(files)
+
+
+def _data_files(files: Sequence[tuple[ObjectStatus, str]]) -> list[tuple[ObjectStatus, str]]:
+    _check_nothing_is_hidden(relative for _, relative in files)
+    return [(status, relative) for status, relative in files if _is_data_file(relative)]
 
 
 def _is_data_file(relative: str) -> bool:

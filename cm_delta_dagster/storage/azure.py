@@ -44,6 +44,23 @@ class Azure(Backend):
         "ClientAuthenticationError": Fault.WRONG_KEY,
         "CredentialUnavailableError": Fault.WRONG_KEY,
     }
+    own_options = frozenset(
+        {"account_name", "account_key", "connection_string", "sas_token", "client_id", "client_secret", "tenant_id"}
+    )
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "account": "account_name",
+        "storage_account": "account_name",
+        "azure_storage_account_name": "account_name",
+        "access_key": "account_key",
+        "storage_account_key": "account_key",
+        "azure_storage_account_key": "account_key",
+        "azure_storage_connection_string": "connection_string",
+        "sas": "sas_token",
+        "azure_client_id": "client_id",
+        "azure_client_secret": "client_secret",
+        "azure_tenant_id": "tenant_id",
+        "anonymous": "anon",
+    }
 
     def options_for(self, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
         authority = location.partition("://")[2].partition("/")[0]

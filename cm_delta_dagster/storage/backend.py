@@ -5,8 +5,12 @@ Each store has one module with a subclass of :class:`Backend`; ``fsspec_store.BA
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
+
+import fsspec
+
+from cm_delta_dagster.storage.option_names import check_names, parameters_of
 
 WRITE_ID = "cmdeltawrite"
 """Name in the metadata of an object: identifies the call that created it."""
@@ -23,9 +27,11 @@ class Fault(enum.StrEnum):
     EXPIRED = "expired"
     DENIED = "denied"
     WRONG_REGION = "wrong_region"
+    REJECTED = "rejected"
     OUT_OF_RANGE = "out_of_range"
     THROTTLED = "throttled"
     TRANSIENT = "transient"
+    CORRUPT = "corrupt"
     OTHER = "other"
 
 
@@ -71,6 +77,9 @@ class Backend(ABC):
         condition: how the server is asked to create only.
         container: what the store calls a bucket.
         codes: meaning of the server's error codes.
+        when_denied: what messages add if access is denied.
+        own_options: options that no other store has.
+        synonyms: what other programs call an option, and its name here.
     """
 
     name: ClassVar[str]
@@ -79,6 +88,36 @@ class Backend(ABC):
     condition: ClassVar[str]
     container: ClassVar[str] = "bucket"
     codes: ClassVar[Mapping[str, Fault]]
+    when_denied: ClassVar[str] = ""
+    own_options: ClassVar[frozenset[str]]
+    synonyms: ClassVar[Mapping[str, str]] = {}
+
+    def check_options(self, options: Mapping[str, Any], others: "Iterable[Backend]") -> None:
+        """Raise InvalidArgumentError for an option that the file system does not take.
+
+        Args:
+            others: stores whose options a user may have given to this one.
+
+        Raises:
+            ImportError: the file system is not installed.
+        """
+        elsewhere = {name: each.name for each in others if each.name != self.name for name in each.own_options}
+        check_names(
+            options,
+            known=self.option_names(),
+            nested=self.nested_options(),
+            synonyms=self.synonyms,
+            elsewhere=elsewhere,
+            store=self.name,
+        )
+
+    def option_names(self) -> frozenset[str]:
+        """Names that the file system takes. Raises ImportError."""
+        return parameters_of(fsspec.get_filesystem_class(self.schemes[0]))
+
+    def nested_options(self) -> Mapping[str, frozenset[str]]:
+        """Names within those options that are mappings. Raises ImportError."""
+        return {}
 
     def options_for(self, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """``options`` with what the location itself says. Raises InvalidArgumentError if the two contradict each other."""
@@ -95,6 +134,12 @@ class Backend(ABC):
     def read(self, filesystem: Any, path: str, *, start: int | None = None, end: int | None = None) -> bytes:
         """The object, or the bytes from ``start`` to before ``end``, with one request."""
         return bytes(filesystem.cat_file(path, start=start, end=end))
+
+    def listed(self, filesystem: Any, path: str, *, recursive: bool, start: str = "") -> Iterable[Mapping[str, Any]]:
+        """What fsspec knows of the objects below ``path``, or directly in it; names below ``start`` may be left out."""
+        if recursive:
+            return list(filesystem.find(path, detail=True).values())
+        return list(filesystem.ls(path, detail=True))
 
     @abstractmethod
     def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:

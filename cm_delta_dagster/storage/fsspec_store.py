@@ -7,6 +7,7 @@ Protocol heading "Delta Log Entries" (atomic, exclusive creation). What differs 
 
 import datetime
 import errno
+import hashlib
 import logging
 import threading
 import uuid
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 import tenacity
 
 from cm_delta_dagster.errors import (
+    InvalidArgumentError,
     ObjectAlreadyExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -35,7 +37,7 @@ BACKENDS: tuple[Backend, ...] = (S3(), Azure(), GoogleStorage())
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-_TRANSIENT = frozenset({Fault.TRANSIENT, Fault.THROTTLED, Fault.CONFLICT})
+_TRANSIENT = frozenset({Fault.TRANSIENT, Fault.THROTTLED, Fault.CONFLICT, Fault.CORRUPT})
 _ATTEMPTS, _RETRY_SECONDS = 8, 60
 _MODIFIED_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
@@ -45,6 +47,8 @@ _WHY = {
     "of the environment",
     Fault.EXPIRED: "the credentials have expired. Get new ones and open the catalog again, or use credentials that the "
     "environment renews",
+    Fault.REJECTED: "the store rejected the request and gave no reason, as for credentials that have expired. Check the "
+    "credentials, the endpoint and the options",
     Fault.DENIED: "access is denied. Check the permissions of the credentials on that location",
     Fault.WRONG_REGION: "the {container} {bucket} is in another region. Give its region in storage_options, e.g. "
     'client_kwargs={{"region_name": "eu-central-1"}}',
@@ -52,8 +56,13 @@ _WHY = {
     "fewer writers",
     Fault.TRANSIENT: "the store did not answer completely, also after retries. Check the endpoint, the network and the state "
     "of the store",
+    Fault.CORRUPT: "the bytes that arrived do not have the checksum that the store sent, also after retries. Check the object, "
+    "and what lies between this machine and the store",
 }
 _OTHER = "the request failed. Check the endpoint, the options and the network"
+
+_CHECKED: set[tuple[str, str]] = set()
+"""Server and bucket in which this process has seen that a second creation is refused. A server is a digest of its options."""
 
 
 def backend_of(scheme: str) -> Backend:
@@ -79,6 +88,11 @@ class FsspecStore:
     Args:
         scheme: one of the schemes of ``BACKENDS``.
         options: keyword arguments of the fsspec file system (endpoint, credentials, region).
+
+    Raises:
+        InvalidArgumentError: the file system has no option of a name in ``options``.
+        StoreNotSupportedError: the file system is not installed.
+        StorageError: the options cannot be used.
     """
 
     def __init__(self, scheme: str, *, options: Mapping[str, Any] | None = None) -> None:
@@ -86,7 +100,10 @@ class FsspecStore:
         self._scheme = scheme
         self._options = dict(options or {})
         try:
+            self._backend.check_options(self._options, BACKENDS)
             self._filesystem = self._backend.open(self._options)
+        except InvalidArgumentError:
+            raise
         except ImportError as error:
             raise StoreNotSupportedError(
                 f"Locations of the scheme {scheme!r} require another Python package: {error}. "
@@ -98,7 +115,7 @@ class FsspecStore:
                 f"{without_secrets(str(error), self._options)}. Check the options."
             ) from None  # The cause may contain a secret.
         self._lock = threading.Lock()
-        self._checked_buckets: set[str] = set()
+        self._server = hashlib.sha256(repr((self._backend.name, sorted(self._options.items()))).encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process creates its own file system object."""
@@ -116,7 +133,7 @@ class FsspecStore:
         """Objects directly in ``directory`` whose name is >= ``start``, in order of name."""
         path = self._path(directory)
         with self._mapped("list", directory):
-            infos = self._listed(lambda: self._filesystem.ls(path, detail=True))
+            infos = self._listed(lambda: self._backend.listed(self._filesystem, path, recursive=False, start=start))
         found = self._statuses(directory, path, infos)
         return [
             status
@@ -128,7 +145,7 @@ class FsspecStore:
         """Every object below ``directory``, in order of location."""
         path = self._path(directory)
         with self._mapped("list", directory):
-            infos = self._listed(lambda: self._filesystem.find(path, detail=True).values())
+            infos = self._listed(lambda: self._backend.listed(self._filesystem, path, recursive=True))
         yield from self._statuses(directory, path, infos)
 
     def read(self, location: str) -> bytes:
@@ -217,8 +234,12 @@ class FsspecStore:
             raise ConnectionError(f"the store sent {len(data)} bytes from {offset} instead of {expected}")
         return data
 
-    def _create(self, path: str, data: bytes) -> None:
-        """Create only. A repeated request that finds the object of an earlier one has succeeded."""
+    def _create(self, path: str, data: bytes, *, may_be_own: bool = True) -> None:
+        """Create only. A repeated request that finds the object of an earlier one has succeeded.
+
+        Args:
+            may_be_own: look whether an object that exists was created by this call.
+        """
         write_id = uuid.uuid4().hex
         unknown: list[Fault] = []
 
@@ -234,7 +255,9 @@ class FsspecStore:
                 raise
             return True
 
-        if not self._retried(is_created) and not self._is_own(path, data, write_id=write_id, unknown=bool(unknown)):
+        if self._retried(is_created):
+            return
+        if not may_be_own or not self._is_own(path, data, write_id=write_id, unknown=bool(unknown)):
             raise FileExistsError(errno.EEXIST, "exists already", path)
 
     def _is_own(self, path: str, data: bytes, *, write_id: str, unknown: bool) -> bool:
@@ -253,20 +276,31 @@ class FsspecStore:
         directory, _, _ = path.rpartition("/")
         bucket = path.split("/", 1)[0]
         with self._lock:
-            if bucket in self._checked_buckets:
+            if (self._server, bucket) in _CHECKED:
                 return
             probe = f"{directory}/.cm-delta-probe-{uuid.uuid4().hex}"
             self._create(probe, b"1")
             try:
                 with suppress(FileExistsError):
-                    self._create(probe, b"2")
+                    self._create(probe, b"2", may_be_own=False)
                     raise StoreNotSupportedError(
                         f"Nothing was written: the server of {self._scheme}://{bucket} ignores {self._backend.condition}, so "
                         "that two writers could overwrite each other. Use a server with conditional writes."
                     )
             finally:
-                self._filesystem.rm_file(probe)
-            self._checked_buckets.add(bucket)
+                self._delete_probe(probe)
+            _CHECKED.add((self._server, bucket))
+
+    def _delete_probe(self, path: str) -> None:
+        """A failure is logged: the probe that remains does no harm, and the creation that follows need not fail."""
+        try:
+            self._retried(lambda: self._filesystem.rm_file(path))
+        except Exception as error:  # As in _mapped.
+            if self._backend.fault(error) is not Fault.MISSING:
+                text = without_secrets(str(error), self._options)
+                _log.warning(
+                    "The probe object %s://%s was not deleted and can be deleted: %s", self._scheme, path, text
+                )
 
     def _path(self, location: str) -> str:
         scheme, separator, rest = location.partition("://")
@@ -305,6 +339,8 @@ class FsspecStore:
             container=self._backend.container, bucket=self._path(location).split("/")[0]
         )
         text = without_secrets(" ".join(str(error).split()), self._options)
+        if fault is Fault.DENIED:
+            why = f"{why}.{self._backend.when_denied}".rstrip(".")
         outcome = ""
         if writes and fault in _TRANSIENT:
             outcome = " The object may have been written or not."

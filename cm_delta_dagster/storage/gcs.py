@@ -24,7 +24,16 @@ class GoogleStorage(Backend):
         # Of google-auth and gcsfs themselves.
         "DefaultCredentialsError": Fault.WRONG_KEY,
         "RefreshError": Fault.EXPIRED,
-        "ChecksumError": Fault.TRANSIENT,
+        "ChecksumError": Fault.CORRUPT,
+    }
+    own_options = frozenset({"project", "access", "consistency", "default_location", "session_kwargs"})
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "credentials": "token",
+        "service_account": "token",
+        "service_account_path": "token",
+        "google_application_credentials": "token",
+        "project_id": "project",
+        "endpoint": "endpoint_url",
     }
 
     def open(self, options: Mapping[str, Any]) -> Any:

@@ -24,11 +24,11 @@ from cm_delta_dagster.storage.stores import Stores
 from tests.support.object_stores import (
     AZURE_KEY,
     azure_connection_string,
-    free_port,
     gcs_options,
     make_bucket,
     s3_options,
 )
+from tests.support.server_process import free_port
 
 SCHEMA = pa.schema([("id", pa.int64())])
 NAME = "main.test.t"

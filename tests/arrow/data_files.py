@@ -1,6 +1,5 @@
 """Data files written by hand, and the scan over them."""
 
-import datetime as dt
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -81,10 +80,10 @@ class DataFiles:
             schema=schema,
             partition_columns=partition_columns,
             mapping=more.pop("mapping", ColumnMappingMode.NONE),
+            time_zone=more.pop("zone", None),
         )
-        zone = more.pop("zone", dt.UTC)
         request = ScanRequest(files=adds_to_table(self.adds), **more)
-        return scan_batches(store=self.store, layout=layout, request=request, zone=zone)
+        return scan_batches(store=self.store, layout=layout, request=request)
 
     def read(self, schema: StructType, partition_columns: Sequence[str] = (), **more: Any) -> pa.Table:
         table = self.stream(schema, partition_columns, **more).read_all()

@@ -1,7 +1,9 @@
 """The benchmark runner on tables of a few files: it runs, and prints ratios. What they are is not asserted."""
 
+import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,11 @@ _WITHOUT_SPARK = (
 _ROOT = Path(__file__).parents[2]
 
 
-def _run(home: Path, tasks: tuple[str, ...], engines: tuple[str, ...]) -> list[list[str]]:
+def _run(home: Path, tasks: tuple[str, ...], engines: tuple[str, ...], extra: tuple[str, ...] = ()) -> list[list[str]]:
     """The cells of each row of figures."""
     command = [
         sys.executable, "-m", "benchmarks", "--rows", "4000", "--files", "400", "--repetitions", "2", "--home", str(home),
-        "--engines", *engines, "--tasks", *tasks,
+        "--engines", *engines, "--tasks", *tasks, *extra,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -67,3 +69,16 @@ def test_the_runner_scans_the_same_files_with_plain_spark_and_with_ours(tmp_path
         ("scan", "spark"), ("scan", "ours"), ("scan_partition", "spark"), ("scan_partition", "ours"),
         ("scan_deleted", "ours"), ("one_row_append", "spark"), ("one_row_append", "ours"),
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_runner_writes_to_and_reads_from_s3(tmp_path: Path) -> None:
+    """Each file of the table in S3 is read."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
+    jars = cache / f"s3-spark-{metadata.version('pyspark')}"
+    if not (jars / "complete").exists():
+        pytest.skip("The jars of Spark's S3 client are not there; tests/spark/test_s3.py fetches them.")
+    tasks = ("s3_bulk_append", "s3_one_row_append", "s3_cold_read")
+    extra = ("--s3-jars", str(jars), "--s3-rows", "1000", "--s3-files", "20")
+    rows = _run(tmp_path / "home", tasks, ("ours",), extra=extra)
+    assert [(row[0], row[2]) for row in rows] == [(task, "2") for task in tasks]

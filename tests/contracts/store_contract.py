@@ -100,9 +100,9 @@ def missing_objects_raise_errors_except_in_delete(store: Store, root: str) -> No
     for location in (f"{root}/missing", f"{root}/directory"):
         with pytest.raises(ObjectNotFoundError, match=location):
             store.stat(location)
-    with pytest.raises(ObjectNotFoundError):
+    with pytest.raises(ObjectNotFoundError, match=f"{root}/missing"):
         store.read(f"{root}/missing")
-    with pytest.raises(ObjectNotFoundError):
+    with pytest.raises(ObjectNotFoundError, match=f"{root}/missing"):
         store.read_range(f"{root}/missing", offset=0, length=1)
     store.delete(f"{root}/missing")
     store.delete(f"{root}/no/such/directory/missing")

@@ -1,8 +1,10 @@
 """Kill writers, readers, a publisher and a maintainer with SIGKILL at random: no acknowledged commit is lost.
 
     python -m tests.faults.chaos --minutes 10 --catalog postgres --writers 8
+    python -m tests.faults.chaos --minutes 3 --warehouse s3 --mode switched
 
-With PostgreSQL the run also terminates the connections, and stops the server in immediate mode and restarts it. At the end the
+With PostgreSQL the run also terminates the connections, and stops the server in immediate mode and restarts it. With a warehouse
+in S3, a server in this process, requests fail at random, before or after their effect, and connections are cut. At the end the
 journals of all processes are compared with the table, and the doctor checks it. The exit code is 1 if anything is wrong.
 """
 
@@ -35,12 +37,15 @@ from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from tests.faults.chaos_storage import Storage, storage_of
 from tests.faults.chaos_worker import MODES, TABLE, Place, digest, notes, row_ids, rows_of, work
 
 SWITCHED = "switched"
 """The maintainer switches between all commit modes."""
 
-_CUT_EVERY_S, _RESTART_EVERY_S = 3.0, 8.0
+_CUT_EVERY_S, _RESTART_EVERY_S, _CUT_STORAGE_EVERY_S = 3.0, 8.0, 3.0
+_LONGEST_WAIT_S, _LONGEST_WAIT_S3_S = 0.5, 2.5
+"""Between two kills. With files in S3 a process starts and works more slowly."""
 _WEIGHTS = {"writer": 6, "publisher": 3, "maintainer": 1, "reader": 1}
 """Relative frequency of kills by role. Reads and maintenance take longer than a commit, and some must complete."""
 
@@ -145,12 +150,33 @@ class Length:
         return all(max(outcome.counts[name], events[name]) >= number for name, number in self.counts.items())
 
 
-def run(*, length: Length, catalog: str, writers: int, directory: Path, seed: int, mode: str = "staged") -> Outcome:
-    """Execute a run and its checks. ``mode`` is the commit mode as in ``cm-delta``, or :data:`SWITCHED`."""
+def run(
+    *,
+    length: Length,
+    catalog: str,
+    writers: int,
+    directory: Path,
+    seed: int,
+    mode: str = "staged",
+    warehouse: str = "local",
+) -> Outcome:
+    """Execute a run and its checks.
+
+    Args:
+        mode: the commit mode as in ``cm-delta``, or :data:`SWITCHED`.
+        warehouse: ``local`` or ``s3``.
+    """
     journals = directory / "journals"
     journals.mkdir(parents=True)
-    with server_of(catalog, directory) as server:
-        place = Place(server.url, f"file://{directory}/warehouse", str(journals), switches=mode == SWITCHED)
+    with server_of(catalog, directory) as server, storage_of(warehouse, directory, seed=seed) as storage:
+        place = Place(
+            server.url,
+            storage.location,
+            str(journals),
+            switches=mode == SWITCHED,
+            server=storage.server,
+            proxy=storage.proxy,
+        )
         client = place.client()
         for kind in MaintenanceKind:
             client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
@@ -159,17 +185,26 @@ def run(*, length: Length, catalog: str, writers: int, directory: Path, seed: in
         set_commit_policy(create_table(client, identifier=TABLE, schema=schema), CommitPolicy.parse(first))
         client.close()
         outcome = Outcome()
-        _run_processes(place, server, outcome, length=length, writers=writers, chance=random.Random(seed))
+        faults = (server, storage)
+        _run_processes(place, faults, outcome, length=length, writers=writers, chance=random.Random(seed))
+        outcome.counts.update(storage.calm())
         _check(place, outcome)
     return outcome
 
 
 def _run_processes(
-    place: Place, server: Server, outcome: Outcome, *, length: Length, writers: int, chance: random.Random
+    place: Place,
+    faults: tuple[Server, Storage],
+    outcome: Outcome,
+    *,
+    length: Length,
+    writers: int,
+    chance: random.Random,
 ) -> None:
+    server, storage = faults
     # Fork from a process that has imported everything and has no threads: a start takes milliseconds.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.chaos_worker"])
+    context.set_forkserver_preload(["tests.faults.chaos_worker", "s3fs"])
     cast = ["writer"] * writers + ["reader"] * 2 + ["publisher", "maintainer"]
     started = 0
 
@@ -188,9 +223,11 @@ def _run_processes(
             (begun + _CUT_EVERY_S, _CUT_EVERY_S, "cuts", server.cut),
             (begun + _RESTART_EVERY_S, _RESTART_EVERY_S, "restarts", server.restart),
         ]
+    if storage.proxy:
+        due.append((begun + _CUT_STORAGE_EVERY_S, _CUT_STORAGE_EVERY_S, "S3 outages", storage.cut))
     try:
         while not length.reached(time.monotonic() - begun, outcome, place):
-            time.sleep(chance.uniform(0.02, 0.5))
+            time.sleep(chance.uniform(0.02, _LONGEST_WAIT_S3_S if storage.proxy else _LONGEST_WAIT_S))
             for index, (at, period, name, act) in enumerate(due):
                 if time.monotonic() >= at:
                     act()
@@ -240,10 +277,10 @@ def _check(place: Place, outcome: Outcome) -> None:
         table = client.table(TABLE)
         publish(table)
         snapshot = table.snapshot()
-        missing = _missing_files(table, snapshot)
+        missing = _missing_files(place, table, snapshot)
         outcome.check(f"the {snapshot.num_files} files of the latest version exist with their sizes", missing)
         live = [path for path in snapshot.files["path"].to_pylist() if path not in missing]
-        rows = rows_of(table, live)
+        rows = rows_of(place, table, live)
         outcome.counts.update({"versions": snapshot.version, "rows": sum(rows.values()), "files": snapshot.num_files})
         check_rows(outcome, rows, {what: [words[1] for words in lines] for what, lines in events.items()})
         versions = [words[2] for what in ("ack", "delete-ack") for words in events.get(what, [])]
@@ -261,7 +298,7 @@ def _check(place: Place, outcome: Outcome) -> None:
         growing = times == sorted(set(times), reverse=True)
         outcome.check("commit times grow strictly", [] if growing else ["the times of the history do not"])
         outcome.check("each read returned the files of its version", _wrong_reads(table, events.get("read", [])))
-        outcome.check("published commits have the ratified content", _wrong_commits(table, snapshot.version, outcome))
+        outcome.check("published commits have the ratified content", _wrong_commits(place, table, snapshot, outcome))
         report = doctor(table, repair=True)
         outcome.counts["commits compared by the doctor"] = report.num_commits
         findings = [str(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
@@ -292,31 +329,30 @@ def _patience(acknowledged: list[list[str]], ended_ms: int) -> dict[str, int]:
     return {"slowest commit (ms)": slowest, "longest time without a commit (ms)": max(intervals, default=0)}
 
 
-def _missing_files(table: Table, snapshot: Snapshot) -> list[str]:
-    """Return the live files that are missing on disk or have another size."""
-    root = Path(table.location.removeprefix("file://"))
+def _missing_files(place: Place, table: Table, snapshot: Snapshot) -> list[str]:
+    """Return the live files that are missing in storage or have another size."""
     sizes = zip(snapshot.files["path"].to_pylist(), snapshot.files["size"].to_pylist(), strict=True)
-    return [path for path, size in sizes if not (root / path).is_file() or (root / path).stat().st_size != size]
+    found = ((path, size, place.read(f"{table.location}/{path}")) for path, size in sizes)
+    return [path for path, size, data in found if data is None or len(data) != size]
 
 
-def _wrong_commits(table: Table, latest: int, outcome: Outcome) -> Iterator[str]:
+def _wrong_commits(place: Place, table: Table, snapshot: Snapshot, outcome: Outcome) -> Iterator[str]:
     """Yield the published commits whose transaction, size or content differs from what the catalog ratified."""
-    log = Path(table.location.removeprefix("file://")) / "_delta_log"
-    for record in table.services.coordinator.commit_records(table.table_id, start=0, end=latest):
-        file = log / f"{record.version:020d}.json"
-        if not file.is_file():
+    log = f"{table.location}/_delta_log"
+    for record in table.services.coordinator.commit_records(table.table_id, start=0, end=snapshot.version):
+        data = place.read(f"{log}/{record.version:020d}.json")
+        if data is None:
             yield f"version {record.version} is not published"
             continue
-        data = file.read_bytes()
-        staged = log / "_staged_commits" / record.file_name
+        staged = place.read(f"{log}/_staged_commits/{record.file_name}") if record.file_name else None
         outcome.counts["published versions compared"] += 1
         if json.loads(data.partition(b"\n")[0])["commitInfo"]["txnId"] != record.txn_id:
             yield f"version {record.version} is another transaction than was ratified"
         if record.file_size not in (0, len(data)):
             yield f"version {record.version} has {len(data)} bytes, ratified were {record.file_size}"
-        if staged.is_file():
+        if staged is not None:
             outcome.counts["of them byte by byte"] += 1
-            if staged.read_bytes() != data:
+            if staged != data:
                 yield f"version {record.version} has other bytes than {record.file_name}"
 
 
@@ -358,6 +394,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.chaos", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--catalog", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--warehouse", choices=("local", "s3"), default="local")
     parser.add_argument("--mode", default="staged", help=f"staged, inline, auto:<bytes>, put_if_absent, or {SWITCHED}")
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
@@ -371,6 +408,7 @@ def main() -> int:
             directory=Path(directory),
             seed=arguments.seed,
             mode=arguments.mode,
+            warehouse=arguments.warehouse,
         )
     print(outcome)
     return 1 if outcome.wrong else 0

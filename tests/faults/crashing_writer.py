@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import signal
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.tables.create import TableDesign, write_or_create
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
 
 CHANGING = (
@@ -31,6 +34,18 @@ CHANGING = (
     "register_table",
 )
 DESIGN = TableDesign(schema=StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """URL of the catalog, warehouse, and the options of its store."""
+
+    url: str
+    warehouse: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def stores(self) -> Stores:
+        return Stores(storage_options=StorageOptions.of(dict(self.options), warehouse=self.warehouse))
 
 
 class Killing:
@@ -61,10 +76,9 @@ class Killing:
         return call
 
 
-def _write(place: tuple[str, str], table: str, output: Path, commits: int, tag: str, die_at: int, when: str) -> None:
-    url, warehouse = place
-    catalog = Killing(SqlCatalog(url, warehouse=warehouse), die_at, when)
-    stores = Killing(Stores(), die_at, when)
+def _write(place: Place, table: str, output: Path, commits: int, tag: str, die_at: int, when: str) -> None:
+    catalog = Killing(SqlCatalog(place.url, warehouse=place.warehouse), die_at, when)
+    stores = Killing(place.stores(), die_at, when)
     client = DeltaClient(catalog, stores=stores, settings=ClientSettings(max_commit_attempts=200))
     acknowledgements = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in range(commits):
@@ -87,7 +101,7 @@ class Writer:
     """A running writer.
 
     Args:
-        place: URL of the catalog, warehouse.
+        place: the catalog and its warehouse.
         table: created by the first commit if it does not exist.
         directory: for the file of acknowledged commits.
         die_at: number of the call at which the process is killed, 0 for none.
@@ -96,7 +110,7 @@ class Writer:
 
     def __init__(
         self,
-        place: tuple[str, str],
+        place: Place,
         *,
         table: str,
         directory: Path,
@@ -107,7 +121,7 @@ class Writer:
     ) -> None:
         self._output = directory / f"{uuid.uuid4().hex}.acknowledged"
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])
+        context.set_forkserver_preload([__name__, "s3fs"])
         self._process = context.Process(
             target=_write, args=(place, table, self._output, commits, tag, die_at, when), daemon=True
         )

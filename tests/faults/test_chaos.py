@@ -46,6 +46,15 @@ def test_processes_killed_at_random_lose_nothing_in_any_commit_mode(mode: str, t
     check_outcome(run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=8, mode=mode), counts)
 
 
+@pytest.mark.slow
+def test_processes_killed_at_random_with_their_files_in_s3_lose_nothing(tmp_path: Path) -> None:
+    """CM-6, CM-C1, CM-C5, CM-C6, CM-C15, CM-P3: requests fail and connections are cut too."""
+    counts = {"ack": 5, "kills": 5}
+    length = Length(seconds=15, counts=counts, limit=LIMIT_SECONDS)
+    outcome = run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=9, mode=SWITCHED, warehouse="s3")
+    check_outcome(outcome, {**counts, "S3 faults": 5})
+
+
 def test_the_check_finds_lost_duplicate_refused_deleted_and_unknown_rows() -> None:
     good = Counter(row_ids("a") + row_ids("in-doubt") + row_ids("half-deleted"))
     events = {

@@ -16,7 +16,7 @@ from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
-from tests.faults.crashing_writer import Writer
+from tests.faults.crashing_writer import Place, Writer
 
 TABLE = "main.test.t"
 SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
@@ -39,7 +39,7 @@ def client(client_catalog_url: str, tmp_path: Path) -> Iterator[DeltaClient]:
 @pytest.fixture
 def start(client_catalog_url: str, tmp_path: Path) -> Callable[..., Writer]:
     """Starts a writer; arguments as for :class:`Writer`."""
-    place = (client_catalog_url, f"file://{tmp_path}/warehouse")
+    place = Place(url=client_catalog_url, warehouse=f"file://{tmp_path}/warehouse")
     return lambda table=TABLE, **how: Writer(place, table=table, directory=tmp_path, **how)
 
 
@@ -63,13 +63,13 @@ def check_published(client: DeltaClient) -> None:
     table = client.table(TABLE)
     publish(table)
     snapshot = table.snapshot()
-    log = Path(table.location.removeprefix("file://")) / "_delta_log"
+    log = f"{table.location}/_delta_log"
     for commit in client.catalog.commit_records(table.table_id, start=1, end=snapshot.version):
-        data = (log / f"{commit.version:020d}.json").read_bytes()
+        data = table.store.read(f"{log}/{commit.version:020d}.json")
         assert len(data) == commit.file_size
         assert f'"txnId":"{commit.txn_id}"'.encode() in data
         if commit.mode is CommitMode.STAGED:
-            assert data == (log / "_staged_commits" / commit.file_name).read_bytes()
+            assert data == table.store.read(f"{log}/_staged_commits/{commit.file_name}")
 
 
 @pytest.mark.parametrize("mode", [CommitMode.STAGED, CommitMode.INLINE, CommitMode.PUT_IF_ABSENT])

@@ -63,7 +63,17 @@ _PATTERN = re.compile(
 
 
 _SUFFIXES = (".md", ".mako", ".py", ".toml", ".tsv", ".yaml", ".yml")
-_FOLDERS = (".ci", ".github", "benchmarks", "cm_delta_dagster", "definitions", "docs", "resources", "tests")
+_FOLDERS = (
+    ".ci",
+    ".github",
+    "benchmarks",
+    "cm_delta_dagster",
+    "definitions",
+    "deployment",
+    "docs",
+    "resources",
+    "tests",
+)
 
 
 def _files() -> Iterator[Path]:

@@ -12,14 +12,16 @@ import tarfile
 import tempfile
 from dataclasses import replace
 from datetime import timedelta
+from importlib import util
 from pathlib import Path
 from typing import Any
 
 import fsspec
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster import connect
+from cm_delta_dagster import SchemaMode, connect
 from cm_delta_dagster.api.connection import Connection
 from cm_delta_dagster.errors import StorageError
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
@@ -43,18 +45,29 @@ def main(jars: str, endpoint: str, bucket: str, master: str, steps: str) -> None
             f"sqlite:///{home}/catalog.db", warehouse=f"s3://{bucket}/a b", storage_options=options, spark=spark
         ) as lake,
     ):
+        if steps == "committer":
+            spark.conf.set("spark.cmDelta.directWrite", "false")
+            print(
+                json.dumps(
+                    {"rows": rows_through_a_committer(lake), "warned": "spark-hadoop-cloud" in warnings.getvalue()}
+                )
+            )
+            spark.stop()
+            return
         before = settings(spark)
         seen = rows_of_all_steps(lake)
+        if not master.startswith("spark:"):
+            seen["repeated"] = written_by_a_repeated_task(lake)
         seen["feeds"] = feeds(lake, home, bucket, options)
         if "stream" in steps:
             seen["stream"] = streamed(lake, home)
-        if steps.startswith("disk="):
-            seen["disk"] = [
-                written_on_disk(spark, f"{steps.removeprefix('disk=')}/{name}") for name in ("seen", "hidden")
-            ]
+        if "disk=" in steps:
+            folder = steps.partition("disk=")[2]
+            seen["disk"] = [written_on_disk(spark, f"{folder}/{name}") for name in ("seen", "hidden")]
         seen["missing bucket"] = error_of_missing_bucket(spark, home, options)
         seen["shown"] = shown(lake)
         seen["settings"] = settings(spark) == before
+        seen["python"] = python_of_executors(spark) if "python" in steps else []
         seen["executors"] = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
     seen["secrets"] = [text for text in (KEY, SECRET) if text in json.dumps(seen) or text in warnings.getvalue()]
     seen["warned"] = "spark-hadoop-cloud" in warnings.getvalue()
@@ -94,6 +107,10 @@ def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
     seen["merged"] = ids(orders.to_df(where="name = 'merged'"))
     orders.delete("id >= 1000 OR id = 3")
     seen["deleted"] = ids(orders.to_df())
+    seen["time travel"] = [ids(orders.to_df(version=version)) for version in (0, 1)]
+    notes = lake.create_table_as("main.sales.notes", rows.where("id < 3").select("id", "name"))
+    notes.append(rows.where("id = 3"), schema_mode=SchemaMode.MERGE)
+    seen["new column"] = [list(row) for row in notes.to_df().orderBy("id").select("id", "day").collect()]
     days = lake.create_table_as("main.sales.days", rows, partition_by=["day"])
     days.overwrite(rows.where("day = 'd1' AND id < 30"), where="day = 'd1'")
     days.merge(rows.where("id IN (1, 2)").withColumn("name", F.lit("merged")), on=["id"])
@@ -122,6 +139,35 @@ def late(frame: DataFrame, condition: str) -> list[Any]:
     plan = chosen._jdf.queryExecution().executedPlan()  # type: ignore[operator]  # py4j has no types.
     files = plan.collectLeaves().head().selectedPartitions()
     return [ids(chosen), files.totalNumberOfFiles() < len(frame.inputFiles())]
+
+
+def rows_through_a_committer(lake: Connection) -> list[int]:
+    table = lake.create_table_as("main.sales.orders", lake.spark.range(4))
+    table.append(lake.spark.range(4, 6))
+    return ids(table.to_df())
+
+
+def written_by_a_repeated_task(lake: Connection) -> list[Any]:
+    """Rows of a write in which the first attempt of each task fails after its first file, and the files in storage beyond them."""
+
+    def fails_at_first(day: int) -> int:
+        context = TaskContext.get()
+        if day == 1 and context is not None and context.attemptNumber() == 0:
+            raise ValueError("the first attempt fails")
+        return day
+
+    lake.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+    rows = lake.spark.range(0, 8, 1, 2).selectExpr("id", "id % 2 AS day")
+    rows = rows.withColumn("day", F.udf(fails_at_first, "BIGINT")("day"))
+    lake.spark.conf.set("spark.sql.files.maxRecordsPerFile", "1")
+    table = lake.create_table_as("main.sales.repeated", rows)
+    lake.spark.conf.unset("spark.sql.files.maxRecordsPerFile")
+    lake.spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    location = table.snapshot().layout.location
+    stored = [
+        status.location for status in table.table.store.list_recursive(location) if status.location.endswith(".parquet")
+    ]
+    return [ids(table.to_df()), table.snapshot().num_files, len(stored)]
 
 
 def feeds(lake: Connection, home: str, bucket: str, options: dict[str, str]) -> list[list[str]]:
@@ -154,6 +200,16 @@ def written_on_disk(spark: SparkSession, folder: str) -> str:
         return f"{len(ids(table.to_df()))} rows"
 
 
+def python_of_executors(spark: SparkSession) -> list[list[Any]]:
+    """The Python programs of the executors, and whether they have this package."""
+
+    def look(_: int) -> tuple[str, bool]:
+        return sys.executable, util.find_spec("cm_delta_dagster") is not None
+
+    found = spark.sparkContext.parallelize(range(8), 8).map(look).collect()
+    return sorted(map(list, set(found)))
+
+
 def error_of_missing_bucket(spark: SparkSession, home: str, options: dict[str, str]) -> str:
     path = f"sqlite:///{home}/other.db"
     with connect(path, warehouse="s3://no-such-bucket-here", storage_options=options, spark=spark) as lake:
@@ -175,7 +231,7 @@ def shown(lake: Connection) -> list[str]:
     executions = store.executionsList()
     tab = [executions.apply(number) for number in range(executions.size())]
     plans_of_tab = [each.physicalPlanDescription() for each in tab]
-    assert any("InsertIntoHadoopFsRelationCommand" in plan for plan in plans_of_tab)
+    assert any(each.description().startswith("write data files into s3a://") for each in tab)
     configurations = [str(each.modifiedConfigs()) for each in tab]
     return [plans.getvalue(), *plans_of_tab, *configurations, repr(lake), repr(lake.table("main.sales.orders"))]
 

@@ -6,10 +6,13 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from cm_delta_dagster import connect
-from cm_delta_dagster.errors import InvalidArgumentError, StoreNotSupportedError
+from cm_delta_dagster.errors import InvalidArgumentError, StorageError, StoreNotSupportedError
+from cm_delta_dagster.spark.errors import mapped
 from cm_delta_dagster.spark.file_values import spark_file_key, spark_file_path
 from cm_delta_dagster.spark.hadoop_options import (
     HadoopOptions,
@@ -174,5 +177,58 @@ def test_the_error_of_a_session_without_jars_names_them(spark: SparkSession, tmp
     hadoop = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
     message = str(raised.value)
     assert f"org.apache.hadoop:hadoop-aws:{hadoop}" in message
-    assert f"spark-hadoop-cloud_2.13:{spark.version}" in message
     assert "spark.jars.packages" in message and "cm-delta spark-jars" in message
+
+
+@pytest.mark.parametrize(
+    ("java", "message"),
+    [
+        (
+            "org.apache.hadoop.fs.s3a.AWSRedirectException: Received permanent redirect response to region eu-west-1.",
+            "region",
+        ),
+        (
+            "java.nio.file.AccessDeniedException: b: The provided token has expired. (Status Code: 403):ExpiredToken",
+            "expired",
+        ),
+        (
+            "java.nio.file.AccessDeniedException: b: No such key (Status Code: 403):InvalidAccessKeyId",
+            "does not accept",
+        ),
+        ("java.nio.file.AccessDeniedException: b: FORBIDDEN (Service: S3, Status Code: 403)", "permissions"),
+        ("org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://b/': Bucket does not exist", "found no bucket"),
+    ],
+)
+def test_a_refusal_of_the_store_says_what_to_do(java: str, message: str) -> None:
+    found = mapped(
+        Py4JError(f"An error occurred while calling o1.parquet.\n: {java}\n\tat org.apache.X"), "writing rows"
+    )
+    assert type(found) is StorageError and message in str(found) and "\n" not in str(found)
+
+
+def stored(files: Any) -> list[str]:
+    """All objects but version checksums, which are written in the background."""
+    return [name for name in files.find("spark-no-jars") if not name.endswith(".crc")]
+
+
+def test_a_session_without_jars_computes_and_writes_nothing(
+    spark: SparkSession, tmp_path: Path, s3_endpoint: str
+) -> None:
+    options = {"key": "k", "secret": "s", "endpoint_url": s3_endpoint}
+    files = fsspec.filesystem("s3", **options, skip_instance_cache=True, use_listings_cache=False)
+    files.mkdir("spark-no-jars")
+    rows = spark.range(3).select("id", F.raise_error(F.lit("the rows were computed")).cast("string").alias("name"))
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    with connect(catalog, warehouse="s3://spark-no-jars/w", storage_options=options, spark=spark) as lake:
+        table = lake.create_table("main.sales.orders", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+        before = stored(files)
+        for act in (
+            lambda: lake.create_table_as("main.sales.other", rows),
+            lambda: lake.append("main.sales.other", rows),
+            lambda: table.append(rows),
+            lambda: table.overwrite(rows),
+            lambda: table.merge(rows, on=["id"]),
+        ):
+            with pytest.raises(StoreNotSupportedError, match="no file system for s3a"):
+                act()
+        assert stored(files) == before and lake.tables() == ("main.sales.orders",)

@@ -15,11 +15,9 @@ from typing import Any
 
 import pyspark
 import pytest
-from click.testing import CliRunner
 
-from cm_delta_dagster.cli.main import main
-from cm_delta_dagster.spark.jars import installed_versions
 from tests.support.s3_server import S3Server, s3_server
+from tests.support.spark_jars import s3_jars
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -29,18 +27,7 @@ KEPT = [*range(3), *range(4, 62)]
 
 @pytest.fixture(scope="module")
 def jars() -> list[Path]:
-    """Jars from Maven, kept in the user's cache folder."""
-    versions = installed_versions()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
-    folder = cache / f"s3-spark-{versions.spark}"
-    if not (folder / "complete").exists():
-        if shutil.which("mvn") is None:
-            give_up = pytest.fail if os.environ.get("CM_DELTA_REQUIRE_PEERS") else pytest.skip
-            give_up("Spark's S3 client is tested only where Maven can fetch it; no mvn on the PATH")
-        fetched = CliRunner().invoke(main, ["spark-jars", "--to", str(folder)])
-        assert fetched.exit_code == 0, fetched.output
-        (folder / "complete").touch()
-    return sorted(folder.glob("*.jar"))
+    return s3_jars()
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +37,9 @@ def server() -> Iterator[S3Server]:
         yield running
 
 
-def run(server: S3Server, jars: list[Path], *, master: str = "local[2]", steps: str = "stream") -> dict[str, Any]:
+def run(
+    server: S3Server, jars: list[Path], *, master: str = "local[2,2]", steps: str = "stream", **variables: str
+) -> dict[str, Any]:
     bucket = f"spark-{uuid.uuid4().hex[:12]}"
     request = urllib.request.Request(f"{server.endpoint}/{bucket}", method="PUT")
     urllib.request.urlopen(request).close()
@@ -58,16 +47,16 @@ def run(server: S3Server, jars: list[Path], *, master: str = "local[2]", steps: 
     arguments = [",".join(map(str, jars)), server.endpoint, bucket, master, steps]
     worker = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.s3_worker", *arguments],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900,
+        cwd=ROOT, env=environment(**variables), capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert worker.returncode == 0, worker.stderr[-4000:]
     seen: dict[str, Any] = json.loads(worker.stdout.strip().splitlines()[-1])
     return seen
 
 
-def environment() -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
     paths = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    return {**os.environ, "SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": paths}
+    return {**os.environ, "SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": paths, **more}
 
 
 def check_rows(seen: dict[str, Any]) -> None:
@@ -76,6 +65,8 @@ def check_rows(seen: dict[str, Any]) -> None:
     assert seen["late"] == [[58, 59, 1000, 1001], True]
     assert seen["merged"] == [58, 59, 60, 61]
     assert seen["deleted"] == KEPT
+    assert seen["time travel"] == [[*range(60)], [*range(60), *range(1000, 1010)]]
+    assert seen["new column"] == [[0, None], [1, None], [2, None], [3, "d0"]]
     assert seen["days"] == [["d0", 20], ["d1", 10], ["d2", 20]]
     assert seen["input files"] == ["s3a"]
     assert seen["arrow agrees"]
@@ -88,8 +79,9 @@ def check_rows(seen: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def seen(server: S3Server, jars: list[Path]) -> dict[str, Any]:
-    found = run(server, jars)
-    return {**found, "copies": server.copies()}
+    """All steps in a session without spark-hadoop-cloud: direct writes need no committer."""
+    found = run(server, [jar for jar in jars if "hadoop-cloud" not in jar.name])
+    return {**found, "copies": server.copies(), "created": [key for method, key in server.requests if method == "PUT"]}
 
 
 def test_rows_are_written_and_read(seen: dict[str, Any]) -> None:
@@ -101,6 +93,19 @@ def test_rows_are_written_and_read(seen: dict[str, Any]) -> None:
 def test_data_files_are_not_copied(seen: dict[str, Any]) -> None:
     assert seen["copies"] == []
     assert not seen["warned"]
+
+
+def test_a_write_leaves_nothing_but_data_files(seen: dict[str, Any]) -> None:
+    """A committer would leave an empty object with the name of each directory, and create objects that it deletes later."""
+    # Hadoop creates such an object itself when it deletes the files of a failed attempt.
+    created = [key for key in seen["created"] if "/repeated-" not in key]
+    assert created and [key for key in created if key.endswith("/") or "__magic" in key or "_temporary" in key] == []
+
+
+def test_files_of_failed_attempts_are_not_committed(seen: dict[str, Any]) -> None:
+    """Each row is there once, though the first attempt of each task has failed; its files are deleted."""
+    rows, num_files, num_stored = seen["repeated"]
+    assert rows == list(range(8)) and num_files == num_stored == 8
 
 
 def test_secrets_are_not_shown(seen: dict[str, Any]) -> None:
@@ -116,10 +121,13 @@ def test_a_missing_bucket_is_one_clear_error(seen: dict[str, Any]) -> None:
     assert "\n" not in seen["missing bucket"]
 
 
-def test_a_session_without_spark_hadoop_cloud_copies_files_and_warns(server: S3Server, jars: list[Path]) -> None:
-    seen = run(server, [jar for jar in jars if "hadoop-cloud" not in jar.name], steps="")
-    check_rows(seen)
-    assert server.copies() and seen["warned"]
+@pytest.mark.parametrize("with_cloud", [True, False])
+def test_a_committer_writes_where_direct_writes_are_off(server: S3Server, jars: list[Path], with_cloud: bool) -> None:
+    """Without spark-hadoop-cloud each file is copied, and a warning says so."""
+    chosen = jars if with_cloud else [jar for jar in jars if "hadoop-cloud" not in jar.name]
+    seen = run(server, chosen, steps="committer")
+    assert seen["rows"] == list(range(6))
+    assert (server.copies() == []) is with_cloud and seen["warned"] is not with_cloud
 
 
 HIDING = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
@@ -132,13 +140,13 @@ def can_hide(folder: Path) -> bool:
 
 @contextmanager
 def cluster(home: Path, hiding: list[str]) -> Iterator[str]:
-    """Spark standalone with two worker processes, whose Python cannot be started."""
+    """Spark standalone with two worker processes."""
     spark_home = Path(pyspark.__file__).parent
     port = 17077 + os.getpid() % 10_000
     daemons = "org.apache.spark.deploy"
     master = f"spark://127.0.0.1:{port}"
     variables = {**os.environ, "SPARK_HOME": str(spark_home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    variables |= {"PYSPARK_PYTHON": "/no/python", "PYSPARK_DRIVER_PYTHON": "/no/python", "SPARK_SCALA_VERSION": "2.13"}
+    variables["SPARK_SCALA_VERSION"] = "2.13"
     variables.pop("PYTHONPATH", None)
     program = str(spark_home / "bin" / "spark-class")
     commands = [[program, f"{daemons}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
@@ -161,18 +169,22 @@ def cluster(home: Path, hiding: list[str]) -> Iterator[str]:
             process.wait(30)
 
 
-def test_a_cluster_needs_no_python_on_its_workers(server: S3Server, jars: list[Path], tmp_path: Path) -> None:
+def test_executors_do_not_need_this_package(server: S3Server, jars: list[Path], tmp_path: Path) -> None:
     """Executors are other processes, which read and write S3 with the settings of each read and write."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (tmp_path / "seen").mkdir()
     hiding = [*HIDING, str(hidden)] if can_hide(hidden) else []
     with cluster(tmp_path, hiding) as master:
-        seen = run(server, jars, master=master, steps=f"disk={tmp_path}")
+        # The driver chooses the Python program of the executors: one that has no packages.
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+        bare = str(tmp_path / "bare" / "bin" / "python")
+        seen = run(server, jars, master=master, steps=f"python,disk={tmp_path}", PYSPARK_PYTHON=bare)
     check_rows(seen)
+    assert seen["python"] == [[bare, False]]
     assert seen["executors"] == 2
     assert server.copies() == []
     shared, not_shared = seen["disk"]
     assert shared == "3 rows"
     if hiding:
-        assert "do not see the files of the driver" in not_shared and not_shared.endswith(" []")
+        assert "do not see the files of this machine" in not_shared and not_shared.endswith(" []")

@@ -1,8 +1,10 @@
 """Failing requests to object stores: what is repeated, what a failed creation has done, what the errors say."""
 
+import itertools
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,12 +15,16 @@ from tests.support.object_stores import azure_connection_string, gcs_options, ma
 
 SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
 KEY = "AKIAIOSFODNN7EXAMPLE"
+_CONNECTIONS = itertools.count(20)
+"""Each number is in use once, since it makes other options, and so another server."""
+
 DATA = b"x" * 2000
 
 
 @pytest.fixture(scope="module")
 def proxy(s3_endpoint: str) -> Iterator[FaultProxy]:
     with fault_proxy(s3_endpoint) as proxy:
+        proxy.seconds = 1.5  # Longer than the store waits for an answer.
         yield proxy
 
 
@@ -40,6 +46,7 @@ def bucket(store: FsspecStore) -> str:
 def place(bucket: str, proxy: FaultProxy) -> Iterator[str]:
     yield f"{bucket}/{uuid.uuid4().hex}"
     proxy.inject()
+    proxy.hides_missing = False
 
 
 IDEMPOTENT: dict[str, tuple[str, Callable[[FsspecStore, str], object]]] = {
@@ -58,7 +65,11 @@ IDEMPOTENT: dict[str, tuple[str, Callable[[FsspecStore, str], object]]] = {
     [
         *((name, 503, "SlowDown") for name in IDEMPOTENT),
         ("read", 500, "InternalError"),
+        ("read", 429, "TooManyRequests"),
         ("list_from", 429, "TooManyRequests"),
+        ("write", 400, "BadDigest"),
+        ("write", 400, "IncompleteBody"),
+        ("write", 400, "RequestTimeout"),
     ],
 )
 def test_a_request_that_fails_twice_is_repeated(
@@ -75,9 +86,29 @@ def test_a_request_that_fails_twice_is_repeated(
     assert proxy.count(method) == 3, "the attempts of the client library and of the store must not multiply"
 
 
+@pytest.mark.parametrize("request_of", IDEMPOTENT)
+@pytest.mark.parametrize(
+    "effect", [Effect.RESET_BEFORE, Effect.RESET_AFTER, pytest.param(Effect.SILENT_AFTER, marks=pytest.mark.slow)]
+)
+def test_a_request_without_an_answer_is_repeated(
+    store: FsspecStore, proxy: FaultProxy, place: str, request_of: str, effect: Effect
+) -> None:
+    method, act = IDEMPOTENT[request_of]
+    store.write(f"{place}/x", DATA)
+    proxy.inject(Fault(effect=effect, method=method))
+    act(store, place)
+    assert proxy.count(method) == 2
+    assert [status.size for status in store.list_from(place)] == ([] if request_of == "delete" else [len(DATA)])
+
+
 @pytest.mark.parametrize(
     "effect",
-    [Effect.RESET_AFTER, Effect.TRUNCATED, pytest.param(Effect.SILENT_AFTER, marks=pytest.mark.slow)],
+    [
+        Effect.RESET_AFTER,
+        Effect.TRUNCATED,
+        Effect.SHORTENED,
+        pytest.param(Effect.SILENT_AFTER, marks=pytest.mark.slow),
+    ],
 )
 def test_a_read_whose_answer_is_lost_or_cut_is_repeated(
     store: FsspecStore, proxy: FaultProxy, place: str, effect: Effect
@@ -87,6 +118,57 @@ def test_a_read_whose_answer_is_lost_or_cut_is_repeated(
     assert store.read(f"{place}/x") == DATA
     proxy.inject(Fault(effect=effect, method="GET"))
     assert store.read_range(f"{place}/x", offset=0, length=len(DATA)) == DATA
+
+
+def test_a_body_that_differs_from_its_checksum_is_read_again(store: FsspecStore, proxy: FaultProxy, place: str) -> None:
+    store.write_if_absent(f"{place}/x", DATA)
+    proxy.inject(Fault(effect=Effect.ALTERED, method="GET"))
+    assert store.read(f"{place}/x") == DATA
+    assert proxy.count("GET") == 2
+
+
+@pytest.mark.slow
+def test_a_body_that_stays_different_from_its_checksum_is_an_error(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    store.write(f"{place}/x", DATA)
+    proxy.inject(Fault(effect=Effect.ALTERED, method="GET", times=100))
+    with pytest.raises(StorageError, match="do not have the checksum that the store sent") as raised:
+        store.read(f"{place}/x")
+    assert f"{place}/x" in str(raised.value)
+
+
+def test_another_etag_changes_nothing(store: FsspecStore, proxy: FaultProxy, place: str) -> None:
+    """Nothing depends on ETags, which are no checksums where a store encrypts or copies."""
+    for method in ("PUT", "GET", "HEAD"):
+        proxy.inject(Fault(effect=Effect.OTHER_ETAG, method=method, times=100))
+        location = f"{place}/{method}"
+        store.write_if_absent(location, DATA)
+        assert (store.read(location), store.stat(location).size) == (DATA, len(DATA))
+
+
+def test_without_permission_to_list_a_missing_object_is_not_taken_for_absent(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    """S3 then answers 403 and not 404. An empty listing or "not found" could be taken for an empty table."""
+    store.write_if_absent(f"{place}/x", DATA)
+    proxy.hides_missing = True
+    assert store.read(f"{place}/x") == DATA
+    acts = (
+        store.read,
+        store.stat,
+        store.list_from,
+        lambda at: list(store.list_recursive(at)),
+        lambda at: store.read_range(at, offset=0, length=1),
+    )
+    for act in acts:
+        with pytest.raises(StorageError, match=r"access is denied.*s3:ListBucket") as raised:
+            act(f"{place}/missing")
+        assert not isinstance(raised.value, ObjectNotFoundError) and f"{place}/missing" in str(raised.value)
+    store.write_if_absent(f"{place}/y", DATA)
+    with pytest.raises(ObjectAlreadyExistsError):
+        store.write_if_absent(f"{place}/y", DATA)
+    store.delete(f"{place}/missing")
 
 
 @pytest.mark.slow
@@ -104,6 +186,7 @@ def test_a_body_that_stays_too_short_is_an_error_and_not_fewer_bytes(
     [
         Effect.ANSWER_BEFORE,
         Effect.ANSWER_AFTER,
+        Effect.RESET_BEFORE,
         Effect.RESET_AFTER,
         pytest.param(Effect.SILENT_AFTER, marks=pytest.mark.slow),
     ],
@@ -143,6 +226,39 @@ def test_a_creation_that_never_gets_an_answer_says_that_its_outcome_is_unknown(
     assert not isinstance(raised.value, ObjectAlreadyExistsError)
     proxy.inject()
     assert store.read(f"{place}/0.json") == DATA
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(effect=Effect.ANSWER_BEFORE), marks=pytest.mark.slow, id="busy"),
+        pytest.param(Fault(effect=Effect.RESET_AFTER), marks=pytest.mark.slow, id="reset"),
+        pytest.param(
+            Fault(effect=Effect.ANSWER_BEFORE, method="DELETE", status=403, code="AccessDenied"), id="no deletion"
+        ),
+    ],
+)
+def test_a_fault_at_a_request_of_the_probe_does_not_fail_the_write(
+    store: FsspecStore, proxy: FaultProxy, place: str, fault: Fault
+) -> None:
+    for number in range(1 if fault.method else 3):
+        # The options differ, so that each store is another server, for which the process makes the probe again.
+        config = {**store.options.get("config_kwargs", {}), "max_pool_connections": next(_CONNECTIONS)}
+        fresh = FsspecStore("s3", options={**store.options, "config_kwargs": config})
+        proxy.inject(replace(fault, path=".cm-delta-probe-", skip=number))
+        fresh.write_if_absent(f"{place}/{number}", DATA)
+        assert proxy.count("PUT") >= 3 and store.read(f"{place}/{number}") == DATA
+
+
+def test_a_request_that_is_rejected_without_a_reason_says_what_it_may_be(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    """The answer to HEAD has no body."""
+    proxy.inject(Fault(effect=Effect.ANSWER_BEFORE, method="HEAD", status=400, code="ExpiredToken", times=9))
+    with pytest.raises(StorageError, match=r"gave no reason, as for credentials that have expired") as raised:
+        store.stat(f"{place}/x")
+    # botocore itself asks once more, for the region of the bucket.
+    assert proxy.count("HEAD") <= 2 and not isinstance(raised.value, ObjectNotFoundError)
 
 
 def test_another_conditional_write_in_progress_is_waited_for(store: FsspecStore, proxy: FaultProxy, place: str) -> None:

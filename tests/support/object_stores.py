@@ -1,12 +1,10 @@
-"""Servers of object stores: Azurite from npm, fake-gcs-server from PyPI. (The S3 server, moto, is a fixture of conftest.py.)"""
+"""Servers of object stores: Azurite from npm, fake-gcs-server from PyPI, gofakes3 from Go; moto is a fixture of conftest.py."""
 
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,19 +13,15 @@ from pathlib import Path
 import pytest
 
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
+from tests.support.server_process import free_port, server_process
 
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """Azurite's well-known account and key."""
 
 _AZURITE = "azurite@3.35.0"
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster" / "azurite"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+_GOFAKES3 = "gofakes3@v1.2.0"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
 
 
 @contextmanager
@@ -37,16 +31,12 @@ def azurite_server() -> Iterator[str]:
     program = _installed_azurite()
     port = free_port()
     arguments = ["--blobPort", str(port), "--inMemoryPersistence", "--silent", "--disableTelemetry"]
-    with tempfile.TemporaryDirectory() as directory:
-        process = subprocess.Popen(
-            [str(program), *arguments, "--skipApiVersionCheck"], cwd=directory, stdout=subprocess.DEVNULL
-        )
-        try:
-            _wait_for(port, process)
-            yield azure_connection_string(f"http://127.0.0.1:{port}")
-        finally:
-            process.terminate()
-            process.wait()
+    command = [str(program), *arguments, "--skipApiVersionCheck"]
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        server_process(command, port=port, directory=Path(directory)),
+    ):
+        yield azure_connection_string(f"http://127.0.0.1:{port}")
 
 
 def azure_connection_string(url: str, *, key: str = AZURE_KEY) -> str:
@@ -57,14 +47,15 @@ def azure_connection_string(url: str, *, key: str = AZURE_KEY) -> str:
 
 
 def _installed_azurite() -> Path:
-    program = _CACHE / "node_modules" / ".bin" / "azurite-blob"
+    folder = _CACHE / "azurite"
+    program = folder / "node_modules" / ".bin" / "azurite-blob"
     if not program.exists():
         npm = shutil.which("npm")
         if npm is None:
             pytest.skip("Azure needs Azurite, and Azurite needs npm, which is not installed.")
-        _CACHE.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         installed = subprocess.run(
-            [npm, "install", "--no-audit", "--no-fund", "--prefix", str(_CACHE), _AZURITE],
+            [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), _AZURITE],
             capture_output=True,
             text=True,
             check=False,
@@ -82,24 +73,50 @@ def gcs_server() -> Iterator[str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     arguments = ["-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", str(port)]
-    process = subprocess.Popen(
-        [str(wrapper._get_binary_path()), *arguments, "-external-url", url, "-log-level", "error"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        _wait_for(port, process)
+    command = [str(wrapper._get_binary_path()), *arguments, "-external-url", url, "-log-level", "error"]
+    with server_process(command, port=port):
         yield url
-    finally:
-        process.terminate()
-        process.wait()
+
+
+@contextmanager
+def gofakes3_server() -> Iterator[str]:
+    """URL of gofakes3, an S3 server that is independent of moto; Go compiles it once for all runs."""
+    pytest.importorskip("s3fs")
+    program = _installed_gofakes3()
+    port = free_port()
+    command = [str(program), "-backend", "memory", "-host", f"127.0.0.1:{port}", "-quiet"]
+    with server_process(command, port=port):
+        yield f"http://127.0.0.1:{port}"
+
+
+def _installed_gofakes3() -> Path:
+    program = _CACHE / _GOFAKES3.replace("@", "-") / "gofakes3"
+    if not program.exists():
+        go = shutil.which("go")
+        if go is None:
+            pytest.skip("The second S3 server, gofakes3, is compiled by Go, which is not installed.")
+        program.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=program.parent) as directory:
+            compiled = subprocess.run(
+                [go, "install", f"github.com/johannesboyne/gofakes3/cmd/{_GOFAKES3}"],
+                env={**os.environ, "GOBIN": directory},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if compiled.returncode != 0:
+                pytest.skip(f"Go could not compile the second S3 server: {compiled.stderr.strip()[-300:]}")
+            os.replace(f"{directory}/gofakes3", program)
+    return program
 
 
 def object_store(kind: str, request: pytest.FixtureRequest) -> FsspecStore:
-    """A store of the kind ``s3``, ``azure`` or ``gcs`` on its server."""
+    """A store of the kind ``s3``, ``gofakes3``, ``azure`` or ``gcs`` on its server."""
     match kind:
         case "s3":
             return FsspecStore("s3", options=s3_options(request.getfixturevalue("s3_endpoint")))
+        case "gofakes3":
+            return FsspecStore("s3", options=gofakes3_options(request.getfixturevalue("gofakes3_endpoint")))
         case "azure":
             return FsspecStore("abfss", options={"connection_string": request.getfixturevalue("azurite")})
         case "gcs":
@@ -109,6 +126,11 @@ def object_store(kind: str, request: pytest.FixtureRequest) -> FsspecStore:
 
 def s3_options(endpoint: str) -> dict[str, object]:
     return {"endpoint_url": endpoint, "key": "k", "secret": "s"}
+
+
+def gofakes3_options(endpoint: str) -> dict[str, object]:
+    """For a part of an object this server sends the checksum of the whole, which botocore rejects unless it is set not to ask."""
+    return {**s3_options(endpoint), "config_kwargs": {"response_checksum_validation": "when_required"}}
 
 
 def gcs_options(endpoint: str) -> dict[str, object]:
@@ -129,14 +151,3 @@ def make_bucket(store: FsspecStore, name: str) -> None:
             sync(store._filesystem.loop, store._filesystem.service_client.create_container, name)
         case _:
             store._filesystem.mkdir(name)
-
-
-def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
-    for _ in range(600):
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            assert process.poll() is None, f"the server ended with exit code {process.returncode}"
-            time.sleep(0.05)
-    raise AssertionError("the server did not start within 30 seconds")

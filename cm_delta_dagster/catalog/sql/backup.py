@@ -1,5 +1,6 @@
 """Online backup of a SQLite catalog; for PostgreSQL, the command that makes one."""
 
+import errno
 import os
 import shlex
 import sqlite3
@@ -10,6 +11,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
+
+_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM})
 
 
 def back_up_sqlite(database: str, target: Path, *, shown_url: str) -> int:
@@ -33,7 +36,11 @@ def back_up_sqlite(database: str, target: Path, *, shown_url: str) -> int:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.link(temporary, target)  # Fails if another process created the file concurrently.
-        _sync_directory(target.parent)
+        try:
+            _sync_directory(target.parent)
+        except OSError:
+            target.unlink()
+            raise
     except FileExistsError as error:
         raise InvalidArgumentError(f"{target} exists already and was not changed; give another name.") from error
     except (sqlite3.Error, OSError) as error:
@@ -62,6 +69,10 @@ def _sync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some network mounts do not support fsync of directories; the server determines the durability of entries.
+        if error.errno not in _UNSUPPORTED:
+            raise
     finally:
         os.close(descriptor)
 

@@ -96,7 +96,9 @@ class TableCommitter:
             prepared = self._prepare(transaction, base, None)
             return prepared, self._proposer.propose(base, prepared)
         # Only this call, before each attempt, prevents a writer from creating files after the policy has changed.
-        known = ratified_commits(self._coordinator, self._store, table_id=base.table_id, location=base.location)
+        known = self._coordinator.get_ratified_commits(base.table_id)
+        if known.latest_version != base.version:
+            known = ratified_commits(self._coordinator, self._store, table_id=base.table_id, location=base.location)
         if known.commit_policy.kind is not CommitPolicyKind.PUT_IF_ABSENT:
             return None, CommitPolicyChanged(policy=known.commit_policy)
         if known.latest_version > base.version:

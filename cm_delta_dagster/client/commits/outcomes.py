@@ -5,7 +5,6 @@ for the version and its ``txnId``; nothing is assumed.
 """
 
 import logging
-from dataclasses import replace
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.ratification import CommitOutcome, Ratified, VersionTaken
@@ -107,7 +106,7 @@ class CommitProposer:
                     self._store,
                     table_id=base.table_id,
                     location=base.location,
-                    proposal=replace(prepared.proposal, file_modification_time=created.modification_time),
+                    proposal=created,
                     follows_ms=base.timestamp_ms,
                 )
             known = ratified_commits(self._coordinator, self._store, table_id=base.table_id, location=base.location)

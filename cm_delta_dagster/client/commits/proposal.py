@@ -65,7 +65,7 @@ def prepare_commit(transaction: Transaction, base: Snapshot, *, store: Store, ru
         file_name = log_files.staged_commit_file_name(version, str(uuid.uuid4()))
     modified = timestamp
     if mode is CommitMode.STAGED:
-        modified = _stage(store, base.location, file_name, data)
+        modified = _stage(store, base.location, file_name, data) or timestamp
     proposal = CommitProposal(
         version=version,
         file_name=file_name,
@@ -82,11 +82,11 @@ def prepare_commit(transaction: Transaction, base: Snapshot, *, store: Store, ru
     return PreparedCommit(data=data, proposal=proposal)
 
 
-def _stage(store: Store, location: str, file_name: str, data: bytes) -> int:
-    """Write a staged commit file; its modification time in epoch milliseconds."""
+def _stage(store: Store, location: str, file_name: str, data: bytes) -> int | None:
+    """Write a staged commit file; its modification time in epoch milliseconds, if the store returns it with the write."""
     target = f"{log_files.staged_commits_directory(location)}/{file_name}"
     written = store.write_if_absent(target, data, may_show_unfinished=True, within=log_files.log_directory(location))
-    return (written or store.stat(target)).modification_time
+    return None if written is None else written.modification_time
 
 
 def _changed_definition(actions: Sequence[Action], base: Snapshot) -> tuple[Metadata | None, Protocol | None]:

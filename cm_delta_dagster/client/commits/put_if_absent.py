@@ -11,6 +11,7 @@ cleanup deletes.
 """
 
 import logging
+from dataclasses import replace
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitMode
@@ -36,7 +37,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.log import log_files
-from cm_delta_dagster.storage.store import ObjectStatus, Store
+from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -57,15 +58,14 @@ def ratified_commits(
     if answer.commit_policy.through_catalog:
         return answer
     version = answer.latest_version
-    while (found := _read_next(store, location, version + 1)) is not None:
+    while (data := _read_next(store, location, version + 1)) is not None:
         version += 1
-        status, data = found
         try:
-            catalog.record_published(table_id, _found(version, status, data))
+            catalog.record_published(table_id, _found(version, data))
         except (CorruptLogError, CommitRejectedError) as error:
             raise CorruptLogError(
-                f"{status.location} is a commit file after the latest version that the catalog knows, but no client of the "
-                f"catalog can have committed it: {error} Nothing was read or written. If none of your "
+                f"{published_source(location, version).location} is a commit file after the latest version that the catalog "
+                f"knows, but no client of the catalog can have committed it: {error} Nothing was read or written. If none of your "
                 "writers committed it, move it away."
             ) from error
     if version == answer.latest_version:
@@ -73,9 +73,10 @@ def ratified_commits(
     return catalog.get_ratified_commits(table_id, content_from_version=content_from_version)
 
 
-def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> ObjectStatus | None:
-    """Create the published file of ``proposal``. Returns the status of the file, or None if it holds another commit.
+def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> CommitProposal | None:
+    """Create the published file of ``proposal``. Returns None if it holds another commit.
 
+    Otherwise it returns the proposal, with the modification time of the file if the store returns it with the creation.
     Retrying after an error is safe: the ``txnId`` in an existing file identifies the commit.
 
     Raises:
@@ -95,7 +96,7 @@ def create_commit(store: Store, *, location: str, proposal: CommitProposal, data
         if info is None or info.txn_id != proposal.summary.txn_id:
             return None
         written = None
-    return written or store.stat(target)
+    return proposal if written is None else replace(proposal, file_modification_time=written.modification_time)
 
 
 def record_commit(
@@ -168,19 +169,17 @@ def _delete_file(store: Store, location: str, proposal: CommitProposal) -> None:
         store.delete(target)
 
 
-def _read_next(store: Store, location: str, version: int) -> tuple[ObjectStatus, bytes] | None:
-    source = published_source(location, version).location
+def _read_next(store: Store, location: str, version: int) -> bytes | None:
     try:
-        data = store.read(source)
-        return store.stat(source), data
+        return store.read(published_source(location, version).location)
     except ObjectNotFoundError:  # There is none, or its writer deleted it.
         return None
 
 
-def _found(version: int, status: ObjectStatus, data: bytes) -> CommitProposal:
+def _found(version: int, data: bytes) -> CommitProposal:
     """The proposal of a commit found in storage; its changed partitions are unknown.
 
-    It carries metadata and protocol only if the commit sets them.
+    It carries metadata and protocol only if the commit sets them, and the commit time as the time of the file.
     """
     commit = commit_json.decode_commit(data, version=version)
     info = commit.commit_info
@@ -190,9 +189,9 @@ def _found(version: int, status: ObjectStatus, data: bytes) -> CommitProposal:
         )
     return CommitProposal(
         version=version,
-        file_name=status.name,
+        file_name=log_files.commit_file_name(version),
         file_size=len(data),
-        file_modification_time=status.modification_time,
+        file_modification_time=info.in_commit_timestamp,
         mode=CommitMode.PUT_IF_ABSENT,
         metadata=commit.metadata,
         protocol=commit.protocol,

@@ -1,7 +1,9 @@
 """The commits of a table and their times (protocol heading "In-Commit Timestamps").
 
-For history, change data and time travel; compactions are never used. An in-commit timestamp is read from the first line of the
-commit. Without one, the time of a commit is the modification time of its file, adjusted to increase strictly.
+For history, change data and time travel; compactions are never used. The latest version says which commits have an in-commit
+timestamp: none if it is disabled, those from the enablement version on if it is enabled. It is read from the first line of the
+commit. The time of any other commit is the modification time of its file, adjusted to increase strictly, also if the commit has an
+in-commit timestamp of an earlier time in which they were enabled.
 """
 
 import bisect
@@ -136,6 +138,10 @@ class CommitLog:
             return time
         info = commit_json.decode_commit_info(self._first_line(version) if data is None else data)
         return self._own_time(version, None if info is None else info.in_commit_timestamp)
+
+    def file_time(self, version: int, *, default: int) -> int:
+        """Modification time of the commit file of ``version``, adjusted to increase strictly; ``default`` if it is missing."""
+        return self._file_times.get(version, default)
 
     def read(self, version: int) -> bytes:
         """Content of the commit of ``version``. Raises ObjectNotFoundError."""

@@ -3,8 +3,11 @@
 A catalog-managed table is refused, because only its catalog knows its latest version.
 """
 
-from collections.abc import Iterator
+import logging
+import typing
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import tzinfo
 
 from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit, removed_by_cleanup
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
@@ -20,16 +23,20 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from cm_delta_dagster.protocol.actions.actions import Protocol
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.paths import normalise_location
-from cm_delta_dagster.protocol.features.in_commit_timestamps import in_commit_timestamp_period
+from cm_delta_dagster.protocol.features.in_commit_timestamps import InCommitTimestampPeriod, in_commit_timestamp_period
 from cm_delta_dagster.protocol.features.metadata_validation import check_metadata
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
 from cm_delta_dagster.protocol.log import log_files, log_segment
 from cm_delta_dagster.storage.store import Store, StoreRegistry
 
+_log = logging.getLogger(__name__)
+
 _READ_THREADS = 8
+
+_Definition: typing.TypeAlias = tuple[Protocol, Metadata]
 
 
 class PathTable(VersionLookup):
@@ -40,9 +47,13 @@ class PathTable(VersionLookup):
 
     Args:
         location: absolute URI of the table root or an absolute local path.
+        time_zone: of times that state none, in partition values and conditions; None for the default of the reader.
     """
 
-    def __init__(self, *, location: str, store: Store, threads: int = _READ_THREADS) -> None:
+    def __init__(
+        self, *, location: str, store: Store, threads: int = _READ_THREADS, time_zone: tzinfo | None = None
+    ) -> None:
+        self.time_zone = time_zone
         self.location = normalise_location(location).rstrip("/")
         self.store = store
         self._reader = CommitReader(store, self.location, threads=threads)
@@ -73,13 +84,13 @@ class PathTable(VersionLookup):
             version = log.version_at_or_before(timestamp_ms, oldest=log.earliest_readable)
         latest = self._latest_version()
         if version is None or version == latest:
-            return self._load(latest)
+            return self._snapshot(load_state(self._reader, version=latest))
         if not 0 <= version <= latest:
             raise VersionNotFoundError(
                 f"Version {version} of {self.identifier} does not exist; the latest version is {latest}."
             )
         try:
-            snapshot = self._load(version)
+            loaded = load_state(self._reader, version=version)
         except CorruptLogError as error:
             removed = removed_by_cleanup(
                 self.store, self.location, identifier=self.identifier, version=version, latest=latest
@@ -87,18 +98,28 @@ class PathTable(VersionLookup):
             if removed is None:
                 raise
             raise removed from error
-        self._refuse_if_managed_since(version, latest)
-        return snapshot
+        return self._snapshot(loaded, newest=self._newest_definition(version, latest))
+
+    def check_readable_by_path(self) -> None:
+        """Raise an error unless there is a Delta table that no catalog manages. The latest version need not be readable.
+
+        Raises:
+            TableNotFoundError: there is no Delta log at the location.
+            CatalogManagedAccessError: the table is catalog-managed.
+        """
+        latest = self._latest_version()
+        with suppress(CorruptLogError, ObjectNotFoundError):
+            self._newest_definition(-1, latest)
 
     def commit_log(self) -> CommitLog:
-        """The commits that exist now, up to the latest version."""
-        latest = self.snapshot()
-        return CommitLog(
-            identifier=self.identifier,
-            reader=self._reader,
-            latest=latest.version,
-            period=in_commit_timestamp_period(latest.protocol, latest.metadata),
-        )
+        """The commits that exist now, up to the latest version, also if that version cannot be read by this client."""
+        latest = self._latest_version()
+        state = load_state(self._reader, version=latest).state
+        self._refuse_catalog_managed(state.protocol)
+        return self._log(latest, in_commit_timestamp_period(state.protocol, state.metadata))
+
+    def _log(self, latest: int, period: InCommitTimestampPeriod | None) -> CommitLog:
+        return CommitLog(identifier=self.identifier, reader=self._reader, latest=latest, period=period)
 
     def commits(self, start: int, end: int) -> Iterator[LoadedCommit]:
         """See :meth:`ReadableTable.commits`."""
@@ -110,12 +131,7 @@ class PathTable(VersionLookup):
 
     def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
         """See :meth:`ReadableTable.commit_actions`. Raises CatalogManagedAccessError at a commit that makes it managed."""
-        log = CommitLog(
-            identifier=self.identifier,
-            reader=self._reader,
-            latest=self._latest_version(),
-            period=None,
-        )
+        log = self._log(self._latest_version(), None)
         for commit in log.actions(start, end):
             if commit.protocol is not None:
                 self._refuse_catalog_managed(commit.protocol)
@@ -134,40 +150,47 @@ class PathTable(VersionLookup):
             f"There is no Delta table at {self.location}: its _delta_log holds neither a commit nor a complete checkpoint."
         )
 
-    def _load(self, version: int) -> Snapshot:
-        loaded = load_state(self._reader, version=version)
+    def _snapshot(self, loaded: LoadedState, *, newest: _Definition | None = None) -> Snapshot:
+        """The snapshot of a state; ``newest`` is the definition of the latest version, if that is another one."""
         state = loaded.state
         self._refuse_catalog_managed(state.protocol)
-        name = f"{self.identifier} at version {version}"
+        name = f"{self.identifier} at version {state.version}"
         check_readable(state.protocol, name, metadata=state.metadata)
         check_metadata(state.metadata, name)
-        self._refuse_lost_actions(loaded)
+        self._compare_with_checksum(loaded)
         return Snapshot(
             identifier=self.identifier,
             table_id=state.metadata.id,
             location=self.location,
-            version=version,
-            published_version=version,
-            data_version=version,
-            timestamp_ms=self._time(loaded),
+            version=state.version,
+            published_version=state.version,
+            data_version=state.version,
+            commit_time=self._time(loaded, newest or (state.protocol, state.metadata)),
             state=state,
-        )
+        ).in_time_zone(self.time_zone)
 
-    def _refuse_if_managed_since(self, version: int, latest: int) -> None:
-        """Refuse an old version too if the table has become catalog-managed since."""
+    def _newest_definition(self, version: int, latest: int) -> _Definition | None:
+        """Protocol and metadata of the latest version, or of the newest one above ``version`` that can be read; None if none can.
+
+        Raises:
+            CatalogManagedAccessError: the table has become catalog-managed since ``version``.
+        """
         checksum = read_checksum(self.store, self.location, latest)
-        if checksum is not None:
-            return self._refuse_catalog_managed(checksum.protocol)
+        if checksum is not None and not is_catalog_managed(checksum.protocol):
+            return checksum.protocol, checksum.metadata
         try:
-            newest = load_state(self._reader, version=latest)
-            return self._refuse_catalog_managed(newest.state.protocol)
+            state = load_state(self._reader, version=latest).state
+            self._refuse_catalog_managed(state.protocol)
+            return state.protocol, state.metadata
         except CorruptLogError:
             pass  # The requested version is intact; damage in a newer one does not affect it.
         for newer in range(latest, version, -1):
             with suppress(ObjectNotFoundError, CorruptLogError):
                 commit = self._reader.decode(published_source(self.location, newer))
                 if commit.protocol is not None:
-                    return self._refuse_catalog_managed(commit.protocol)
+                    self._refuse_catalog_managed(commit.protocol)
+                    break
+        return None
 
     def _refuse_catalog_managed(self, protocol: Protocol) -> None:
         if is_catalog_managed(protocol):
@@ -176,8 +199,8 @@ class PathTable(VersionLookup):
                 "by its name through the catalog that manages it."
             )
 
-    def _refuse_lost_actions(self, loaded: LoadedState) -> None:
-        """Detect a commit that was truncated at the end of a line, by the checksum of the same transaction."""
+    def _compare_with_checksum(self, loaded: LoadedState) -> None:
+        """Log a warning if the checksum of the same transaction does not agree with the log, which decides."""
         state = loaded.state
         checksum = None if loaded.txn_id is None else read_checksum(self.store, self.location, state.version)
         if checksum is None or checksum.txn_id != loaded.txn_id:
@@ -191,30 +214,39 @@ class PathTable(VersionLookup):
             if expected != found
         ]
         if differing:
-            raise CorruptLogError(
-                f"Version {state.version} of {self.identifier} does not agree with its checksum "
-                f"{log_files.checksum_file_name(state.version)}, which the same transaction wrote: {', '.join(differing)}. "
-                "A part of the log is lost or was changed; restore it. If you know that the checksum is wrong, delete "
-                "it."
+            _log.warning(
+                "Version %d of %s does not agree with its checksum %s, which the same transaction wrote: %s. The version is read "
+                "as the log has it. If a part of the log was lost or changed, restore it; if the checksum is wrong, delete it.",
+                state.version,
+                self.identifier,
+                log_files.checksum_file_name(state.version),
+                ", ".join(differing),
             )
 
-    def _time(self, loaded: LoadedState) -> int:
-        period = in_commit_timestamp_period(loaded.state.protocol, loaded.state.metadata)
-        if period is not None and period.covers(loaded.state.version):
+    def _time(self, loaded: LoadedState, newest: _Definition) -> int | Callable[[], int]:
+        """The commit time by the rule of :class:`CommitLog`; a function that lists the log where it is a file's time."""
+        version = loaded.state.version
+        period = in_commit_timestamp_period(*newest)
+        if period is not None and period.covers(version):
             if loaded.in_commit_timestamp is not None:
                 return loaded.in_commit_timestamp
             if loaded.has_commit:
                 raise CorruptLogError(
-                    f"Version {loaded.state.version} of {self.identifier} has no inCommitTimestamp in its first action, "
+                    f"Version {version} of {self.identifier} has no inCommitTimestamp in its first action, "
                     "which every commit must have while delta.enableInCommitTimestamps is true; the commit is corrupt."
                 )
-        return loaded.modification_time or 0
+        log = self._log(version, None)
+        return lambda: log.file_time(version, default=loaded.modification_time or 0)
 
 
-def open_path_table(stores: StoreRegistry, location: str) -> PathTable:
-    """The table at ``location``; nothing is read yet. Raises StoreNotSupportedError."""
+def open_path_table(stores: StoreRegistry, location: str, *, time_zone: tzinfo | None = None) -> PathTable:
+    """The table at ``location``; nothing is read yet. Raises StoreNotSupportedError.
+
+    Args:
+        time_zone: as in :class:`PathTable`.
+    """
     root = normalise_location(location)
-    return PathTable(location=root, store=stores.store_for(root))
+    return PathTable(location=root, store=stores.store_for(root), time_zone=time_zone)
 
 
 def load_path_snapshot(stores: StoreRegistry, location: str, *, version: int | None = None) -> Snapshot:

@@ -6,6 +6,7 @@ Implemented by ``client.table.Table`` (a catalog knows its latest version) and `
 
 import typing
 from collections.abc import Iterator
+from datetime import tzinfo
 
 from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -33,6 +34,15 @@ class ReadableTable(typing.Protocol):
 
     @property
     def store(self) -> Store: ...
+
+    @property
+    def time_zone(self) -> tzinfo | None:
+        """Time zone of times that state none, in partition values and conditions; None for the default of the reader."""
+        ...
+
+    def in_time_zone(self, zone: tzinfo | None) -> typing.Self:
+        """The same table with another :attr:`time_zone`."""
+        ...
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
         """The table at its latest version, at ``version``, or as of ``timestamp_ms`` (epoch milliseconds).

@@ -1,7 +1,9 @@
 """A table at one version (protocol heading "Action Reconciliation"). Immutable; a refresh returns another snapshot."""
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 from functools import cached_property
 
 import pyarrow as pa
@@ -32,8 +34,10 @@ class Snapshot:
         location: absolute URI of the table root, no trailing slash.
         published_version: newest version known to be in ``_delta_log``, at most ``version``.
         data_version: newest version at or before ``version`` that changed data.
-        timestamp_ms: commit time of ``version``: its in-commit timestamp.
+        commit_time: what :attr:`timestamp_ms` is, or a function that finds it in the log.
         commit_policy: how the catalog wanted commits when the snapshot was loaded.
+        time_zone: of partition values of type ``timestamp`` that state none; None for that of the Spark session, or UTC without
+            a session.
     """
 
     identifier: str
@@ -42,9 +46,10 @@ class Snapshot:
     version: int
     published_version: int
     data_version: int
-    timestamp_ms: int
+    commit_time: int | Callable[[], int]
     state: TableState
     commit_policy: CommitPolicy = STAGED_POLICY
+    time_zone: tzinfo | None = None
 
     @classmethod
     def before_creation(
@@ -61,9 +66,17 @@ class Snapshot:
             version=NO_VERSION,
             published_version=NO_VERSION,
             data_version=NO_VERSION,
-            timestamp_ms=0,
+            commit_time=0,
             state=TableState.before_creation(protocol=protocol, metadata=metadata, location=location),
         )
+
+    @cached_property
+    def timestamp_ms(self) -> int:
+        """Commit time of ``version`` in epoch milliseconds, as in the history of the table.
+
+        It is the in-commit timestamp if the latest version says that this version has one, else the time of the commit file.
+        """
+        return self.commit_time if isinstance(self.commit_time, int) else self.commit_time()
 
     @property
     def protocol(self) -> Protocol:
@@ -108,7 +121,17 @@ class Snapshot:
             partition_columns=self.partition_columns,
             mapping=self.column_mapping,
             properties=self.properties,
+            time_zone=self.time_zone,
         )
+
+    def in_time_zone(self, zone: tzinfo | None) -> "Snapshot":
+        """The same state with another :attr:`time_zone`. What this object has computed is not computed again."""
+        if zone is self.time_zone:
+            return self
+        other = copy.copy(self)
+        object.__setattr__(other, "time_zone", zone)
+        other.__dict__.pop("layout", None)
+        return other
 
     @property
     def files(self) -> pa.Table:
@@ -146,6 +169,7 @@ class Snapshot:
             partition_columns=self.partition_columns,
             mapping=self.column_mapping,
             index=self.state.files.index,
+            zone=self.time_zone,
         )
         return files.filter(mask)
 
@@ -171,7 +195,7 @@ def advance(base: Snapshot, commits: Sequence[CommitActions], *, published_versi
         version=last.version,
         published_version=min(max(base.published_version, published_version), last.version),
         data_version=max(data_version, base.data_version),
-        timestamp_ms=last.commit_info.in_commit_timestamp,
+        commit_time=last.commit_info.in_commit_timestamp,
     )
 
 

@@ -163,7 +163,7 @@ class Repairs:
             version=state.version,
             published_version=min(seen.published, state.version),
             data_version=state.version,
-            timestamp_ms=seen.records[state.version].in_commit_timestamp,
+            commit_time=seen.records[state.version].in_commit_timestamp,
             state=state,
         )
 

@@ -6,6 +6,7 @@ Spark.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -76,10 +77,15 @@ class ChangeRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChanges:
-    """The files that hold the changes, oldest version first, and the table definition to read them by."""
+    """The files that hold the changes, oldest version first, and the table definition to read them by.
+
+    Attributes:
+        time_zone: of partition values and conditions that state none; None for the default of the reader.
+    """
 
     definition: VersionDefinition
     parts: tuple[ChangePart, ...]
+    time_zone: tzinfo | None = None
 
 
 def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
@@ -95,7 +101,7 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
     latest = table.snapshot()
     resolved = _resolve(table, wanted, latest)
     if resolved is None:
-        return TableChanges(definition=definition_of(latest), parts=())
+        return TableChanges(definition=definition_of(latest), parts=(), time_zone=table.time_zone)
     start, end = resolved
     first = latest if start == latest.version else table.snapshot(version=start)
     plan = plan_changes(
@@ -108,7 +114,7 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
     parts: list[ChangePart] = []
     for part in plan.parts:
         parts += (part,) if isinstance(part, ChangePart) else _resolved(table, part)
-    return TableChanges(definition=plan.definition, parts=without_empty(parts))
+    return TableChanges(definition=plan.definition, parts=without_empty(parts), time_zone=table.time_zone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +135,7 @@ class ChangeQuery:
     on_rows: Predicate | None
     on_changes: Predicate | None
     definition: VersionDefinition
+    time_zone: tzinfo | None = None
 
     def files(self, part: ChangePart) -> pa.Table:
         """The files of ``part`` that may hold a row for which the condition is true."""
@@ -140,6 +147,7 @@ class ChangeQuery:
             schema=self.definition.schema,
             partition_columns=self.definition.metadata.partition_columns,
             mapping=self.definition.mapping,
+            zone=self.time_zone,
         )
         return part.files.filter(mask)
 
@@ -149,7 +157,7 @@ def change_query(changes: TableChanges, columns: Sequence[str] | None, where: Pr
     definition = changes.definition
     schema = change_schema(definition.schema)
     output = _output(schema, columns)
-    predicate = as_predicate(where, schema)
+    predicate = as_predicate(where, schema, zone=changes.time_zone)
     parts = conjuncts(predicate) if predicate is not None else ()
     on_rows = [part for part in parts if not _uses_change_columns(part)]
     on_changes = [part for part in parts if _uses_change_columns(part)]
@@ -166,6 +174,7 @@ def change_query(changes: TableChanges, columns: Sequence[str] | None, where: Pr
         on_rows=conjunction(on_rows) if on_rows else None,
         on_changes=conjunction(on_changes) if on_changes else None,
         definition=definition,
+        time_zone=changes.time_zone,
     )
 
 

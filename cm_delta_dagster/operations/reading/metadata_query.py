@@ -39,6 +39,7 @@ def aggregate(
         schema=snapshot.schema,
         partition_columns=snapshot.partition_columns,
         mapping=snapshot.column_mapping,
-        where=as_predicate(where, snapshot.schema),
+        where=as_predicate(where, snapshot.schema, zone=snapshot.time_zone),
         index=snapshot.state.files.index,
+        zone=snapshot.time_zone,
     )

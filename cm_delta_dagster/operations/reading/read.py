@@ -21,10 +21,12 @@ from cm_delta_dagster.operations.writing.conditions import Condition, read_condi
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns, row_id_columns
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.spark.conditions import check_time_zone
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.predicates import to_column
 from cm_delta_dagster.spark.scan import scan
 from cm_delta_dagster.spark.schema import quoted
+from cm_delta_dagster.spark.session import default_zone
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
@@ -127,7 +129,9 @@ def read(
         InvalidArgumentError: an unknown column, row ids of a table without them, or ``where`` is not a condition.
         ObjectNotFoundError: a data file is missing; raised here or when the rows are computed.
     """
-    return plan_read(table, columns=columns, where=where, version=version, timestamp_ms=timestamp_ms).frame(spark)
+    return plan_read(
+        table, columns=columns, where=where, version=version, timestamp_ms=timestamp_ms, spark=spark
+    ).frame(spark)
 
 
 @names_table
@@ -138,12 +142,17 @@ def plan_read(
     where: Condition | None = None,
     version: int | None = None,
     timestamp_ms: int | None = None,
+    spark: SparkSession | None = None,
 ) -> ReadPlan:
-    """The plan of :func:`read`, with the files read and skipped. Arguments and errors as there."""
+    """The plan of :func:`read`, with the files read and skipped. Arguments and errors as there.
+
+    Without ``spark``, ``timestamp`` partition values that state no time zone are those of the table's zone only; if it has none,
+    they exclude no file.
+    """
     if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
         raise InvalidArgumentError(f"{table.identifier}: version is {version!r}; give a whole number.")
     snapshot = table.snapshot(version=version, timestamp_ms=timestamp_ms)
-    return plan_snapshot_read(snapshot, store=table.store, columns=columns, where=where)
+    return plan_snapshot_read(snapshot, store=table.store, columns=columns, where=where, spark=spark)
 
 
 def read_snapshot(
@@ -155,7 +164,7 @@ def read_snapshot(
     where: Condition | None = None,
 ) -> DataFrame:
     """:func:`read` for a given snapshot."""
-    return plan_snapshot_read(snapshot, store=store, columns=columns, where=where).frame(spark)
+    return plan_snapshot_read(snapshot, store=store, columns=columns, where=where, spark=spark).frame(spark)
 
 
 def plan_snapshot_read(
@@ -164,11 +173,15 @@ def plan_snapshot_read(
     store: Store,
     columns: Sequence[str] | None = None,
     where: Condition | None = None,
+    spark: SparkSession | None = None,
 ) -> ReadPlan:
     """:func:`plan_read` for a given snapshot."""
     with names_version(snapshot):
         names = None if columns is None else _column_names(snapshot, columns)
-        predicate = read_condition(where, snapshot.schema)
+        predicate = read_condition(where, snapshot.schema, zone=snapshot.time_zone)
+        if spark is not None:
+            check_time_zone(predicate, snapshot.schema, zone=snapshot.time_zone, session=spark)
+            snapshot = snapshot.in_time_zone(default_zone(snapshot.time_zone, spark))
         wants_ids = names is not None and any(_is_row_id(snapshot, name) for name in names)
         return ReadPlan(
             snapshot=snapshot,

@@ -4,7 +4,6 @@ Returns the same rows as ``read``, for sensors, checks, previews and notebooks. 
 that cannot hold a requested row are not read. This module does not use Spark.
 """
 
-import datetime as dt
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -28,7 +27,6 @@ def read_arrow(
     where: Predicate | str | None = None,
     version: int | None = None,
     timestamp_ms: int | None = None,
-    zone: dt.tzinfo = dt.UTC,
 ) -> pa.Table:
     """The rows of the table in memory: at its latest version, at ``version``, or as of ``timestamp_ms``.
 
@@ -40,7 +38,6 @@ def read_arrow(
             also has ``_row_id`` and ``_row_commit_version``, which must be named to be returned.
         where: condition on the rows, SQL text or a predicate value; also selects files and row groups.
         timestamp_ms: epoch milliseconds.
-        zone: time zone of ``timestamp`` partition values that state none.
 
     Raises:
         VersionNotFoundError: no such version or time.
@@ -50,7 +47,7 @@ def read_arrow(
         UnsupportedFeatureError: the table needs a feature that this client does not support.
     """
     snapshot = table.snapshot(version=_checked(version), timestamp_ms=timestamp_ms)
-    return read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where, zone=zone).read_all()
+    return read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where).read_all()
 
 
 @names_table
@@ -61,14 +58,13 @@ def read_batches(
     where: Predicate | str | None = None,
     version: int | None = None,
     timestamp_ms: int | None = None,
-    zone: dt.tzinfo = dt.UTC,
 ) -> pa.RecordBatchReader:
     """:func:`read_arrow` as a stream of record batches, of which only a few are in memory at a time.
 
     Files are read while the stream is read, which raises their errors. Close or delete the stream to stop early.
     """
     snapshot = table.snapshot(version=_checked(version), timestamp_ms=timestamp_ms)
-    return read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where, zone=zone)
+    return read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where)
 
 
 def read_snapshot_batches(
@@ -77,23 +73,22 @@ def read_snapshot_batches(
     store: Store,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
-    zone: dt.tzinfo = dt.UTC,
 ) -> pa.RecordBatchReader:
     """:func:`read_batches` for a given snapshot."""
     with names_version(snapshot, store=store):
-        batches = _scan(snapshot, store, columns, where, zone)
+        batches = _scan(snapshot, store, columns, where)
     return pa.RecordBatchReader.from_batches(batches.schema, _named(batches, snapshot, store))
 
 
 def _scan(
-    snapshot: Snapshot, store: Store, columns: Sequence[str] | None, where: Predicate | str | None, zone: dt.tzinfo
+    snapshot: Snapshot, store: Store, columns: Sequence[str] | None, where: Predicate | str | None
 ) -> pa.RecordBatchReader:
     schema = snapshot.schema
     if isinstance(columns, str):
         raise InvalidArgumentError(f"columns is the text {columns!r}; give a list of names, e.g. [{columns!r}].")
     asked = {name.lower() for name in columns or () if schema.field(name) is None}
     wants_row_ids = bool(asked & {ROW_ID, ROW_COMMIT_VERSION})
-    predicate = as_predicate(where, schema)
+    predicate = as_predicate(where, schema, zone=snapshot.time_zone)
     request = ScanRequest(
         files=snapshot.matching_files(predicate),
         columns=columns,
@@ -102,7 +97,7 @@ def _scan(
         if wants_row_ids
         else None,
     )
-    return scan_batches(store=store, layout=snapshot.layout, request=request, zone=zone)
+    return scan_batches(store=store, layout=snapshot.layout, request=request)
 
 
 def _named(batches: pa.RecordBatchReader, snapshot: Snapshot, store: Store) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,7 @@ The files that hold the changes are listed immediately; Spark reads them when th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -33,10 +33,12 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
 )
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
+from cm_delta_dagster.spark.conditions import check_time_zone
 from cm_delta_dagster.spark.errors import Violation, spark_errors, violation_text
 from cm_delta_dagster.spark.predicates import to_column
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_path
 from cm_delta_dagster.spark.schema import quoted, to_spark
+from cm_delta_dagster.spark.session import default_zone
 
 _MAX_SCANS = 16
 """More parts than this are read in few scans; a join by file gives each row the change columns of its part."""
@@ -71,6 +73,9 @@ def read_changes(
     """
     changes = find_changes(table, wanted)
     query = change_query(changes, columns, where)
+    for part in (query.on_rows, query.on_changes):
+        check_time_zone(part, query.schema, zone=query.time_zone, session=spark)
+    query = replace(query, time_zone=default_zone(query.time_zone, spark))
     with spark_errors(f"reading changes of {table.identifier}"):
         scans = _ChangeScan(spark=spark, table=table, changes=changes, query=query)
         # The first frame of a union gives it names and metadata, so an empty one with the schema of the feed comes first.
@@ -107,7 +112,8 @@ class _ChangeScan:
     def _layout(self, *, has_own_type: bool) -> TableLayout:
         definition = self.changes.definition
         schema = definition.schema
-        return layout_of(definition, self.table.location, schema=change_file_schema(schema) if has_own_type else schema)
+        held = change_file_schema(schema) if has_own_type else schema
+        return layout_of(definition, self.table.location, schema=held, time_zone=self.query.time_zone)
 
     def _part(self, part: ChangePart, files: pa.Table) -> DataFrame:
         frame = scan(
@@ -177,7 +183,9 @@ def _finished(
     """All columns of the change feed; ``change_type`` is None for files that store it."""
     if change_type is None:
         held = F.col(CHANGE_TYPE)
-        text = F.concat(F.lit(_WRONG_TYPE[0]), F.coalesce(held, F.lit("NULL")), F.lit(_WRONG_TYPE[1]))
+        before, between, after = _WRONG_TYPE
+        kind = F.coalesce(held, F.lit("NULL"))
+        text = F.concat(F.lit(before), version.cast("string"), F.lit(between), kind, F.lit(after))
         change_type = F.when(held.isin([kind.value for kind in ChangeType]), held).otherwise(F.raise_error(text))
     stored = [item.name for item in query.schema.fields[: -len((CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))]]
     return frame.select(
@@ -190,6 +198,6 @@ def _finished(
 
 _WRONG_TYPE = violation_text(
     Violation.ENGINE,
-    "A change data file says that the kind of a change is \0; it is one of "
-    f"{', '.join(ChangeType)}. The file is damaged; read the changes of other versions.",
+    "A change data file of version \0 says that the kind of a change is '\0'; it is one of "
+    f"{', '.join(ChangeType)}. The file is damaged; read the changes of the other versions.",
 ).split("\0")

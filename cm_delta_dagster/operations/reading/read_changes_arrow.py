@@ -102,7 +102,8 @@ class _ChangeReader:
             columns=[*self.query.stored, *([CHANGE_TYPE] if own_type else [])],
             predicate=self.query.on_rows,
         )
-        layout = layout_of(definition, self.table.location, schema=change_file_schema(schema) if own_type else schema)
+        held = change_file_schema(schema) if own_type else schema
+        layout = layout_of(definition, self.table.location, schema=held, time_zone=self.query.time_zone)
         for batch in scan_batches(store=self.table.store, layout=layout, request=request):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             if own_type:

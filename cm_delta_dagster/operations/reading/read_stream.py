@@ -30,9 +30,10 @@ from cm_delta_dagster.operations.reading.stream_state import StreamOptions, stre
 from cm_delta_dagster.operations.reading.table_definitions import definition_of
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, data_type_text
 from cm_delta_dagster.spark.schema import to_spark
-from cm_delta_dagster.spark.session import session_time_zone
+from cm_delta_dagster.spark.session import default_zone
 
 
 @names_table
@@ -85,13 +86,14 @@ def stream_spec(
     """The specification of the source of a stream. Raises InvalidArgumentError as :func:`stream`."""
     options.check()
     reading = definition_of(table.snapshot())
+    zone = default_zone(table.time_zone, spark)
     spec = StreamSpec(
         handle=_handle(table),
         options=options,
         reading=reading,
         columns=stream_columns(reading.schema, columns),
-        where=as_predicate(where, reading.schema),
-        zone=_zone(spark, reading),
+        where=as_predicate(where, reading.schema, zone=zone),
+        zone=_zone(zone, reading),
     )
     if spec.where is not None:
         row_filter(spec.where, reading.schema)
@@ -102,7 +104,7 @@ def stream_spec(
 
 def _handle(table: ReadableTable) -> CatalogHandle | PathHandle:
     if not isinstance(table, Table):
-        return PathHandle(table=table)
+        return PathHandle(table=table.in_time_zone(None))
     client = table.services
     assert isinstance(client, DeltaClient)
     return CatalogHandle(
@@ -114,12 +116,12 @@ def _handle(table: ReadableTable) -> CatalogHandle | PathHandle:
     )
 
 
-def _zone(spark: SparkSession, reading: VersionDefinition) -> dt.tzinfo:
-    """The session time zone, in which Spark reads timestamp partition values that state no zone."""
+def _zone(zone: dt.tzinfo, reading: VersionDefinition) -> dt.tzinfo:
+    """The time zone of ``timestamp`` partition values that state none, for other processes; UTC where no column needs it."""
     partitions = (reading.schema.field(name) for name in reading.metadata.partition_columns)
     if all(item is None or item.type != TIMESTAMP for item in partitions):
         return dt.UTC
-    return session_time_zone(spark)
+    return zone.zone if isinstance(zone, DeferredZone) else zone
 
 
 def _check_types(spec: StreamSpec) -> None:

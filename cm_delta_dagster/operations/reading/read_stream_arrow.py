@@ -66,8 +66,8 @@ class StreamBatch:
             CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also while the stream is read.
         """
         reading = self.plan.reading
-        layout = layout_of(reading, self.table.location)
-        predicate = as_predicate(self.where, layout.schema)
+        layout = layout_of(reading, self.table.location, time_zone=self.table.time_zone)
+        predicate = as_predicate(self.where, layout.schema, zone=self.table.time_zone)
         request = ScanRequest(files=self.files, columns=self.columns, predicate=predicate)
         return scan_batches(store=self.table.store, layout=layout, request=request)
 
@@ -142,6 +142,6 @@ def stream_arrow(
     options = options or StreamOptions()
     state = open_stream(table, options, parse_offset(offset) if isinstance(offset, str) else offset)
     # Checked here for an early error; each batch parses the condition by its own columns.
-    if (predicate := as_predicate(where, state.reading.schema)) is not None:
+    if (predicate := as_predicate(where, state.reading.schema, zone=table.time_zone)) is not None:
         row_filter(predicate, state.reading.schema)
     return TableStream(table, options, state, columns=stream_columns(state.reading.schema, columns), where=where)

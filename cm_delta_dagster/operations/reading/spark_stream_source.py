@@ -205,8 +205,8 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[
         opened = spec.handle.open() if isinstance(spec.handle, PathHandle) else spec.handle
         shape = source_form(self._schema)
         request = ScanRequest(files=partition.files, columns=spec.columns, predicate=spec.where)
-        layout = layout_of(spec.reading, opened.location)
-        batches = scan_batches(store=opened.store, layout=layout, request=request, zone=spec.zone)
+        layout = layout_of(spec.reading, opened.location, time_zone=spec.zone)
+        batches = scan_batches(store=opened.store, layout=layout, request=request)
         for batch in batches:
             columns = [column.cast(item.type) for column, item in zip(batch.columns, shape, strict=True)]
             rows = pa.RecordBatch.from_arrays(columns, schema=shape)

@@ -4,7 +4,7 @@ A write evaluates its condition several times and declares it to conflict detect
 replaced by the time of the call, and a non-deterministic condition is refused before anything is written.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import TypeAlias
 
 from pyspark.sql import Column, SparkSession
@@ -16,16 +16,20 @@ from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicat
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.sql_tokens import Clock
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.conditions import check_repeatable, column_predicate
+from cm_delta_dagster.spark.conditions import check_repeatable, check_time_zone, column_predicate
 from cm_delta_dagster.spark.session import session_time_zone
 
 Condition: TypeAlias = Predicate | str | Column
 """SQL text, a predicate value, or a pyspark Column."""
 
 
-def read_condition(where: Condition | None, schema: StructType) -> Predicate | None:
-    """Parse the condition of a read by Spark. Raises InvalidArgumentError unless it is a :data:`Condition`."""
-    return column_predicate(where, schema) if isinstance(where, Column) else as_predicate(where, schema)
+def read_condition(where: Condition | None, schema: StructType, *, zone: tzinfo | None = None) -> Predicate | None:
+    """Parse the condition of a read by Spark. Raises InvalidArgumentError unless it is a :data:`Condition`.
+
+    Args:
+        zone: time zone of literals in SQL text that name none; None for that of the session.
+    """
+    return column_predicate(where, schema) if isinstance(where, Column) else as_predicate(where, schema, zone=zone)
 
 
 def write_condition(
@@ -37,8 +41,8 @@ def write_condition(
         now_ms: value of ``current_timestamp()`` and similar functions, in epoch milliseconds.
 
     Raises:
-        InvalidArgumentError: not a :data:`Condition`, not deterministic, or a comparison of a partition column with the empty
-            text, which no row has.
+        InvalidArgumentError: not a :data:`Condition`, not deterministic, a comparison of a partition column with the empty
+            text, which no row has, or a part that Spark would evaluate in another time zone than the table's.
     """
     schema = snapshot.schema
     if isinstance(where, str):
@@ -46,11 +50,13 @@ def write_condition(
             where,
             schema,
             clock=lambda: Clock(now=datetime.fromtimestamp(now_ms / 1000, UTC), zone=session_time_zone(session)),
+            zone=snapshot.time_zone,
         )
     else:
         predicate = read_condition(where, schema)
     if predicate is None or isinstance(predicate, AlwaysTrue):
         return predicate
+    check_time_zone(predicate, schema, zone=snapshot.time_zone, session=session)
     check_repeatable(predicate, schema, session)
     check_no_empty_text(predicate, snapshot.partition_columns)
     return predicate

@@ -40,7 +40,11 @@ def plan_copy_on_write(
     """Find the files that hold rows satisfying ``predicate``, with at most two Spark jobs. Changes nothing."""
     candidates = snapshot.matching_files(predicate)
     fully_matching = partition_matches_exactly(
-        candidates, predicate, schema=snapshot.schema, partition_columns=snapshot.partition_columns
+        candidates,
+        predicate,
+        schema=snapshot.schema,
+        partition_columns=snapshot.partition_columns,
+        zone=snapshot.time_zone,
     )
     whole, mixed = candidates.filter(fully_matching), candidates.filter(pc.invert(fully_matching))
     num_rows = logical_row_count(whole)

@@ -58,6 +58,7 @@ from cm_delta_dagster.spark.merge import (
     updated,
     upserted,
 )
+from cm_delta_dagster.spark.object_stores import spark_storage
 from cm_delta_dagster.spark.rewrite import count_frame_rows, files_named
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
@@ -103,6 +104,7 @@ def merge(
         SchemaMismatchError: the columns do not fit.
         IllegalCommitError: the table is append-only and the mode changes rows.
         CommitConflictError: a concurrent commit changed rows that this merge read.
+        StoreNotSupportedError: the session has no file system for the location of the table.
     """
     check_frame(frame)
     if schema_mode is SchemaMode.OVERWRITE:
@@ -120,6 +122,9 @@ def merge(
     names = _key_names(keys, snapshot.schema, schema_of(frame))
     shape = target_shape(snapshot, frame, schema_mode)
     parameters = _parameters(names, mode, scope)
+    spark_storage(
+        frame.sparkSession, table.store, snapshot.location
+    )  # Jars that are missing are found before rows are computed.
     with (
         spark_errors(f"merging into {snapshot.identifier}"),
         start_write(table, snapshot, shape=shape, operation="MERGE", parameters=parameters, options=options) as write,

@@ -223,13 +223,17 @@ def protocol_of(row: Mapping[str, Any]) -> Protocol:
     )
 
 
+NO_SCHEMA = ""
+"""Schema of a ``metaData`` without ``schemaString``. It matters only if the table is read with that metadata."""
+
+
 def metadata_of(row: Mapping[str, Any]) -> Metadata:
     """Metadata from the fields of a ``metaData``. Raises KeyError, TypeError or ValueError if they are not valid."""
     file_format = row.get("format") or {}
     provider = file_format.get("provider")
     return Metadata(
         id=text(row, "id"),
-        schema_string=text(row, "schemaString"),
+        schema_string=optional_text(row, "schemaString") or NO_SCHEMA,
         partition_columns=optional_list(row, "partitionColumns") or (),
         configuration=optional_texts(row, "configuration") or {},
         name=optional_text(row, "name"),

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cm_delta_dagster.errors import CorruptLogError, InvalidDataError
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.interval_types import (
     DAY_TIME_NAMES,
@@ -224,11 +224,14 @@ def parse_partition_value(text: str | None, type: DataType, *, zone: Zone = _UTC
 
     Raises:
         CorruptLogError: the text is not a value of the type.
+        InvalidArgumentError: ``zone`` is needed and cannot be found.
     """
     if text is None or text == "" or type == VOID:
         return None
     try:
         value = _parse(text, type, zone)
+    except InvalidArgumentError:
+        raise  # The time zone is not known.
     except (ValueError, OverflowError, InvalidOperation, InvalidDataError) as error:
         raise _no_value(text, type) from error
     if value is None:
@@ -250,6 +253,11 @@ def partition_value_array(texts: pa.Array | pa.ChunkedArray, type: DataType, *, 
     encoded = pc.dictionary_encode(array)
     values = [parse_partition_value(text, type, zone=zone) for text in encoded.dictionary.to_pylist()]
     return pa.array(values, type=to_arrow_type(type)).take(encoded.indices)
+
+
+def states_zone(texts: pa.Array) -> pa.BooleanArray:
+    """Whether each text of a ``timestamp`` column names its time zone; true for NULL, which needs none."""
+    return pc.match_substring_regex(texts, r"(Z|[+-]\d\d:?\d\d)$|^$").fill_null(True)
 
 
 def physical_values(values: pa.Array) -> pa.Array:

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -121,8 +122,7 @@ def plan_changes(
         parts += _changes_of(commit, current, location, table)
     definition = _read_definition(definitions, latest)
     _check_reserved_names(definition, table)
-    for older in definitions:
-        _check_compatible(older, definition, table)
+    _check_compatible(definitions, definition, table)
     return ChangePlan(definition=definition, parts=tuple(parts))
 
 
@@ -317,13 +317,26 @@ def _check_reserved_names(definition: VersionDefinition, table: str) -> None:
             )
 
 
-def _check_compatible(older: VersionDefinition, newer: VersionDefinition, table: str) -> None:
-    reason = incompatibility(older, newer)
-    if reason is not None:
-        raise SchemaMismatchError(
-            f"The changes of {table} from version {older.version} on cannot be read with the schema of version "
-            f"{newer.version}: {reason}. Choose a range of versions between two changes of the schema."
-        )
+def _check_compatible(definitions: Sequence[VersionDefinition], newer: VersionDefinition, table: str) -> None:
+    for older in definitions:
+        reason = incompatibility(older, newer)
+        if reason is not None:
+            raise SchemaMismatchError(
+                f"The changes of {table} from version {older.version} on cannot be read with the schema of version "
+                f"{newer.version}: {reason}. {_what_to_read(definitions)}"
+            )
+
+
+def _what_to_read(definitions: Sequence[VersionDefinition]) -> str:
+    """What to do about an incompatible schema, for a message."""
+    changed = (later.version for earlier, later in pairwise(definitions) if incompatibility(earlier, later) is not None)
+    version = next(changed, None)
+    if version is not None:
+        return f"Read the changes of the versions before version {version}, and those from it on, separately."
+    return (
+        "The schema changed after the versions of the range, and changes are read with the schema of the latest version. Read the "
+        "rows of the table at these versions (version=...) and compare them."
+    )
 
 
 def without_empty(parts: Iterable[ChangePart]) -> tuple[ChangePart, ...]:

@@ -4,6 +4,7 @@
 """
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.actions.action_fields import NO_SCHEMA
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.schema.types import parse_schema
 
@@ -21,6 +22,10 @@ def check_metadata(metadata: Metadata, table: str) -> None:
     if metadata.format_provider != "parquet":
         raise UnsupportedFeatureError(
             f"Table {table} has data files of the format {metadata.format_provider!r}; this client reads Parquet only."
+        )
+    if metadata.schema_string == NO_SCHEMA:
+        raise CorruptLogError(
+            f"Table {table} cannot be read: its metadata has no schemaString, so its columns are not known. Read another version."
         )
     try:
         schema = parse_schema(metadata.schema_string)

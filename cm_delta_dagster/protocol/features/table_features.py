@@ -290,8 +290,9 @@ def shape_fault(protocol: Protocol) -> str | None:
         for name in listed_for_writers - listed_for_readers
         if name in FEATURES and FEATURES[name].kind is FeatureKind.READER_WRITER
     }
-    if reader == 2:
-        only_writers.discard("columnMapping")  # Reader version 2 implies it.
+    if reader >= 2:
+        # Reader version 2 implies it, and delta-spark 3.1 kept it out of readerFeatures when it raised a table to version 3.
+        only_writers.discard("columnMapping")
     return (
         f"writerFeatures contains {feature_list(only_writers)}, which readers must support too"
         if only_writers

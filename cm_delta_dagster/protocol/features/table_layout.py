@@ -6,6 +6,7 @@ The values are shared by all engines. They hold no state of the log; the caller 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 
 import pyarrow as pa
 
@@ -27,6 +28,8 @@ class TableLayout:
         schema: logical schema, as in the log.
         partition_columns: logical names, as in the metadata.
         mapping: how data files name their columns.
+        time_zone: of partition values of type ``timestamp`` that state none; None for that of the Spark session, or UTC without
+            a session.
     """
 
     location: str
@@ -34,6 +37,7 @@ class TableLayout:
     partition_columns: Sequence[str] = ()
     mapping: ColumnMappingMode = ColumnMappingMode.NONE
     properties: TableProperties = _NO_PROPERTIES
+    time_zone: tzinfo | None = None
 
     @property
     def partition_fields(self) -> tuple[StructField, ...]:

@@ -21,14 +21,14 @@ from cm_delta_dagster.protocol.actions.file_columns import (
     REMOVE_SCHEMA,
     partition_column,
 )
-from cm_delta_dagster.protocol.actions.partition_values import partition_value_array, physical_values
+from cm_delta_dagster.protocol.actions.partition_values import partition_value_array, physical_values, states_zone
 from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode, physical_name, physical_schema
 from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 from cm_delta_dagster.protocol.log.checkpoint_content import SIDECAR_DIGEST_TAG
 from cm_delta_dagster.protocol.log.stats_parsed import stats_struct
-from cm_delta_dagster.protocol.schema.types import parse_schema
+from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructField, parse_schema
 
 MAX_INLINE_FILE_ACTIONS = 20_000
 """A V2 checkpoint with at most this many file actions has no sidecars; another object would cost more than it saves."""
@@ -209,9 +209,10 @@ def _add_rows(state: TableState, properties: TableProperties) -> pa.Table:
     has_stats = files["stats"].null_count < files.num_rows
     extra: dict[str, pa.Array] = {}
     if properties.write_stats_as_struct:
-        if partitions:
+        texts = {name: partition_column(files, name) for name in names}
+        if partitions and all(map(_is_certain, texts.values(), partitions)):
             columns = [
-                physical_values(partition_value_array(partition_column(files, name), item.type))
+                physical_values(partition_value_array(texts[name], item.type))
                 for name, item in zip(names, partitions, strict=True)
             ]
             extra["partitionValues_parsed"] = _struct_of_columns(names, columns)
@@ -225,6 +226,11 @@ def _add_rows(state: TableState, properties: TableProperties) -> pa.Table:
     for name, values in extra.items():
         files = files.append_column(name, values)
     return _as_struct_column("add", files)
+
+
+def _is_certain(texts: pa.ChunkedArray, item: StructField) -> bool:
+    """Whether the texts have the same values for every reader: a timestamp without a time zone has not."""
+    return item.type != TIMESTAMP or bool(pc.all(states_zone(texts), min_count=0).as_py())
 
 
 def _struct_of_columns(names: Sequence[str], columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:

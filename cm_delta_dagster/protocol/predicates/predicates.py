@@ -107,12 +107,14 @@ class Opaque:
     """A condition that only the engine can evaluate.
 
     ``columns`` are the columns that it mentions, or None if they are unknown. If ``expression`` is given, the engine evaluates
-    that object, which belongs to the engine, and ``sql`` describes it.
+    that object, which belongs to the engine, and ``sql`` describes it. ``needs_zone``: it would be understood with a time zone for
+    times that name none.
     """
 
     sql: str
     columns: frozenset[str] | None = None
     expression: Any = field(default=None, compare=False, repr=False)
+    needs_zone: bool = field(default=False, compare=False, repr=False)
 
 
 def raw_sql(text: str) -> Opaque:

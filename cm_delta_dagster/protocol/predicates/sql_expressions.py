@@ -7,7 +7,7 @@ text becomes :class:`~cm_delta_dagster.protocol.predicates.predicates.Opaque`, w
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -31,17 +31,20 @@ from cm_delta_dagster.protocol.predicates.predicates import (
 )
 from cm_delta_dagster.protocol.predicates.sql_literals import (
     CONVERSIONS,
+    NeedsZoneError,
     NotUnderstoodError,
     cast_number,
     checked,
     date_of,
     hex_bytes,
+    moment_in,
     moment_of,
     number_of,
     refuse,
 )
 from cm_delta_dagster.protocol.predicates.sql_tokens import shown
 from cm_delta_dagster.protocol.schema.types import (
+    TIMESTAMP,
     ArrayType,
     DataType,
     DecimalType,
@@ -96,11 +99,13 @@ def _surplus_arguments(node: Node) -> bool:
 class ExpressionReader:
     """Translates the syntax tree of one text over a table of ``schema``.
 
-    ``has_plain_strings``: the string literals of the text contain no escapes and no substitutions.
+    ``has_plain_strings``: the string literals of the text contain no escapes and no substitutions. ``zone``: time zone of
+    literals that name none; None if only the engine knows it.
     """
 
     schema: StructType
     has_plain_strings: bool
+    zone: tzinfo | None = None
 
     def leaf(self, node: Node, text: str, *, negated: bool) -> Predicate:
         """The predicate of one operand of AND, OR and NOT.
@@ -115,8 +120,8 @@ class ExpressionReader:
         columns = self._checked_columns(node, text)
         try:
             return self._predicate(node)
-        except NotUnderstoodError:
-            opaque = Opaque(text, columns)
+        except NotUnderstoodError as error:
+            opaque = Opaque(text, columns, needs_zone=isinstance(error, NeedsZoneError))
         # Where the text is NULL, the implied predicate may be false, and NOT would turn that into true.
         weaker = None if negated else self._implied(node)
         return opaque if weaker is None else And((weaker, opaque))
@@ -328,6 +333,8 @@ class ExpressionReader:
             return None
         if isinstance(data_type, DecimalType):
             return checked(literal, int, Decimal)
+        if data_type == TIMESTAMP and isinstance(literal, str):
+            return moment_in(literal, self.zone)
         convert = CONVERSIONS.get(data_type.name) if isinstance(data_type, PrimitiveType) else None
         if convert is None:
             raise NotUnderstoodError
@@ -363,7 +370,7 @@ class ExpressionReader:
         if inner.is_string and kind == exp.DataType.Type.DATE:
             return date_of(text)
         if inner.is_string and kind in (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ):
-            return moment_of(text, zoned=True)
+            return moment_in(text, self.zone)
         if inner.is_string and kind == exp.DataType.Type.TIMESTAMPNTZ:
             return moment_of(text, zoned=False)
         return cast_number(text, node.to)

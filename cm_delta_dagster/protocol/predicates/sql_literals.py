@@ -6,15 +6,21 @@ A literal whose value depends on a setting of Spark is refused with :class:`NotU
 import re
 import struct
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from typing import Any, NoReturn
 
 from sqlglot import exp
 
+from cm_delta_dagster.protocol.predicates.timestamps import parse_timestamp
+
 
 class NotUnderstoodError(Exception):
     """The value of this part of the SQL text is not certain; the engine evaluates it."""
+
+
+class NeedsZoneError(NotUnderstoodError):
+    """A time without a time zone is compared with a ``timestamp`` column, and no zone is given for such times."""
 
 
 def checked(value: Any, *types: type) -> Any:
@@ -113,6 +119,27 @@ def moment_of(text: str, *, zoned: bool) -> datetime:
         raise NotUnderstoodError from None
 
 
+def moment_in(text: str, zone: tzinfo | None) -> datetime:
+    """The timestamp in a text, in ``zone`` if the text names none.
+
+    Raises:
+        NeedsZoneError: the text names no time zone, and ``zone`` is None.
+        NotUnderstoodError: other text.
+    """
+    try:
+        return moment_of(text, zoned=True)
+    except NotUnderstoodError:
+        found = parse_timestamp(text)
+    if found is None or found.tzinfo is not None:
+        raise NotUnderstoodError
+    if zone is None:
+        raise NeedsZoneError
+    try:
+        return found.replace(tzinfo=zone).astimezone(UTC)
+    except OverflowError:
+        raise NotUnderstoodError from None
+
+
 def _to_integer(literal: Any) -> Any:
     if isinstance(literal, str) and re.fullmatch(r"-?\d{1,9}", literal, re.ASCII):
         return int(literal)
@@ -133,7 +160,7 @@ def _checked_date(literal: Any) -> Any:
 
 
 def _to_timestamp(literal: Any) -> Any:
-    moment = moment_of(literal, zoned=True) if isinstance(literal, str) else checked(literal, datetime)
+    moment = checked(literal, datetime)
     return moment if moment.tzinfo is not None else refuse()
 
 

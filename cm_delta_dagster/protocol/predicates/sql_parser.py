@@ -6,6 +6,7 @@ Data skipping uses what is understood; the engine evaluates the rest.
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import tzinfo
 from typing import Any
 
 from sqlglot import exp
@@ -31,7 +32,9 @@ from cm_delta_dagster.protocol.predicates.sql_tokens import (
 from cm_delta_dagster.protocol.schema.types import StructType
 
 
-def parse_predicate(text: str, schema: StructType, *, clock: Callable[[], Clock] | None = None) -> Predicate:
+def parse_predicate(
+    text: str, schema: StructType, *, clock: Callable[[], Clock] | None = None, zone: tzinfo | None = None
+) -> Predicate:
     """The predicate of a condition in Spark SQL over a table of this schema.
 
     Literals get the type of the column they are compared with. A comparison that is not understood becomes ``Opaque``, joined by
@@ -41,6 +44,7 @@ def parse_predicate(text: str, schema: StructType, *, clock: Callable[[], Clock]
         text: the condition, without WHERE.
         schema: schema of the table.
         clock: gives the time of ``current_timestamp()`` and similar functions; without it the engine evaluates them.
+        zone: time zone of literals that name none; without it the engine evaluates comparisons with them.
 
     Raises:
         InvalidArgumentError: the text is not an SQL condition, names a column that the table lacks, contains a query, calls
@@ -52,7 +56,7 @@ def parse_predicate(text: str, schema: StructType, *, clock: Callable[[], Clock]
     if clock is not None and calls_clock(tokens, text, names):
         text = at_moment(text, clock(), names)
         tokens = tokens_of(text)
-    reader = ExpressionReader(schema=schema, has_plain_strings="\\" not in text)
+    reader = ExpressionReader(schema=schema, has_plain_strings="\\" not in text, zone=zone)
     parser = Dialect.get_or_raise("spark").parser()
 
     def leaf(part: Operand, negated: bool) -> Predicate:

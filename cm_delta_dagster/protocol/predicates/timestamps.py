@@ -4,9 +4,12 @@ Partition values have the form that the protocol prescribes; ``protocol.actions.
 """
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cm_delta_dagster.errors import InvalidArgumentError
 
 _MOMENT = re.compile(
     r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?)?\s*(\S*))?)?)?"
@@ -35,6 +38,56 @@ def parse_timestamp(text: str) -> datetime | None:
     with suppress(ValueError):
         return datetime(year, month, day, hour, minute, second, microsecond, zone)
     return None
+
+
+def as_zone(zone: tzinfo | str | None) -> tzinfo | None:
+    """Return a time zone that is given by its name.
+
+    Raises:
+        InvalidArgumentError: there is no such time zone, or the value is neither a name nor a ``datetime.tzinfo``.
+    """
+    found = zone_of(zone) if isinstance(zone, str) else zone
+    if isinstance(found, tzinfo) or zone is None:
+        return found
+    raise InvalidArgumentError(
+        f"time_zone is {zone!r}, which is not a time zone. Give the name of a region, as in 'Europe/Berlin', 'UTC', an offset "
+        "such as '+02:00', or a datetime.tzinfo."
+    )
+
+
+class DeferredZone(tzinfo):
+    """A time zone that is looked up when a time is converted for the first time.
+
+    Args:
+        source: returns the zone; it may raise an error, which the conversion then raises.
+    """
+
+    def __init__(self, source: Callable[[], tzinfo]) -> None:
+        self._source = source
+        self._found: tzinfo | None = None
+
+    def __reduce__(self) -> tuple[Callable[[tzinfo], tzinfo], tuple[tzinfo]]:
+        return (_same_zone, (self.zone,))
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone itself."""
+        if self._found is None:
+            self._found = self._source()
+        return self._found
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        return self.zone.utcoffset(moment)
+
+    def dst(self, moment: datetime | None) -> timedelta | None:
+        return self.zone.dst(moment)
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        return self.zone.tzname(moment)
+
+
+def _same_zone(zone: tzinfo) -> tzinfo:
+    return zone
 
 
 def utc_text(epoch_ms: int) -> str:

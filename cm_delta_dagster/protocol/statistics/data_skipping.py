@@ -11,13 +11,14 @@ names. The scan applies the predicate to the rows of the remaining files.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from functools import reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
+from cm_delta_dagster.protocol.actions.partition_values import partition_value_array, states_zone
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
 from cm_delta_dagster.protocol.predicates.normal_forms import negations_inwards
@@ -42,7 +43,14 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     quote_column,
 )
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, COLLATIONS_METADATA
-from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import (
+    TIMESTAMP,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 from cm_delta_dagster.protocol.statistics.file_bounds import DataColumn, FileBounds
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
 from cm_delta_dagster.protocol.statistics.literals import ARROW_COMPARISONS, aligned, comparable, literal_of
@@ -65,6 +73,7 @@ def keep_mask(
     partition_columns: Sequence[str],
     mapping: ColumnMappingMode = ColumnMappingMode.NONE,
     index: FileIndex | None = None,
+    zone: tzinfo | None = None,
 ) -> pa.BooleanArray:
     """One boolean per file: false only if no row of the file can satisfy the predicate.
 
@@ -75,12 +84,13 @@ def keep_mask(
         partition_columns: names of the partition columns.
         mapping: column mapping mode of the table.
         index: cache of parsed columns for further queries on the same files.
+        zone: time zone of ``timestamp`` partition values that state none; None if it is unknown, so that they exclude no file.
     """
     index = index or FileIndex()
     parts = conjuncts(negations_inwards(predicate))
     on_partitions = And(tuple(part for part in parts if partition_only(part, partition_columns)))
     on_rows = And(tuple(part for part in parts if not partition_only(part, partition_columns)))
-    columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
+    columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping, zone=zone)
     keep = _Evaluation(adds=adds, columns=columns, index=index).answer(on_partitions).fill_null(True)
     if not on_rows.parts:
         return keep
@@ -104,12 +114,13 @@ def partition_matches_exactly(
     schema: StructType,
     partition_columns: Sequence[str],
     mapping: ColumnMappingMode = ColumnMappingMode.NONE,
+    zone: tzinfo | None = None,
 ) -> pa.BooleanArray:
     """One boolean per file: true only if partition values prove that every row satisfies the predicate.
 
     Args as for :func:`keep_mask`.
     """
-    columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
+    columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping, zone=zone)
     evaluation = _Evaluation(adds=adds, columns=columns, index=FileIndex())
     return evaluation.answer(negations_inwards(predicate)).fill_null(False)
 
@@ -143,6 +154,7 @@ class _Columns:
     schema: StructType
     partition_columns: Sequence[str]
     mapping: ColumnMappingMode
+    zone: tzinfo | None = None
 
     def resolve(self, column: str) -> _Column:
         path = column_path(column)
@@ -249,13 +261,13 @@ class _Evaluation:
         encoded = self.index.partition_values(self.adds, column.name)
         if column.name not in self.values:
             texts = pa.concat_arrays([encoded.dictionary, pa.nulls(1, pa.string())])
-            self.values[column.name] = texts, comparable(partition_value_array(texts, column.type), column.type)
+            parsed = partition_value_array(texts, column.type, zone=self.columns.zone or UTC)
+            self.values[column.name] = texts, comparable(parsed, column.type)
         distinct, values = self.values[column.name]
         answers = _answer_values(values, column.type, leaf)
-        if isinstance(column.type, PrimitiveType) and column.type.name == "timestamp":
+        if column.type == TIMESTAMP and self.columns.zone is None:
             # A text without a zone is in the time zone of the writer, which is not known.
-            zoned = pc.match_substring_regex(distinct, r"(Z|[+-]\d\d:\d\d)$").fill_null(True)
-            answers = pc.if_else(zoned, answers, pa.scalar(None, pa.bool_()))
+            answers = pc.if_else(states_zone(distinct), answers, pa.scalar(None, pa.bool_()))
         return answers.take(encoded.indices.fill_null(len(distinct) - 1))
 
 

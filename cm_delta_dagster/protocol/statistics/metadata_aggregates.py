@@ -7,6 +7,7 @@ known exactly are left out; the caller then reads rows.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,13 @@ from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import (
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 from cm_delta_dagster.protocol.statistics.data_skipping import (
     is_ordered_by_bytes,
     keep_mask,
@@ -54,6 +61,7 @@ def metadata_aggregates(
     mapping: ColumnMappingMode = ColumnMappingMode.NONE,
     where: Predicate | None = None,
     index: FileIndex | None = None,
+    zone: tzinfo | None = None,
 ) -> MetadataAggregates:
     """Compute exact aggregates of the rows in live ``files`` for which ``where`` holds.
 
@@ -63,6 +71,7 @@ def metadata_aggregates(
         schema, partition_columns, mapping: those of the table.
         where: a condition. The result is empty unless partition values decide it for every file.
         index: cache of parsed columns of ``files``.
+        zone: time zone of ``timestamp`` partition values that state none; None if it is unknown.
 
     Raises:
         InvalidArgumentError: the table does not have one of the ``columns``.
@@ -70,7 +79,12 @@ def metadata_aggregates(
     fields = [_existing_field(name, schema) for name in columns]
     index = index or FileIndex()
     if where is not None:
-        shape: dict[str, Any] = {"schema": schema, "partition_columns": partition_columns, "mapping": mapping}
+        shape: dict[str, Any] = {
+            "schema": schema,
+            "partition_columns": partition_columns,
+            "mapping": mapping,
+            "zone": zone,
+        }
         files = files.filter(keep_mask(files, where, index=index, **shape))
         if files.num_rows and not pc.all(partition_matches_exactly(files, where, **shape)).as_py():
             return MetadataAggregates(num_rows=None)

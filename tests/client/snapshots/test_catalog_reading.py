@@ -6,7 +6,12 @@ import pytest
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CorruptLogError, NotCatalogManagedError, VersionNotFoundError
+from cm_delta_dagster.errors import (
+    CorruptLogError,
+    NotCatalogManagedError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.protocol.log import last_checkpoint, log_files
 from cm_delta_dagster.protocol.log.last_checkpoint import LastCheckpoint
@@ -199,6 +204,44 @@ def test_versions_from_before_the_catalog_are_read_with_their_own_rules() -> Non
     assert [table.snapshot(version=version).timestamp_ms for version in range(4)] == [100, 200, 1020, 1030]
     assert [commit.timestamp_ms for commit in table.commits(0, 3)] == [100, 200, 1020, 1030]
     assert [table.snapshot(timestamp_ms=time).version for time in (100, 250, 1019, 1020, 1030)] == [0, 1, 1, 2, 3]
+
+
+def test_timestamps_of_a_time_before_the_catalog_do_not_count() -> None:
+    """ICT-9, ICT-10: they were on at versions 0 and 1, off at 2, and are on again from the commit that handed the table over."""
+    managed = Managed(0)
+    log = managed.log
+    on = {"delta__enableInCommitTimestamps": "true"}
+    log.now = 100
+    log.commit(0, info(inCommitTimestamp=500), protocol("inCommitTimestamp"), metadata(**on))
+    log.now = 200
+    log.commit(1, info(inCommitTimestamp=510), add("f1"))
+    log.now = 200
+    log.commit(2, info(), metadata(delta__enableInCommitTimestamps="false"))
+    over = metadata(
+        **on,
+        delta__inCommitTimestampEnablementVersion="3",
+        delta__inCommitTimestampEnablementTimestamp="1030",
+    )
+    managed.stage(3, data=lines(info(inCommitTimestamp=1030), protocol(*_FEATURES), over))
+    table = managed.table(3)
+    expected = [100, 200, 201, 1030]
+    assert [table.snapshot(version=version).timestamp_ms for version in range(4)] == expected
+    assert [commit.timestamp_ms for commit in table.commits(0, 3)] == expected
+    assert [table.snapshot(timestamp_ms=time).version for time in (150, 200, 510, 1030)] == [0, 1, 2, 3]
+
+
+def test_older_versions_stay_open_after_one_that_this_client_cannot_read() -> None:
+    """PROT-4: by number and by time; the latest version itself is refused."""
+    managed = Managed(1)
+    unknown = protocol(*_FEATURES, "unknown")
+    unknown["protocol"]["readerFeatures"].append("unknown")
+    managed.stage(2, data=lines(info(inCommitTimestamp=1020), unknown))
+    table = managed.table(2)
+    with pytest.raises(UnsupportedFeatureError, match="unknown"):
+        table.snapshot()
+    assert table.snapshot(version=1).version == 1
+    assert table.snapshot(timestamp_ms=table.snapshot(version=1).timestamp_ms).version == 1
+    assert [commit.timestamp_ms for commit in table.commits(1, 2)][-1] == 1020
 
 
 def test_a_cached_table_is_planned_without_a_listing() -> None:

@@ -224,6 +224,86 @@ def test_timestamps_that_were_disabled_again_do_not_count(enabled_later: Foreign
     assert enabled_later.table.snapshot().timestamp_ms == 7000
 
 
+@pytest.fixture
+def off_and_on_again() -> ForeignLog:
+    """File times 0, 1000, 2000 and so on; in-commit timestamps at versions 0, 1, and from 4 on, where they begin at 5040."""
+    log = ForeignLog()
+    on = {"delta__enableInCommitTimestamps": "true"}
+    since = {
+        "delta__inCommitTimestampEnablementVersion": "4",
+        "delta__inCommitTimestampEnablementTimestamp": "5040",
+    }
+    changes = {
+        0: (protocol("inCommitTimestamp"), metadata(**on)),
+        2: (metadata(delta__enableInCommitTimestamps="false"),),
+        4: (metadata(**on, **since),),
+    }
+    for version in range(6):
+        log.now = version * 1000
+        own = {} if version in (2, 3) else {"inCommitTimestamp": 5000 + 10 * version}
+        log.commit(version, info(**own), *changes.get(version, ()), add(f"f{version}"))
+    return log
+
+
+def test_one_rule_gives_the_times_of_timestamps_switched_off_and_on_again(off_and_on_again: ForeignLog) -> None:
+    """ICT-9, ICT-10, ICT-11, HIST-3: the latest version says where they begin; before that all commits have their file's time."""
+    table = off_and_on_again.table
+    expected = [0, 1000, 2000, 3000, 5040, 5050]
+    assert [table.snapshot(version=version).timestamp_ms for version in range(6)] == expected
+    assert [entry.timestamp_ms for entry in history(table)] == expected[::-1]
+    assert [commit.timestamp_ms for commit in table.commits(0, 5)] == expected
+    assert [table.snapshot(timestamp_ms=time).version for time in (0, 1500, 5039, 5040, 5050)] == [0, 1, 3, 4, 5]
+
+
+def test_a_copy_of_the_table_keeps_the_times_that_are_in_the_log(off_and_on_again: ForeignLog) -> None:
+    """ICT-9: the copies are of one moment, and the times of files differ by one millisecond each."""
+    log = off_and_on_again
+    log.now = 4000
+    for name in log.names():
+        log.write(name, log.store.read(f"{log.directory}/{name}"))
+    expected = [4000, 4001, 4002, 4003, 5040, 5050]
+    assert [log.table.snapshot(version=version).timestamp_ms for version in range(6)] == expected
+    assert [entry.timestamp_ms for entry in history(log.table)] == expected[::-1]
+    assert [commit.timestamp_ms for commit in log.table.commits(0, 5)] == expected
+
+
+def test_an_old_version_has_the_time_of_its_file_after_timestamps_were_disabled(enabled_later: ForeignLog) -> None:
+    """ICT-1, ICT-13."""
+    enabled_later.now = 6000
+    enabled_later.commit(6, info(), metadata(delta__enableInCommitTimestamps="false"))
+    expected = [0, 1000, 2000, 3000, 4000, 5000, 6000]
+    assert [enabled_later.table.snapshot(version=version).timestamp_ms for version in range(7)] == expected
+
+
+def test_older_versions_stay_open_after_one_that_this_client_cannot_read(enabled_later: ForeignLog) -> None:
+    """PROT-4: by number and by time, and the history; the latest version itself is refused."""
+    change = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"],
+                           "writerFeatures": ["x", "inCommitTimestamp"]}}  # fmt: skip
+    enabled_later.now = 6000
+    enabled_later.commit(6, info(inCommitTimestamp=6000), change)
+    table = enabled_later.table
+    with pytest.raises(UnsupportedFeatureError, match="x"):
+        table.snapshot()
+    assert table.snapshot(version=5).num_files == 5
+    assert table.snapshot(timestamp_ms=5045).version == 4
+    assert [entry.timestamp_ms for entry in history(table)] == [6000, 5050, 5040, 5030, 2000, 1000, 0]
+    table.check_readable_by_path()
+
+
+def test_metadata_that_was_replaced_may_lack_its_schema(log: ForeignLog) -> None:
+    """META-1: what a version does not need does not matter; the version that needs it is refused."""
+    old = metadata()
+    del old["metaData"]["schemaString"]
+    log.commit(7, info(), old)
+    log.commit(8, info(), metadata())
+    assert log.table.snapshot().num_files == log.table.snapshot(version=6).num_files
+    with pytest.raises(CorruptLogError, match="at version 7 cannot be read: its metadata has no schemaString"):
+        log.table.snapshot(version=7)
+    log.classic_checkpoint(8)
+    log.delete(log_files.commit_file_name(0))
+    assert log.table.snapshot().version == 8
+
+
 def test_both_spellings_of_the_timestamp_feature_are_one(enabled_later: ForeignLog) -> None:
     """ICT-2: ruling X1."""
     enabled_later.commit(6, info(inCommitTimestamp=5060), protocol("inCommitTimestamps"))
@@ -308,7 +388,7 @@ def test_unknown_writer_features_do_not_stop_a_reader(log: ForeignLog) -> None:
 # --- lost parts -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_cut_off_at_any_byte_is_never_a_shorter_commit(log: ForeignLog) -> None:
+def test_a_commit_that_is_cut_off_is_refused_or_reported(log: ForeignLog, caplog: pytest.LogCaptureFixture) -> None:
     """LOG-4, CRC-11: cut inside of a line it is not JSON; at the end of a line the checksum of its transaction shows it."""
     data = lines(info(txnId="t7"), add("f7", size=12), remove("f1"), add("f8", size=11, deletionVector=_VECTOR))
     name = log_files.commit_file_name(7)
@@ -320,8 +400,26 @@ def test_a_commit_cut_off_at_any_byte_is_never_a_shorter_commit(log: ForeignLog)
     assert log.table.snapshot().num_files == 7
     for length in range(1, len(data) - 1):  # Without the last newline it is whole.
         log.write(name, data[:length])
-        with pytest.raises(CorruptLogError, match=r"foreign/t.*7"):
-            log.table.snapshot()
+        if data[length - 1 : length] != b"\n" and data[length : length + 1] != b"\n":
+            with pytest.raises(CorruptLogError, match=r"foreign/t.*7"):
+                log.table.snapshot()
+            continue
+        caplog.clear()
+        assert log.table.snapshot().num_files < 8
+        assert "Version 7 of memory://foreign/t does not agree with its checksum" in caplog.text
+
+
+def test_the_log_decides_where_a_checksum_disagrees(log: ForeignLog, caplog: pytest.LogCaptureFixture) -> None:
+    """CRC-9, CRC-11: counts and even a protocol that says that a catalog manages the table."""
+    log.commit(7, info(txnId="t7"), add("f7"))
+    whole = log.table.snapshot()
+    fields = {"tableSizeBytes": 1, "numFiles": 99, "numMetadata": 1, "numProtocol": 1, "txnId": "t7"}
+    managed = protocol("catalogManaged", "inCommitTimestamp", "vacuumProtocolCheck")
+    actions = {"protocol": managed["protocol"], "metadata": metadata()["metaData"]}
+    log.write(log_files.checksum_file_name(7), json.dumps(fields | actions).encode())
+    assert contents(log.table.snapshot()) == contents(whole)
+    assert "numFiles is 99 in the checksum and 7 in the log" in caplog.text
+    assert log.table.snapshot(version=3).num_files == 3
 
 
 _VECTOR = {"storageType": "i", "pathOrInlineDv": "00000", "sizeInBytes": 4, "cardinality": 1}

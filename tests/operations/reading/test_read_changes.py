@@ -6,14 +6,18 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.errors import CmDeltaError, EngineError, InvalidArgumentError
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
+from cm_delta_dagster.spark.errors import mapped
 from tests.support.changes_of import path_table, write
+from tests.support.foreign import ForeignTable, field
 
 GOLDEN = Path(__file__).parents[2] / "golden/tables.tar.gz"
 
@@ -85,3 +89,26 @@ def test_what_spark_refuses_is_an_error_of_ours(tmp_path: Path, spark: SparkSess
         read_changes(path_table(tmp_path / "t"), ChangeRange(start_version=0), spark=spark, where="nope = 1")
     with pytest.raises(CmDeltaError, match="before they begin"):
         read_changes(path_table(tmp_path / "t"), ChangeRange(start_version=1, end_version=0), spark=spark)
+
+
+def test_a_change_file_with_an_unknown_kind_of_change_is_named_in_plain_words(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """CDF-4: Spark shows the text as it is, since the rows are computed by an action of the user."""
+    table = ForeignTable(
+        tmp_path / "t",
+        field("id", "long"),
+        writer_features=["changeDataFeed"],
+        properties={"delta.enableChangeDataFeed": "true"},
+    )
+    target = table.root / "cdc.parquet"
+    pq.write_table(pa.table({"id": [1], "_change_type": ["moved"]}), target)
+    table.commit(
+        {"cdc": {"path": "cdc.parquet", "partitionValues": {}, "size": target.stat().st_size, "dataChange": False}}
+    )
+    frame = read_changes(table.open(), ChangeRange(start_version=1), spark=spark)
+    with pytest.raises(PySparkException, match=r"A change data file of version 1 says .* is 'moved'") as raised:
+        frame.collect()
+    assert "[cm-delta" not in str(raised.value)
+    found = mapped(raised.value, "reading")
+    assert isinstance(found, EngineError) and str(found).startswith("A change data file of version 1 says")

@@ -16,7 +16,7 @@ from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, In, Not, Predicate, raw_sql
 from cm_delta_dagster.spark.errors import mapped as as_our_error
 from tests.support.builders import rows_of
-from tests.support.foreign import ForeignTable, array, field, mapping, struct
+from tests.support.foreign import ForeignTable, array, field, mapped, mapping, struct
 
 WIDENING = ["typeWidening"]
 
@@ -325,3 +325,82 @@ def test_blanks_at_the_end_of_a_char_count_for_nothing(
     table.add("f.parquet", pa.table({"c": ["a", "b", None]}), values={"p": "x"})
     by_spark = [row.c for row in read(table.open(), spark=spark, where=where).collect()]
     assert sorted(by_spark) == read_arrow(table.open(), where=where)["c"].to_pylist() == expected
+
+
+CHARS = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+@pytest.mark.parametrize("mapped_names", [False, True])
+def test_char_inside_of_structs_arrays_and_maps_is_padded(
+    spark: SparkSession, tmp_path: Path, mapped_names: bool
+) -> None:
+    """As delta-spark, at any depth; conditions are on the padded values, and nulls stay nulls."""
+    number = iter(range(1, 20))
+
+    def column(name: str, kind: Any, **more: Any) -> dict[str, Any]:
+        return mapped(name, kind, next(number), f"x{name}", **more) if mapped_names else field(name, kind, **more)
+
+    def stored(*names: str) -> list[str]:
+        return [f"x{name}" if mapped_names else name for name in names]
+
+    pair = struct(column("c", "string", nullable=False), column("v", "string"))
+    table = ForeignTable(
+        tmp_path,
+        column("id", "long"),
+        column("s", pair, **{CHARS: "struct<c:char(3),v:varchar(9)>"}),
+        column("a", array("string"), **{CHARS: "array<char(3)>"}),
+        column("m", mapping("string", pair), **{CHARS: "map<char(3),struct<c:char(3),v:varchar(9)>>"}),
+        features=["columnMapping"] if mapped_names else [],
+        properties={"delta.columnMapping.mode": "name"} if mapped_names else {},
+    )
+    inner = pa.struct([(name, pa.string()) for name in stored("c", "v")])
+    first, second = stored("c", "v")
+    columns = [
+        [1, 2, 3],
+        pa.array([{first: "x", second: "x"}, None, {first: "toolong", second: None}], inner),
+        pa.array([["x", None, "abc"], None, []], pa.list_(pa.string())),
+        pa.array([[("k", {first: "é", second: "w"})], None, [("kk", None)]], pa.map_(pa.string(), inner)),
+    ]
+    table.add("f.parquet", pa.table(columns, names=stored("id", "s", "a", "m")))
+    opened = table.open()
+    frame, arrow = read(opened, spark=spark), read_arrow(opened)
+    expected = {
+        "id": [1, 2, 3],
+        "s": [{"c": "x  ", "v": "x"}, None, {"c": "toolong", "v": None}],
+        "a": [["x  ", None, "abc"], None, []],
+        "m": [[("k  ", {"c": "é  ", "v": "w"})], None, [("kk ", None)]],
+    }
+    assert arrow.to_pydict() == expected
+    by_spark = [row.asDict(recursive=True) for row in frame.orderBy("id").collect()]
+    assert [row["s"] for row in by_spark] == expected["s"]
+    assert [row["a"] for row in by_spark] == expected["a"]
+    assert [row["m"] and list(row["m"].items()) for row in by_spark] == expected["m"]
+    assert json.loads(frame.schema.json()) == table.schema
+    for where, ids in (("s.c = 'x  '", [1]), ("s.c = 'x'", []), ("s.c > 'x '", [1])):
+        assert read_arrow(opened, where=where)["id"].to_pylist() == ids
+        assert [row.id for row in read(opened, spark=spark, where=where).collect()] == ids
+
+
+def test_partition_columns_are_nullable_as_in_the_schema_at_every_version(spark: SparkSession, tmp_path: Path) -> None:
+    """SCHEMA-9: wherever Spark gets their values from: directories, the log, or a join with many values."""
+    table = ForeignTable(
+        tmp_path,
+        field("id", "long"),
+        field("p", "string"),
+        field("n", "integer", nullable=False),
+        partitions=["p", "n"],
+        features=["deletionVectors"],
+    )
+    content = pa.table({"id": [1]})
+    table.add("p=a/n=1/f.parquet", content, values={"p": "a", "n": "1"})
+    table.add("elsewhere.parquet", content, values={"p": "b", "n": "2"})
+    table.add("null.parquet", content, values={"p": None, "n": "3"})
+    for number in range(30):
+        table.add(f"f{number}.parquet", content, values={"p": f"v{number}", "n": "4"})
+    opened = table.open()
+    for version in (0, 1, 2, 3, 33):
+        frame = read(opened, spark=spark, version=version)
+        assert json.loads(frame.schema.json()) == table.schema
+        assert frame.count() == version
+        assert read_arrow(opened, version=version).schema.field("p").nullable
+        assert not read_arrow(opened, version=version).schema.field("n").nullable

@@ -272,10 +272,14 @@ def test_new_columns_and_dropped_not_null_are_compatible(older: StructType, newe
 )
 def test_an_incompatible_schema_in_the_range_is_refused(older: StructType, newer: StructType, reason: str) -> None:
     """CDF-6, CDF-8: at the start and at a later version."""
-    with pytest.raises(SchemaMismatchError, match=reason):
+    after = f"{reason}.*changed after the versions of the range.*Read the rows of the table at these versions"
+    with pytest.raises(SchemaMismatchError, match=after):
         planned(commit(3), start=metadata(older), latest=metadata(newer))
     with pytest.raises(SchemaMismatchError, match=reason):
         planned(commit(3), commit(4, metadata=metadata(older)), start=metadata(newer), latest=metadata(newer))
+    within = f"{reason}.*Read the changes of the versions before version 4, and those from it on, separately"
+    with pytest.raises(SchemaMismatchError, match=within):
+        planned(commit(3), commit(4, metadata=metadata(newer)), start=metadata(older), latest=metadata(newer))
 
 
 def test_other_partition_columns_are_refused() -> None:

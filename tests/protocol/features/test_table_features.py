@@ -135,7 +135,8 @@ def test_a_contradictory_protocol_is_damage(broken: Protocol) -> None:
 
 @pytest.mark.parametrize(
     "right", [protocol(1, 1), protocol(2, 5), protocol(1, 7, None, ()), protocol(2, 7, None, ("columnMapping",)),
-              protocol(3, 7, (), ()), protocol(3, 7, (), ("appendOnly",))],
+              protocol(3, 7, (), ()), protocol(3, 7, (), ("appendOnly",)),
+              protocol(3, 7, (), ("columnMapping",)), protocol(3, 7, ("deletionVectors",), ("columnMapping", "deletionVectors"))],
 )  # fmt: skip
 def test_the_allowed_shapes_pass(right: Protocol) -> None:
     """PROT-1, TF-6, TF-7."""

@@ -212,6 +212,28 @@ def test_parsed_columns_are_written_only_if_enabled() -> None:
     assert both["stats_parsed"]["maxValues"] == {"id": 9}
 
 
+@pytest.mark.parametrize(("text", "is_parsed"), [("2024-07-01 12:00:00", False), ("2024-07-01T12:00:00.000000Z", True)])
+def test_parsed_partition_values_are_left_out_where_a_time_lacks_its_zone(text: str, is_parsed: bool) -> None:
+    """CKPT-9, PART-5: its value depends on the reader."""
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("id", "long"), ("t", "timestamp"))
+    ]
+    metadata = Metadata(
+        id="i",
+        schema_string=json.dumps({"type": "struct", "fields": fields}),
+        partition_columns=("t",),
+        configuration={"delta.checkpointPolicy": "v2", **_STRUCT},
+    )
+    adds = [
+        AddFile(path=value or "n", partition_values={"t": value}, size=1, modification_time=1) for value in (text, None)
+    ]
+    state = replay(None, [decode_commit(encode_commit([_V2, metadata, *adds]), version=0)], location=_LOCATION)
+    top = build_checkpoint(state, now_ms=_NOW).top
+    names = top.schema.field("add").type
+    assert (names.get_field_index("partitionValues_parsed") >= 0) is is_parsed
+
+
 def test_interval_partition_values_are_stored_as_numbers() -> None:
     """CKPT-9, UP-INT-1: Parquet has no type for months, and other readers do not support durations."""
     fields = [("id", "long"), ("y", "interval year to month"), ("d", "interval day")]

@@ -1,0 +1,74 @@
+"""Writers whose warehouse is in S3, killed with SIGKILL at each call: each acknowledged commit exists once."""
+
+import datetime
+import random
+import signal
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.storage.fsspec_store import FsspecStore
+from tests.faults.crashing_writer import Place, Writer
+from tests.faults.test_crashes import SCHEMA, TABLE, check, check_published
+from tests.support.object_stores import make_bucket, s3_options
+
+MODES = (CommitMode.STAGED, CommitMode.INLINE, CommitMode.PUT_IF_ABSENT)
+ENOUGH = 30
+
+
+@pytest.fixture
+def place(s3_endpoint: str, tmp_path: Path) -> Place:
+    bucket = f"b-{uuid.uuid4().hex}"
+    make_bucket(FsspecStore("s3", options=s3_options(s3_endpoint)), bucket)
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    return Place(url=url, warehouse=f"s3://{bucket}/w", options=s3_options(s3_endpoint))
+
+
+@pytest.fixture
+def client(place: Place) -> Iterator[DeltaClient]:
+    client = DeltaClient(SqlCatalog(place.url, warehouse=place.warehouse), stores=place.stores())
+    create_table(client, identifier=TABLE, schema=SCHEMA)
+    yield client
+    client.close()
+
+
+def kill_at(client: DeltaClient, place: Place, directory: Path, mode: CommitMode, calls: Sequence[int]) -> int:
+    """Kill a writer at each of the calls, before and after in turn; return the first call that no writer reached."""
+    set_commit_policy(client.table(TABLE), CommitPolicy.parse(mode.value))
+    acknowledged: list[str] = []
+    attempted: set[str] = set()
+    for die_at in calls:
+        when = ("before", "after")[die_at % 2]
+        tag = f"{mode.value}{die_at}"
+        writer = Writer(place, table=TABLE, directory=directory, commits=1, tag=tag, die_at=die_at, when=when)
+        ended = writer.wait()
+        attempted.add(f"{tag}-0.parquet")
+        acknowledged += writer.acknowledged()
+        assert ended in (0, -signal.SIGKILL)
+        check(client, acknowledged=acknowledged, attempted=attempted)
+        check_published(client)  # Also publishes all, so that the next writer makes the same calls.
+        if ended == 0:
+            break
+    return die_at
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_a_writer_killed_at_any_call_loses_nothing_in_s3(
+    client: DeltaClient, place: Place, tmp_path: Path, mode: CommitMode
+) -> None:
+    """CM-C1, CM-C5, CM-C6, CM-C15, CM-W5, CM-P5"""
+    assert 4 <= kill_at(client, place, tmp_path, mode, range(1, ENOUGH)) < ENOUGH - 1
+
+
+def test_a_writer_killed_at_some_call_loses_nothing_in_s3(client: DeltaClient, place: Place, tmp_path: Path) -> None:
+    """CM-C1, CM-C15: mode and call chosen by the day; the slow test tries each."""
+    chance = random.Random(str(datetime.date.today()))
+    kill_at(client, place, tmp_path, chance.choice(MODES), [chance.randrange(1, 5)])
