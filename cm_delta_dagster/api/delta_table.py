@@ -1,10 +1,12 @@
 """One catalog-managed table of the Python API. Each method calls one operation of ``operations``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import overload
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
+from cm_delta_dagster.api.merge_builder import MergeBuilder, key_columns, merge_condition
 from cm_delta_dagster.api.table_reads import TableReads
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
@@ -27,6 +29,8 @@ from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, Vacuu
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.row_change import Expression
+from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteResult
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -94,6 +98,7 @@ class DeltaTable(TableReads[Table]):
             options=CommitOptions(idempotency=idempotency, context=context),
         )
 
+    @overload
     def merge(
         self,
         frame: DataFrame,
@@ -104,11 +109,41 @@ class DeltaTable(TableReads[Table]):
         schema_mode: SchemaMode = SchemaMode.STRICT,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
-    ) -> WriteResult:
-        """Update, insert or delete rows by key, in one commit.
+    ) -> WriteResult: ...
+
+    @overload
+    def merge(
+        self,
+        frame: DataFrame,
+        on: str | Column,
+        *,
+        source_alias: str,
+        target_alias: str = "target",
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> MergeBuilder: ...
+
+    def merge(
+        self,
+        frame: DataFrame,
+        on: str | Sequence[str] | Column,
+        *,
+        source_alias: str | None = None,
+        target_alias: str = "target",
+        mode: MergeMode = MergeMode.UPSERT,
+        within: Condition | None = None,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult | MergeBuilder:
+        """Update, insert or delete rows, in one commit: by key, or with clauses if ``source_alias`` is given.
 
         Args:
-            on: key column or columns; unique among the rows of ``frame``.
+            on: key column or columns; unique among the rows of ``frame``. With ``source_alias``: a condition on source and table,
+                as SQL text or Column.
+            source_alias: name of ``frame`` in conditions and values. The result is then a builder: add clauses, then call
+                ``execute``.
+            target_alias: name of the table in conditions and values.
             mode: what to do with matched and unmatched rows.
             within: condition on the rows of the table; other rows are neither read nor changed.
 
@@ -116,10 +151,19 @@ class DeltaTable(TableReads[Table]):
             InvalidDataError: several rows of ``frame`` have the same key.
             CommitConflictError: a concurrent commit changed the matched rows.
         """
+        if source_alias is not None:
+            return MergeBuilder(
+                table=self.table,
+                frame=frame,
+                on=merge_condition(on),
+                source_alias=source_alias,
+                target_alias=target_alias,
+                options=CommitOptions(idempotency=idempotency, context=context),
+            )
         return merge(
             self.table,
             frame=frame,
-            keys=(on,) if isinstance(on, str) else tuple(on),
+            keys=key_columns(on),
             mode=mode,
             within=within,
             schema_mode=schema_mode,
@@ -129,6 +173,31 @@ class DeltaTable(TableReads[Table]):
     def delete(self, where: Condition, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
         """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
         return delete(self.table, spark=self._connection.spark, where=where, context=context)
+
+    def update(
+        self,
+        assignments: Mapping[str, Expression],
+        where: Condition | None = None,
+        *,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Set columns of the rows that satisfy ``where``, or of all rows, in one commit.
+
+        Args:
+            assignments: values by column, as SQL text or Columns; ``a.b`` names the field of a struct.
+
+        Raises:
+            InvalidArgumentError: a condition or value is not valid, or the table has no such column.
+            CommitConflictError: a concurrent commit changed the rows that are read.
+        """
+        return update(
+            self.table,
+            spark=self._connection.spark,
+            assignments=assignments,
+            where=where,
+            options=CommitOptions(idempotency=idempotency, context=context),
+        )
 
     def maintenance_decision(self, kind: MaintenanceKind | str) -> MaintenanceDecision:
         """Return whether the catalog permits a kind of maintenance on this table, by which rule, and why.

@@ -7,7 +7,7 @@ from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
-from cm_delta_dagster.operations.writing.copy_on_write import CopyOnWritePlan, plan_copy_on_write
+from cm_delta_dagster.operations.writing.delete_rows import delete_rows
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
@@ -122,21 +122,22 @@ def _replace(write: WriteTransaction, frame: DataFrame, predicate: Predicate | N
     snapshot = write.transaction.snapshot
     if predicate is None:
         write.transaction.read_whole_table()
-        plan = CopyOnWritePlan(removed_files=snapshot.files, copied_rows=None, num_deleted_rows=snapshot.num_rows)
+        write.add_rows(frame)
+        removed, copied = snapshot.files, 0
     else:
         write.transaction.read(predicate)
-        plan = plan_copy_on_write(write.table, snapshot, frame.sparkSession, predicate)
-    write.add_rows(frame, predicate)
-    copied = 0 if plan.copied_rows is None else write.add_rows(plan.copied_rows).num_rows
+        write.add_rows(frame, predicate)
+        counts = delete_rows(write, frame.sparkSession, predicate)
+        removed, copied = counts.removed_files, counts.num_copied_rows
     metrics = {
         "numFiles": sum(len(files.adds) for files in write.written),
         "numOutputRows": sum(files.num_rows for files in write.written),
         "numOutputBytes": sum(files.size_bytes for files in write.written),
         "numCopiedRows": copied,
-        "numRemovedFiles": plan.removed_files.num_rows,
-        "numRemovedBytes": size_of(plan.removed_files),
+        "numRemovedFiles": removed.num_rows,
+        "numRemovedBytes": size_of(removed),
     }
-    return write.commit(plan.removed_files, metrics)
+    return write.commit(removed, metrics)
 
 
 def _start(

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency, IdempotencyRule
@@ -25,12 +26,13 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol, SetTransaction
-from cm_delta_dagster.protocol.actions.file_columns import removes_of
+from cm_delta_dagster.protocol.actions.actions import AddFile, Metadata, Protocol, SetTransaction
+from cm_delta_dagster.protocol.actions.file_columns import removes_of, table_to_adds
 from cm_delta_dagster.protocol.features.protocol_evolution import required_features, with_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.features.vector_writing import with_vector
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import (
@@ -50,7 +52,8 @@ from cm_delta_dagster.spark.rewrite import count_frame_rows
 from cm_delta_dagster.spark.scan import scan, scan_with_files
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.write import WrittenFiles, write_files, write_spec
-from cm_delta_dagster.storage.discard import discard_below
+from cm_delta_dagster.storage.deletion_vector_writer import write_deletion_vectors
+from cm_delta_dagster.storage.discard import discard, discard_below
 
 
 class WriteOutcome(StrEnum):
@@ -239,6 +242,15 @@ def rows_of_files(table: WriteTarget, snapshot: Snapshot, session: SparkSession,
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VectorFiles:
+    """Live ``files``, and the same files with new deletion vectors as ``adds``; ``location`` is that of the vectors."""
+
+    files: pa.Table
+    adds: tuple[AddFile, ...]
+    location: str | None
+
+
 @dataclass(slots=True, kw_only=True)
 class WriteTransaction:
     """A transaction of one operation, and the data files written for it.
@@ -252,6 +264,7 @@ class WriteTransaction:
     shape: TargetShape
     idempotency: Idempotency | None = None
     written: list[WrittenFiles] = field(default_factory=list)
+    vectors: list[VectorFiles] = field(default_factory=list)
     commit_attempted: bool = False
 
     def __enter__(self) -> "WriteTransaction":
@@ -262,15 +275,31 @@ class WriteTransaction:
             self.discard()
 
     def discard(self) -> None:
-        """Delete the data files."""
+        """Delete the data files and deletion vectors."""
         for files in self.written:
             discard_below(self.table.store, files.directory)
+        for marked in self.vectors:
+            if marked.location is not None:
+                discard(self.table.store, marked.location)
 
     def add_rows(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
         """Write the rows of ``frame`` to data files, which :meth:`commit` adds to the table."""
         written = write_rows(self.table, frame, self.shape, guard)
         self.written.append(written)
         return written
+
+    def mark_rows(self, files: pa.Table, bitmaps: Sequence[BitMap64]) -> None:
+        """Write a new deletion vector for each of ``files``, which :meth:`commit` attaches.
+
+        Args:
+            files: live files as add actions.
+            bitmaps: all deleted positions of each file, old and new.
+        """
+        found = write_deletion_vectors(self.table.store, location=self.table.location, bitmaps=bitmaps)
+        marked = zip(table_to_adds(files), found.descriptors, bitmaps, strict=True)
+        self.vectors.append(VectorFiles(files=files, adds=(), location=found.file))
+        adds = tuple(with_vector(add, vector, bitmap) for add, vector, bitmap in marked)
+        self.vectors[-1] = VectorFiles(files=files, adds=adds, location=found.file)
 
     def commit(self, removed: pa.Table, metrics: Mapping[str, int]) -> WriteResult:
         """Commit the written files and the removal of ``removed``; commit nothing if nothing changes.
@@ -325,6 +354,9 @@ class WriteTransaction:
             transaction.add_files(files.adds)
         if removed.num_rows:
             transaction.remove_files(removes_of(removed, deletion_timestamp=now, data_change=True))
+        for marked in self.vectors:
+            transaction.remove_files(removes_of(marked.files, deletion_timestamp=now, data_change=True))
+            transaction.add_files(marked.adds)
         if self.shape.metadata != transaction.snapshot.metadata:
             transaction.set_metadata(self.shape.metadata)
         if self.shape.protocol != transaction.snapshot.protocol:

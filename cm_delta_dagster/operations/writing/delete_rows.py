@@ -1,0 +1,40 @@
+"""Deletes the rows that satisfy a predicate within a write. DELETE and the overwrite of a slice share it.
+
+A file whose partition values prove that every row satisfies the predicate is removed without being read.
+"""
+
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun, with_files
+from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.statistics.data_skipping import partition_matches_exactly
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.spark.predicates import holds
+from cm_delta_dagster.spark.row_changes import ChangeClause, ClauseAction, ClauseKind, RowChangeQuery
+
+_ALIAS = "target"
+
+
+def delete_rows(write: WriteTransaction, session: SparkSession, predicate: Predicate) -> ChangeCounts:
+    """Delete the rows that satisfy ``predicate``, with at most two Spark jobs; the caller declares the read and commits."""
+    snapshot = write.transaction.snapshot
+    candidates = snapshot.matching_files(predicate)
+    fully_matching = partition_matches_exactly(
+        candidates,
+        predicate,
+        schema=snapshot.schema,
+        partition_columns=snapshot.partition_columns,
+        zone=snapshot.time_zone,
+    )
+    whole, mixed = candidates.filter(fully_matching), candidates.filter(pc.invert(fully_matching))
+    clause = ChangeClause(
+        kind=ClauseKind.NOT_MATCHED_BY_SOURCE,
+        action=ClauseAction.DELETE,
+        condition=holds(predicate, snapshot.schema),
+        values={},
+    )
+    query = RowChangeQuery(schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,))
+    counts = RowChangeRun(write=write, session=session, query=query, candidates=mixed).run()
+    return with_files(counts, whole, logical_row_count(whole))
