@@ -29,6 +29,7 @@ from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.commits.commit_validation import check_commit
 from cm_delta_dagster.protocol.commits.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.column_mapping import stored_names
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
 from cm_delta_dagster.protocol.features.table_features import check_writable, is_catalog_managed, supports
@@ -183,7 +184,13 @@ class Transaction:
         """Partition values of the files that change data, each once; None if they are unknown or too many for the feed."""
         if self._metadata is not None:
             return None
-        return changed_partitions(self.snapshot.partition_columns, [*self._adds, *self._removes])
+        snapshot = self.snapshot
+        names = stored_names(snapshot.partition_columns, snapshot.schema, snapshot.column_mapping)
+        found = changed_partitions(snapshot.partition_columns, [*self._adds, *self._removes])
+        if found is None or names == snapshot.partition_columns:
+            return found
+        logical = dict(zip(names, snapshot.partition_columns, strict=True))
+        return tuple({logical.get(name, name): value for name, value in values.items()} for values in found)
 
     @property
     def isolation(self) -> IsolationLevel:
@@ -223,6 +230,7 @@ class Transaction:
             isolation=self.isolation,
             schema=parse_schema(metadata.schema_string),
             partition_columns=metadata.partition_columns,
+            mapping=self.snapshot.column_mapping,
         )
 
     def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
