@@ -110,12 +110,15 @@ if typing.TYPE_CHECKING:
         SkippedLog,
         WarehousePlan,
     )
+    from cm_delta_dagster.operations.tables.alter import AlterResult
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
     from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
+    from cm_delta_dagster.protocol.features.column_specs import Column
+    from cm_delta_dagster.protocol.features.identity_columns import Identity
     from cm_delta_dagster.protocol.predicates.predicates import (
         AlwaysTrue,
         And,
@@ -146,6 +149,7 @@ __all__ = [
     "AdoptedState",
     "AdoptionPlan",
     "AdoptionResult",
+    "AlterResult",
     "AlwaysTrue",
     "And",
     "ArrayType",
@@ -164,6 +168,7 @@ __all__ = [
     "ClientSettings",
     "ClientSpec",
     "CmDeltaError",
+    "Column",
     "CommitConflictError",
     "CommitContext",
     "CommitError",
@@ -194,6 +199,7 @@ __all__ = [
     "HistoryEntry",
     "Idempotency",
     "IdempotencyRule",
+    "Identity",
     "IllegalCommitError",
     "In",
     "InactiveState",

@@ -49,11 +49,10 @@ def _padded(column: Column, data_type: DataType, limits: LengthLimits) -> Column
     inside = {name: part for name, part in limits.inside.items() if _has_char(part)}
     match data_type:
         case StructType():
-            fields = [
-                (_padded(column.getField(item.name), item.type, inside[item.name]) if item.name in inside else column.getField(item.name))
-                .alias(item.name)
-                for item in data_type.fields
-            ]  # fmt: skip
+            fields: list[Column] = []
+            for item in data_type.fields:
+                value, part = column.getField(item.name), inside.get(item.name)
+                fields.append((value if part is None else _padded(value, item.type, part)).alias(item.name))
             return F.when(column.isNotNull(), F.struct(*fields))
         case ArrayType() if "element" in inside:
             return F.transform(column, lambda value: _padded(value, data_type.element_type, inside["element"]))

@@ -3,18 +3,29 @@
 from collections.abc import Iterator
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.constraints import Constraint, check_constraints, invariants
+from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.expressions import check_deterministic, known_columns
-from cm_delta_dagster.protocol.features.generated_columns import generated_columns
+from cm_delta_dagster.protocol.features.generated_columns import generated_columns, generation_expression
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.protocol.schema.evolution import fits
+from cm_delta_dagster.protocol.schema.evolution import without_table_metadata as plain
+from cm_delta_dagster.protocol.schema.types import (
+    VOID,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructType,
+    data_type_text,
+)
 from cm_delta_dagster.spark.errors import Violation, root_cause
 from cm_delta_dagster.spark.row_rules import Rule, row_message
-from cm_delta_dagster.spark.schema import quoted
+from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, sql_type, to_spark
 
 
 def constraint_rules(layout: TableLayout) -> Iterator[Rule]:
@@ -92,3 +103,72 @@ def _try(frame: DataFrame, condition: Column, what: str) -> None:
         assert frame.where(condition).schema is not None
     except AnalysisException as error:
         raise not_evaluable(what, error) from error
+
+
+def check_boolean(session: SparkSession, schema: StructType, constraint: Constraint) -> None:
+    """Have Spark analyse a new constraint.
+
+    Raises:
+        InvalidArgumentError: it uses a column that is missing, or is not boolean.
+    """
+    found = _type_of(session, schema, constraint.expression, constraint.description)
+    if not isinstance(found, T.BooleanType):
+        raise InvalidArgumentError(
+            f"{constraint.description[0].upper()}{constraint.description[1:]} is of type {found.simpleString()}, not boolean. "
+            "Nothing was changed. Write a condition, such as `x > 0`."
+        )
+
+
+def check_expression_types(session: SparkSession, schema: StructType) -> None:
+    """Have Spark analyse the defaults and generation expressions of a schema.
+
+    Raises:
+        InvalidArgumentError: Spark does not accept an expression, the type of a generation expression is not that of its column,
+            or a default cannot be stored in its column.
+    """
+    for item in schema.fields:
+        name = item.name
+        if (text := generation_expression(item)) is not None:
+            found = _type_of(session, schema, text, f"the generated column {name!r} ({text})")
+            if not same_shape(_delta_type(found), item.type):
+                raise InvalidArgumentError(
+                    f"The expression {text!r} of the generated column {name!r} is of type {found.simpleString()}, and the column "
+                    f"of type {data_type_text(item.type)}. Nothing was written. Cast the expression to the type of the column."
+                )
+        if (text := default_of(item)) is not None:
+            what = f"the default {text!r} of column {name!r}"
+            found = _type_of(session, StructType(()), text, what)
+            cast = f"CAST({text} AS {sql_type(item.type)})"
+            _type_of(session, StructType(()), cast, what)
+            if not _may_store(_delta_type(found), item.type):
+                raise InvalidArgumentError(
+                    f"The default {text!r} of column {name!r} is of type {found.simpleString()}, which cannot be stored as "
+                    f"{data_type_text(item.type)}. Nothing was written. Cast the default."
+                )
+
+
+def _type_of(session: SparkSession, schema: StructType, text: str, what: str) -> T.DataType:
+    try:
+        frame = session.createDataFrame([], to_spark(plain(schema)))
+        return frame.select(parsed(text, what).alias("value")).schema["value"].dataType
+    except (AnalysisException, ParseException) as error:
+        raise not_evaluable(what, error) from error
+
+
+def _delta_type(found: T.DataType) -> DataType:
+    return from_spark(T.StructType([T.StructField("value", found)])).fields[0].type
+
+
+def _may_store(have: DataType, want: DataType) -> bool:
+    """Whether ANSI store assignment allows the types; values are checked when they are stored."""
+    numbers = ("byte", "short", "integer", "long", "float", "double")
+    times = ("date", "timestamp", "timestamp_ntz")
+    if have in (want, VOID):
+        return True
+    if isinstance(have, PrimitiveType) and isinstance(want, PrimitiveType):
+        return (have.name in numbers and want.name in numbers) or (have.name in times and want.name in times)
+    decimals = isinstance(have, DecimalType) or isinstance(want, DecimalType)
+    others = [kind for kind in (have, want) if not isinstance(kind, DecimalType)]
+    if decimals:
+        return all(isinstance(kind, PrimitiveType) and kind.name in numbers for kind in others)
+    return fits(have, want)

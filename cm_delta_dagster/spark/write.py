@@ -315,8 +315,8 @@ def _bounds(footer: pq.FileMetaData, path: str) -> Iterator[int]:
                 continue
             if chunk.statistics is None or not chunk.statistics.has_min_max:
                 raise EngineError(
-                    f"Spark wrote the identity column {path!r} without statistics, so its high-water mark is not known. Nothing was "
-                    "committed. Remove the setting parquet.column.statistics.enabled=false of the session."
+                    f"Spark wrote the identity column {path!r} without statistics, so its high-water mark is not known. "
+                    "Nothing was committed. Remove the setting parquet.column.statistics.enabled=false of the session."
                 )
             yield from (int(chunk.statistics.min_raw), int(chunk.statistics.max_raw))
 

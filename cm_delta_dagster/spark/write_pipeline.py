@@ -1,8 +1,8 @@
 """What happens to rows between a verb and the data files.
 
-Every write takes the same steps: cast to the schema, fill ``char`` strings with blanks, check the rules for rows, and give the columns
-the names and the order that files have. A step that has nothing to do returns the frame unchanged, so that rows which fit add nothing
-to the plan.
+Every write takes the same steps: cast to the schema, fill ``char`` strings with blanks, check the rules for rows, and give the
+columns the names and the order that files have. A step that has nothing to do returns the frame unchanged, so that rows which fit
+add nothing to the plan.
 """
 
 from collections.abc import Callable, Sequence

@@ -4,6 +4,7 @@ Spark evaluates them. Here they are checked as far as their text suffices, and t
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import sqlglot
 from sqlglot import TokenType, exp
@@ -128,7 +129,7 @@ def _names(text: str) -> Iterator[Path]:
 
 def _called(text: str) -> set[str]:
     tokens: list[Token] = tokens_of(text)
-    pairs = zip(tokens, tokens[1:], strict=False)
+    pairs = pairwise(tokens)
     return {name.text.lower() for name, bracket in pairs if bracket.token_type == TokenType.L_PAREN}
 
 

@@ -134,7 +134,8 @@ def check_identity_columns(schema: StructType, partition_columns: tuple[str, ...
             )
         if item.name.lower() in partitions:
             raise InvalidArgumentError(
-                f"The identity column {name!r} cannot be a partition column: each partition would hold one row. Nothing was written."
+                f"The identity column {name!r} cannot be a partition column: each partition would hold one row. Nothing "
+                "was written."
             )
         if item.metadata.get(STEP) == 0:
             identity_metadata(Identity(step=0))
