@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from pyspark.sql import DataFrame
 
-from cm_delta_dagster.api.constraint_methods import ConstraintMethods
+from cm_delta_dagster.api.table_alterer import TableAlterer
 from cm_delta_dagster.api.table_reads import TableReads
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
@@ -47,9 +47,9 @@ class DeltaTable(TableReads[Table]):
     """
 
     @property
-    def alter(self) -> ConstraintMethods:
+    def alter(self) -> TableAlterer:
         """ALTER TABLE: ``table.alter.add_constraint(...)``, ``set_default`` and so on."""
-        return ConstraintMethods(self.table, self._connection)
+        return TableAlterer(self.table, self._connection)
 
     def append(
         self,

@@ -23,6 +23,7 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     TableAlreadyExistsError,
     TableNotFoundError,
+    UnsupportedFeatureError,
 )
 from cm_delta_dagster.operations.tables.purge import purge_abandoned
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
