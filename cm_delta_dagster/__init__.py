@@ -18,6 +18,7 @@ from cm_delta_dagster.version import __version__
 if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
+    from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
     from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
@@ -110,12 +111,15 @@ if typing.TYPE_CHECKING:
         SkippedLog,
         WarehousePlan,
     )
+    from cm_delta_dagster.operations.tables.alter import AlterResult
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
-    from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
+    from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
+    from cm_delta_dagster.protocol.features.column_specs import Column
+    from cm_delta_dagster.protocol.features.identity_columns import Identity
     from cm_delta_dagster.protocol.predicates.predicates import (
         AlwaysTrue,
         And,
@@ -146,6 +150,7 @@ __all__ = [
     "AdoptedState",
     "AdoptionPlan",
     "AdoptionResult",
+    "AlterResult",
     "AlwaysTrue",
     "And",
     "ArrayType",
@@ -164,6 +169,7 @@ __all__ = [
     "ClientSettings",
     "ClientSpec",
     "CmDeltaError",
+    "Column",
     "CommitConflictError",
     "CommitContext",
     "CommitError",
@@ -194,6 +200,7 @@ __all__ = [
     "HistoryEntry",
     "Idempotency",
     "IdempotencyRule",
+    "Identity",
     "IllegalCommitError",
     "In",
     "InactiveState",
@@ -269,6 +276,7 @@ __all__ = [
     "StructType",
     "Table",
     "TableAlreadyExistsError",
+    "TableAlterer",
     "TableEntry",
     "TableError",
     "TableIdentifier",
@@ -390,8 +398,8 @@ _MODULES = {
     "VacuumPlan": "cm_delta_dagster.operations.maintenance.vacuum",
     "VacuumResult": "cm_delta_dagster.operations.maintenance.vacuum",
     "WarehousePlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
-    "WriteOutcome": "cm_delta_dagster.operations.writing.write_transaction",
-    "WriteResult": "cm_delta_dagster.operations.writing.write_transaction",
+    "WriteOutcome": "cm_delta_dagster.operations.writing.write_result",
+    "WriteResult": "cm_delta_dagster.operations.writing.write_result",
     "connect": "cm_delta_dagster.api.connection",
     "raw_sql": "cm_delta_dagster.protocol.predicates.predicates",
 }

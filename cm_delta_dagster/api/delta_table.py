@@ -7,6 +7,7 @@ from typing import overload
 from pyspark.sql import Column, DataFrame
 
 from cm_delta_dagster.api.merge_builder import MergeBuilder, key_columns, merge_condition
+from cm_delta_dagster.api.table_alterer import TableAlterer
 from cm_delta_dagster.api.table_reads import TableReads
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
@@ -32,7 +33,8 @@ from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.row_change import Expression
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteResult
+from cm_delta_dagster.operations.writing.write_result import WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 
@@ -48,6 +50,11 @@ class DeltaTable(TableReads[Table]):
 
     If the table is dropped and another table takes its name, the methods raise TableNotFoundError.
     """
+
+    @property
+    def alter(self) -> TableAlterer:
+        """ALTER TABLE: ``table.alter.add_constraint(...)``, ``set_default`` and so on."""
+        return TableAlterer(self.table, self._connection)
 
     def append(
         self,

@@ -10,7 +10,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.row_change import Expression, RowChange, RowClause
-from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteResult
+from cm_delta_dagster.operations.writing.write_result import WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.spark.row_changes import ClauseAction, ClauseKind
 
 

@@ -8,7 +8,7 @@ Source and target are addressed by their aliases.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
 from operator import or_
@@ -20,10 +20,13 @@ from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.protocol.features.generated_columns import generated_columns
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN, spark_file_key
-from cm_delta_dagster.spark.schema import quoted
+from cm_delta_dagster.spark.fill import FilledRows, computed_columns, fill, numbered_columns
+from cm_delta_dagster.spark.schema import quoted, sql_type
 
 _ACTION_COLUMN = f"{OWN_PREFIX}action"
 """Number of the clause that applies to a row, or -1."""
@@ -59,13 +62,15 @@ class ChangeClause:
     Attributes:
         condition: None for a clause without a condition.
         values: new values of columns of the table, of the column's type. Other columns keep their value in an update, and are NULL
-            in an insert.
+            in an insert, unless the table computes them.
+        defaults: columns that get their default, among ``values`` as NULL.
     """
 
     kind: ClauseKind
     action: ClauseAction
     condition: Column | None = None
     values: Mapping[str, Column]
+    defaults: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -192,6 +197,31 @@ class RowChangeQuery:
             return _union(parts)
         return self._written(self._labelled(partners, "full_outer"))
 
+    def filled(self, rows: DataFrame, layout: TableLayout) -> FilledRows:
+        """``rows`` of :meth:`rows` or :meth:`inserted` with the values that the table computes: defaults and identity values where
+        a clause gives none, and generated values of all rows that change, unless a clause gives them.
+        """
+        action = F.col(_ACTION_COLUMN)
+        generated = generated_columns(self.schema)
+        given: dict[str, Column] = {}
+        for name in computed_columns(self.schema):
+            without = [
+                number
+                for number, clause in enumerate(self.clauses)
+                if name in clause.defaults
+                or (name not in clause.values and (clause.action is ClauseAction.INSERT or name in generated))
+            ]
+            if without:
+                given[name] = ~action.isin(without)
+        frame = fill(rows, layout, given) if given else rows
+        numbered = numbered_columns(self.schema, list(given)) if self.inserts else frozenset[str]()
+        return FilledRows(frame=frame.drop(_ACTION_COLUMN), numbered=numbered)
+
+    @property
+    def moves_only(self) -> bool:
+        """Whether no row gets new values: rows are only deleted and copied."""
+        return all(clause.action is ClauseAction.DELETE for clause in self.clauses)
+
     def _how(self, kept: Sequence[tuple[DataFrame, bool]]) -> str:
         left = self._has(ClauseKind.NOT_MATCHED_BY_SOURCE) or any(keep for _, keep in kept)
         return "left" if left else "inner"
@@ -205,44 +235,46 @@ class RowChangeQuery:
             if self.source.is_small:
                 partners = partners.join(self.source.side(), self.source.on, "left_semi").alias(self.target_alias)
             rows = rows.join(partners, self.source.on, "left_anti")
-        numbered = rows.withColumn(_ACTION_COLUMN, self._action({ClauseKind.NOT_MATCHED: F.lit(True)}))
-        return self._selected(numbered.where(F.col(_ACTION_COLUMN) >= 0), {ClauseAction.INSERT}, old=None)
+        labelled = rows.withColumn(_ACTION_COLUMN, self._action({ClauseKind.NOT_MATCHED: F.lit(True)}))
+        return self._selected(labelled.where(F.col(_ACTION_COLUMN) >= 0), {ClauseAction.INSERT}, old=None)
 
-    def changes(self, rows: Sequence[DataFrame], matched: DataFrame | None, change_type: str) -> DataFrame | None:
-        """The rows of a change data file, with their kind in the column ``change_type``.
+    def without_inserts(self) -> "RowChangeQuery":
+        """The clauses that change rows of the table."""
+        clauses = tuple(clause for clause in self.clauses if clause.kind is not ClauseKind.NOT_MATCHED)
+        return replace(self, clauses=clauses)
+
+    def images(self, target: DataFrame, layout: TableLayout, change_type: str) -> DataFrame:
+        """Rows of ``target`` that change, before and after, as change files have them.
 
         Args:
-            rows: of the files that changed.
-            matched: as for :meth:`rows`.
+            target: with the columns of files and positions if a row may have several partners.
+            layout: of the table after the change.
+            change_type: name of the column with the kind of the change.
         """
-        target = _union(list(rows))
-        parts: list[DataFrame] = []
-        if target is not None:
-            how = "left" if self._has(ClauseKind.NOT_MATCHED_BY_SOURCE) else "inner"
-            parts.append(self._images(self._labelled(target, how), change_type))
-        if self._has(ClauseKind.NOT_MATCHED):
-            partners = _union([item for item in (target, matched) if item is not None])
-            parts.append(self.inserted(partners).withColumn(change_type, F.lit("insert")))
-        return _union(parts)
-
-    def _images(self, labelled: DataFrame, change_type: str) -> DataFrame:
+        how = "left" if self._has(ClauseKind.NOT_MATCHED_BY_SOURCE) else "inner"
+        labelled, action = self._labelled(target, how), F.col(_ACTION_COLUMN)
+        if FILE_COLUMN in target.columns:
+            labelled = labelled.dropDuplicates([FILE_COLUMN, POSITION_COLUMN])
         old, names = self._old(), self.schema.names
         new = self._values({ClauseAction.UPDATE}, old)
 
-        def image(values: Mapping[str, Column], kind: str) -> Column:
+        def image(values: Mapping[str, Column], kind: str, number: Column) -> Column:
             columns = [values[name].alias(f"c{place}") for place, name in enumerate(names)]
-            return F.struct(*columns, F.lit(kind).alias("kind"))
+            return F.struct(*columns, number.alias("number"), F.lit(kind).alias("kind"))
 
         updates = [number for number, clause in enumerate(self.clauses) if clause.action is ClauseAction.UPDATE]
-        updated = F.array(image(old, "update_preimage"), image(new, "update_postimage"))
-        images = F.array(image(old, "delete"))
+        unchanged = F.lit(_UNCHANGED)
+        images = F.array(image(old, "delete", unchanged))
         if updates:
-            images = F.when(F.col(_ACTION_COLUMN).isin(updates), updated).otherwise(images)
-        exploded = labelled.where(F.col(_ACTION_COLUMN) >= 0).select(F.explode(images).alias("image"))
-        return exploded.select(
+            pair = F.array(image(old, "update_preimage", unchanged), image(new, "update_postimage", action))
+            images = F.when(action.isin(updates), pair).otherwise(images)
+        exploded = labelled.where(action >= 0).select(F.explode(images).alias("image"))
+        rows = exploded.select(
             *[F.col(f"image.c{place}").alias(name) for place, name in enumerate(names)],
             F.col("image.kind").alias(change_type),
+            F.col("image.number").alias(_ACTION_COLUMN),
         )
+        return self.filled(rows, layout).frame
 
     def _written(self, labelled: DataFrame) -> DataFrame:
         """The new rows of a join: updated and inserted ones, and those that are kept."""
@@ -254,15 +286,16 @@ class RowChangeQuery:
 
     def _selected(self, rows: DataFrame, actions: set[ClauseAction], *, old: Mapping[str, Column] | None) -> DataFrame:
         values = self._values(actions, old)
-        return rows.select(*[values[name].alias(name) for name in self.schema.names])
+        return rows.select(*[values[name].alias(name) for name in self.schema.names], F.col(_ACTION_COLUMN))
 
     def _values(self, actions: set[ClauseAction], old: Mapping[str, Column] | None) -> dict[str, Column]:
         """The value of each column after the change; of a column that no clause gives, that of ``old`` or NULL."""
         action = F.col(_ACTION_COLUMN)
         clauses = [(number, clause) for number, clause in enumerate(self.clauses) if clause.action in actions]
         values: dict[str, Column] = {}
-        for name in self.schema.names:
-            other = F.lit(None) if old is None else old[name]
+        for item in self.schema.fields:
+            name = item.name
+            other = F.lit(None).cast(sql_type(item.type)) if old is None else old[name]
             given = [(number, clause.values[name]) for number, clause in clauses if name in clause.values]
             value = other
             for number, column in reversed(given):

@@ -16,6 +16,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.actions import (
     Action,
+    AddCdcFile,
     AddFile,
     CommitInfo,
     DomainMetadata,
@@ -29,6 +30,7 @@ from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.commits.commit_validation import check_commit
 from cm_delta_dagster.protocol.commits.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.column_mapping import stored_names
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
 from cm_delta_dagster.protocol.features.table_features import check_writable, is_catalog_managed, supports
@@ -85,6 +87,7 @@ class Transaction:
         self._reads_whole_table = False
         self._adds: list[AddFile] = []
         self._removes: list[RemoveFile] = []
+        self._changes: list[AddCdcFile] = []
         self._metadata: Metadata | None = None
         self._protocol: Protocol | None = None
         self._transactions: dict[str, SetTransaction] = {}
@@ -105,6 +108,10 @@ class Transaction:
 
     def remove_files(self, files: Iterable[RemoveFile]) -> None:
         self._removes.extend(files)
+
+    def add_change_files(self, files: Iterable[AddCdcFile]) -> None:
+        """Record files with the row changes of this commit; they are then all that a reader of changes reads of it."""
+        self._changes.extend(files)
 
     def set_metadata(self, metadata: Metadata) -> None:
         """Replace the table's metadata as a whole. Raises IllegalCommitError if the id would change."""
@@ -183,7 +190,13 @@ class Transaction:
         """Partition values of the files that change data, each once; None if they are unknown or too many for the feed."""
         if self._metadata is not None:
             return None
-        return changed_partitions(self.snapshot.partition_columns, [*self._adds, *self._removes])
+        snapshot = self.snapshot
+        names = stored_names(snapshot.partition_columns, snapshot.schema, snapshot.column_mapping)
+        found = changed_partitions(snapshot.partition_columns, [*self._adds, *self._removes])
+        if found is None or names == snapshot.partition_columns:
+            return found
+        logical = dict(zip(names, snapshot.partition_columns, strict=True))
+        return tuple({logical.get(name, name): value for name, value in values.items()} for values in found)
 
     @property
     def isolation(self) -> IsolationLevel:
@@ -223,6 +236,7 @@ class Transaction:
             isolation=self.isolation,
             schema=parse_schema(metadata.schema_string),
             partition_columns=metadata.partition_columns,
+            mapping=self.snapshot.column_mapping,
         )
 
     def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
@@ -267,6 +281,7 @@ class Transaction:
         actions += domains.values()
         actions += self._removes
         actions += adds
+        actions += self._changes
         check_commit(actions)
         self._check_metadata(base)
         return actions

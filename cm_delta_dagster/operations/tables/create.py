@@ -23,10 +23,13 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     TableAlreadyExistsError,
     TableNotFoundError,
+    UnsupportedFeatureError,
 )
 from cm_delta_dagster.operations.tables.purge import purge_abandoned
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.partition_values import is_partition_type
+from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
+from cm_delta_dagster.protocol.features.column_specs import check_column_specs
 from cm_delta_dagster.protocol.features.protocol_evolution import (
     catalog_managed_protocol,
     requested_features,
@@ -47,6 +50,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
     schema_text,
     schema_to_json,
+    walk_fields,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 
@@ -294,10 +298,12 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
     check_writable_types(design.schema)
     check_void_places(design.schema)
     check_user_properties(design.properties)
+    partition_columns = check_partition_columns(design.schema, design.partition_columns)
+    check_column_specs(design.schema, partition_columns)
     draft = Metadata(
         id=str(uuid.uuid4()),
         schema_string=schema_to_json(design.schema),
-        partition_columns=check_partition_columns(design.schema, design.partition_columns),
+        partition_columns=partition_columns,
         configuration=stored_properties(design.properties),
         description=design.description,
         created_time=client.now_ms(),
@@ -340,4 +346,17 @@ def _protocol(schema: StructType, draft: Metadata, properties: Mapping[str, str]
     features = required_features(schema, draft.configuration) | requested_features(properties)
     protocol = catalog_managed_protocol(extra_features=features)
     check_writable(protocol, table, metadata=draft)
+    _check_column_ids(schema, draft)
     return protocol
+
+
+def _check_column_ids(schema: StructType, draft: Metadata) -> None:
+    """Refuse column mapping for columns without ids and physical names. Raises UnsupportedFeatureError."""
+    if TableProperties(draft.configuration).column_mapping_mode == "none":
+        return
+    for path, item in walk_fields(schema):
+        if COLUMN_ID not in item.metadata or PHYSICAL_NAME not in item.metadata:
+            raise UnsupportedFeatureError(
+                f"Column {'.'.join(path)!r} has no {COLUMN_ID} and {PHYSICAL_NAME} in its metadata, which column mapping requires. "
+                "Nothing was written. Leave out the property delta.columnMapping.mode."
+            )

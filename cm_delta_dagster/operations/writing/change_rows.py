@@ -7,6 +7,7 @@ has ``delta.enableDeletionVectors``, for files with a known number of rows of wh
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,17 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError, InvalidDataError
-from cm_delta_dagster.operations.writing.write_transaction import (
-    WriteTransaction,
-    rows_of_files,
-    scan_files,
-    scan_files_by_name,
-)
+from cm_delta_dagster.operations.writing.table_files import rows_of_files, scan_files, scan_files_by_name
+from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE
 from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.features.vector_writing import physical_rows
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.rewrite import count_frame_rows
 from cm_delta_dagster.spark.row_changes import ClauseKind, FileChanges, RowChangeQuery
+from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 
 
@@ -86,11 +86,39 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _FilePlan:
+    """What happens to the files.
+
+    Attributes:
+        marked: files that get a new deletion vector.
+        removed: files that leave the table.
+        kept: the removed files whose unchanged rows are written again.
+        updated: the files besides ``kept`` with updated rows.
+        others: further files with partners of source rows.
+    """
+
+    marked: tuple[_File, ...]
+    removed: tuple[_File, ...]
+    kept: tuple[_File, ...]
+    updated: tuple[_File, ...]
+    others: tuple[int, ...]
+
+    @property
+    def vectors(self) -> VectorCounts:
+        return VectorCounts(
+            added=sum(not file.deleted for file in self.marked),
+            removed=sum(bool(file.deleted) for file in self.removed),
+            updated=sum(bool(file.deleted) for file in self.marked),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowChangeRun:
     """One run of a query.
 
     Attributes:
         candidates: files that can hold rows with a partner or rows that change, as add actions.
+        whole: files of which all rows are deleted, which need not be read to know that.
         may_match_twice: a row of the table may have several partners.
         num_source_rows: rows of the source; 0 without one.
     """
@@ -99,6 +127,7 @@ class RowChangeRun:
     session: SparkSession
     query: RowChangeQuery
     candidates: pa.Table
+    whole: pa.Table | None = None
     may_match_twice: bool = False
     num_source_rows: int = 0
 
@@ -107,44 +136,35 @@ class RowChangeRun:
         return self.write.transaction.snapshot
 
     def run(self) -> ChangeCounts:
-        """Write data files and deletion vectors; the caller commits.
+        """Write data files, change files and deletion vectors; the caller commits.
 
         Raises:
             InvalidDataError: a row of the table has several partners.
         """
         found = self._find()
-        keys = file_keys(self.snapshot.location, self.candidates["path"]).to_pylist()
-        changed = self._changed_files(found, keys)
-        marked = [file for file in changed if self._gets_vector(file)]
-        marked_positions = {file.position for file in marked}
-        removed = [file for file in changed if file.position not in marked_positions]
-        kept = [file for file in removed if not file.is_gone]
-        updated = [file for file in (*marked, *removed) if file.is_gone or file.position in marked_positions]
-        updated = [file for file in updated if file.changes.all_updated]
-        taken = {file.position for file in (*kept, *updated)}
-        others = [i for i, key in enumerate(keys) if i not in taken and key in found and found[key].matched]
-        written = self._write(kept, updated, others)
-        self._mark(marked)
-        vectors = VectorCounts(
-            added=sum(not file.deleted for file in marked),
-            removed=sum(bool(file.deleted) for file in removed),
-            updated=sum(bool(file.deleted) for file in marked),
-        )
+        plan = self._plan(found)
         num_updated = _totals(changes.updated for changes in found.values())
-        copied, inserted = self._moved(kept, written - sum(num_updated.values()))
-        return ChangeCounts(
-            removed_files=self._files(removed),
+        # The log alone tells rows that were only inserted, and rows of files or deletion vectors that were only deleted.
+        recorded = self.write.records_changes and bool(plan.kept or any(num_updated.values()))
+        written = self._write_recorded(plan) if recorded else self._write(plan)
+        if plan.marked:
+            bitmaps = [file.deleted | file.changes.changed for file in plan.marked]
+            self.write.mark_rows(self._files(plan.marked), bitmaps)
+        copied, inserted = self._moved(plan.kept, written - sum(num_updated.values()))
+        counts = ChangeCounts(
+            removed_files=self._files(plan.removed),
             num_updated_rows=num_updated,
             num_deleted_rows=_totals(changes.deleted for changes in found.values()),
             num_copied_rows=copied,
             num_inserted_rows=inserted,
-            vectors=vectors,
+            vectors=plan.vectors,
         )
+        return counts if self.whole is None else _with_files(counts, self.whole)
 
     def insert(self) -> ChangeCounts:
         """Add the rows of the source without a partner; for changes that do nothing else."""
         target = self._scan(self.candidates) if self.candidates.num_rows else None
-        written = self.write.add_rows(self.query.inserted(target))
+        written = self._add(self.query.inserted(target))
         return ChangeCounts(
             removed_files=self.candidates.slice(0, 0),
             num_updated_rows={},
@@ -152,6 +172,25 @@ class RowChangeRun:
             num_copied_rows=0,
             num_inserted_rows=written.num_rows,
             vectors=VectorCounts(),
+        )
+
+    def _plan(self, found: Mapping[str, FileChanges]) -> _FilePlan:
+        keys = file_keys(self.snapshot.location, self.candidates["path"]).to_pylist()
+        changed = self._changed_files(found, keys)
+        marked = [file for file in changed if self._gets_vector(file)]
+        places = {file.position for file in marked}
+        removed = [file for file in changed if file.position not in places]
+        kept = [file for file in removed if not file.is_gone]
+        updated = [file for file in changed if file.is_gone or file.position in places]
+        updated = [file for file in updated if file.changes.all_updated]
+        taken = {file.position for file in (*kept, *updated)}
+        others = [i for i, key in enumerate(keys) if i not in taken and key in found and found[key].matched]
+        return _FilePlan(
+            marked=tuple(marked),
+            removed=tuple(removed),
+            kept=tuple(kept),
+            updated=tuple(updated),
+            others=tuple(others) if self.query.inserts else (),
         )
 
     def _find(self) -> Mapping[str, FileChanges]:
@@ -191,23 +230,43 @@ class RowChangeRun:
         limit = self.write.table.services.settings.max_deleted_rows_ratio
         return len(file.changes.changed) + len(file.deleted) <= limit * file.num_rows
 
-    def _write(self, kept: Sequence[_File], updated: Sequence[_File], others: Sequence[int]) -> int:
-        """Write the rows of files: ``kept`` keep their unchanged rows, of ``updated`` only the changed rows are written.
+    def _write(self, plan: _FilePlan) -> int:
+        """Write the rows of a plan. Returns their number."""
+        rows = self.query.rows(self._scans(plan), self._scan_at(plan.others))
+        return 0 if rows is None else self._add(rows).num_rows
 
-        Returns the number of rows.
+    def _write_recorded(self, plan: _FilePlan) -> int:
+        """As :meth:`_write`, with change files. Inserted rows are read back: values that the table computes are the same then."""
+        query = self.query.without_inserts()
+        rows = query.rows(self._scans(plan), None)
+        written = 0 if rows is None else self._add(rows).num_rows
+        changed = sorted({file.position for file in (*plan.marked, *plan.removed)})
+        files = self.candidates.take(pa.array(changed, pa.int64()))
+        if self.whole is not None:
+            files = pa.concat_tables([files, self.whole])
+        target = self._scan_by_name(files) if self.may_match_twice else self._scan(files)
+        parts = [query.images(target, self.write.layout, CHANGE_TYPE)]
+        if self.query.inserts:
+            partners = self._scan_at([*changed, *(i for i in plan.others if i not in changed)])
+            inserted = self._add(self.query.inserted(partners))
+            written += inserted.num_rows
+            if inserted.num_rows:
+                parts.append(self.write.inserted_changes(self.session, inserted))
+        self.write.add_changes(reduce(DataFrame.union, parts))
+        return written
 
-        Args:
-            others: further files with partners of source rows, by position.
-        """
-        rows = self.query.rows(
-            [(self._scan(self._files(files)), keep) for files, keep in ((kept, True), (updated, False)) if files],
-            self._scan(self.candidates.take(pa.array(others, pa.int64()))) if others else None,
-        )
-        return 0 if rows is None else self.write.add_rows(rows).num_rows
+    def _scans(self, plan: _FilePlan) -> list[tuple[DataFrame, bool]]:
+        """Rows of the files that are written, and whether their unchanged rows are written too."""
+        return [
+            (self._scan(self._files(files)), keep)
+            for files, keep in ((plan.kept, True), (plan.updated, False))
+            if files
+        ]
 
-    def _mark(self, files: Sequence[_File]) -> None:
-        if files:
-            self.write.mark_rows(self._files(files), [file.deleted | file.changes.changed for file in files])
+    def _add(self, rows: DataFrame) -> WrittenFiles:
+        filled = self.query.filled(rows, self.write.layout)
+        spec = WriteSpec(numbered=filled.numbered, checked=not self.query.moves_only)
+        return self.write.add_rows(filled.frame, spec=spec)
 
     def _moved(self, kept: Sequence[_File], num_rows: int) -> tuple[int, int]:
         """How many of the written rows that are not updated were copied, and how many inserted."""
@@ -230,6 +289,9 @@ class RowChangeRun:
     def _files(self, files: Sequence[_File]) -> pa.Table:
         return self.candidates.take(pa.array([file.position for file in files], pa.int64()))
 
+    def _scan_at(self, positions: Sequence[int]) -> DataFrame | None:
+        return self._scan(self.candidates.take(pa.array(positions, pa.int64()))) if positions else None
+
     def _scan(self, files: pa.Table) -> DataFrame:
         return scan_files(self.write.table, self.snapshot, self.session, files, self.query.schema)
 
@@ -237,8 +299,9 @@ class RowChangeRun:
         return scan_files_by_name(self.write.table, self.snapshot, self.session, files, self.query.schema)
 
 
-def with_files(counts: ChangeCounts, whole: pa.Table, num_rows: int | None) -> ChangeCounts:
-    """``counts`` and files that leave the table without being read; ``num_rows`` is the number of their rows, if it is known."""
+def _with_files(counts: ChangeCounts, whole: pa.Table) -> ChangeCounts:
+    """``counts`` and files that leave the table without being read."""
+    num_rows = logical_row_count(whole)
     kind, found = ClauseKind.NOT_MATCHED_BY_SOURCE, counts.num_deleted_rows
     deleted = None if found is None or num_rows is None else {**found, kind: found.get(kind, 0) + num_rows}
     vectors = pc.sum(whole["deletionVector"].is_valid()).as_py() or 0

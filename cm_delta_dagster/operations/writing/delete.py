@@ -9,14 +9,14 @@ from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
 from cm_delta_dagster.operations.writing.delete_rows import delete_rows
+from cm_delta_dagster.operations.writing.table_files import size_of
+from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import (
     CommitOptions,
     TargetShape,
-    WriteResult,
     WriteTransaction,
     check_not_append_only,
     json_text,
-    size_of,
     start_write,
 )
 from cm_delta_dagster.protocol.features.table_features import check_writable
@@ -64,5 +64,6 @@ def file_metrics(write: WriteTransaction, counts: ChangeCounts) -> dict[str, int
         "numRemovedBytes": size_of(counts.removed_files),
         "numAddedFiles": sum(len(files.adds) for files in write.written),
         "numAddedBytes": sum(files.size_bytes for files in write.written),
+        "numAddedChangeFiles": sum(len(files.adds) for files in write.changes),
         **counts.vectors.metrics("numDeletionVectors"),
     }

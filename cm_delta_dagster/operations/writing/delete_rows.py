@@ -6,11 +6,10 @@ A file whose partition values prove that every row satisfies the predicate is re
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun, with_files
+from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.statistics.data_skipping import partition_matches_exactly
-from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.row_changes import ChangeClause, ClauseAction, ClauseKind, RowChangeQuery
 
@@ -26,6 +25,7 @@ def delete_rows(write: WriteTransaction, session: SparkSession, predicate: Predi
         predicate,
         schema=snapshot.schema,
         partition_columns=snapshot.partition_columns,
+        mapping=snapshot.column_mapping,
         zone=snapshot.time_zone,
     )
     whole, mixed = candidates.filter(fully_matching), candidates.filter(pc.invert(fully_matching))
@@ -36,5 +36,4 @@ def delete_rows(write: WriteTransaction, session: SparkSession, predicate: Predi
         values={},
     )
     query = RowChangeQuery(schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,))
-    counts = RowChangeRun(write=write, session=session, query=query, candidates=mixed).run()
-    return with_files(counts, whole, logical_row_count(whole))
+    return RowChangeRun(write=write, session=session, query=query, candidates=mixed, whole=whole).run()

@@ -16,15 +16,15 @@ from cm_delta_dagster.operations.writing.conditions import Condition, write_cond
 from cm_delta_dagster.operations.writing.merge_rows import cached, merge_parameters, run_merge
 from cm_delta_dagster.operations.writing.resolve_change import resolve_change
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
+from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
-    WriteResult,
     check_not_append_only,
-    earlier_write,
     start_write,
     target_shape,
 )
+from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     Predicate,
@@ -103,7 +103,9 @@ def merge(
         check_not_append_only(snapshot, f"a merge of mode {mode.value}")
     scope = write_condition(within, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
     scope = None if isinstance(scope, AlwaysTrue) else scope
-    names = _key_names(keys, snapshot.schema, schema_of(frame))
+    offered = schema_of(frame)
+    names = _key_names(keys, snapshot.schema, offered)
+    _check_identity(snapshot.schema, offered, names, mode)
     shape = target_shape(snapshot, frame, schema_mode)
     spark_storage(
         frame.sparkSession, table.store, snapshot.location
@@ -166,6 +168,18 @@ def _key_names(keys: Sequence[str], table: StructType, offered: StructType) -> t
             )
         names.append(in_table.name)
     return tuple(names)
+
+
+def _check_identity(table: StructType, offered: StructType, keys: Sequence[str], mode: MergeMode) -> None:
+    """Refuse a source that would set an identity column: always in updated rows, and in inserted rows if it is always generated."""
+    for name in identity_columns(table):
+        if mode is not MergeMode.INSERT_ONLY and name not in keys and offered.field(name) is not None:
+            raise InvalidArgumentError(
+                f"The source has the identity column {name!r}, and a merge of mode {mode.value} would update it. Nothing was "
+                "written. Leave the column out, or use it as a key."
+            )
+    if mode is not MergeMode.UPDATE_ONLY:
+        check_not_given(table, offered.names, action="inserts")
 
 
 def _check_inside(facts: SourceFacts, scope: Predicate | None) -> None:

@@ -22,15 +22,14 @@ from cm_delta_dagster.operations.writing.resolve_change import (
     usable_keys,
 )
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
+from cm_delta_dagster.operations.writing.table_files import size_of
+from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
-    WriteResult,
     WriteTransaction,
     check_not_append_only,
-    earlier_write,
     json_text,
-    size_of,
     start_write,
 )
 from cm_delta_dagster.protocol.features.table_features import check_writable
@@ -145,6 +144,7 @@ def _metrics(write: WriteTransaction, counts: ChangeCounts, num_source_rows: int
         "numTargetBytesAdded": sum(files.size_bytes for files in written),
         "numTargetFilesRemoved": counts.removed_files.num_rows,
         "numTargetBytesRemoved": size_of(counts.removed_files),
+        "numTargetChangeFilesAdded": sum(len(files.adds) for files in write.changes),
         **counts.vectors.metrics("numTargetDeletionVectors"),
     }
 

@@ -3,7 +3,7 @@
 Everything that can be refused is refused here, before a Spark job runs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,6 +15,7 @@ from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, SchemaMi
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.row_change import DEFAULT, Expression, RowChange, RowClause
 from cm_delta_dagster.operations.writing.write_transaction import TargetShape, target_shape
+from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     Or,
@@ -39,7 +40,7 @@ from cm_delta_dagster.protocol.predicates.sql_tokens import (
     tokens_of,
 )
 from cm_delta_dagster.protocol.schema.char_types import char_widths
-from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, SchemaMode
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import ArrayType, MapType, StructField, StructType
 from cm_delta_dagster.spark.assignments import Assignment, assigned_columns, target_path
 from cm_delta_dagster.spark.conditions import check_repeatable_column, check_repeatable_text, column_text
@@ -234,10 +235,30 @@ class _Resolution:
         condition = None if clause.condition is None else self._column(clause.condition, side)
         if condition is not None:
             self._check([condition])
-        values: Mapping[str, Column] = {}
-        if clause.action is not ClauseAction.DELETE:
-            values = self._values(clause, side)
-        return ChangeClause(kind=clause.kind, action=clause.action, condition=condition, values=values)
+        if clause.action is ClauseAction.DELETE:
+            return ChangeClause(kind=clause.kind, action=clause.action, condition=condition, values={})
+        values = self._values(clause, side)
+        paths = [
+            target_path(name, self.shape.schema, self.target.alias)
+            for name, expression in (clause.assignments or {}).items()
+            if _is_default(expression)
+        ]
+        defaults = frozenset(path[0] for path in paths if len(path) == 1)
+        self._check_identity(clause, [name for name in values if name not in defaults])
+        return ChangeClause(
+            kind=clause.kind, action=clause.action, condition=condition, values=values, defaults=defaults
+        )
+
+    def _check_identity(self, clause: RowClause, given: Sequence[str]) -> None:
+        if clause.action is ClauseAction.INSERT:
+            check_not_given(self.shape.schema, tuple(given), action="inserts")
+            return
+        for name in identity_columns(self.shape.schema):
+            if name in given:
+                raise InvalidArgumentError(
+                    f"The clause {clause.name} sets the identity column {name!r}, which is never updated. Nothing was written. "
+                    "Leave the column out."
+                )
 
     def _values(self, clause: RowClause, side: Side | None) -> dict[str, Column]:
         given = self._all_columns(clause) if clause.assignments is None else self._given(clause, side)
@@ -266,21 +287,19 @@ class _Resolution:
                     f"An insert gives a value to the nested field {name!r}. Nothing was written. Give the whole column "
                     f"{path[0]!r}, e.g. by named_struct(...)."
                 )
-            value = self._default(path) if _is_default(expression) else self._column(expression, side)
+            value = F.lit(None) if _is_default(expression) else self._column(expression, side)
             if isinstance(expression, Column):
                 self._check([value])
             found.append((path, value))
         return found
 
-    def _default(self, path: tuple[str, ...]) -> Column:
-        field = self.shape.schema.field(path[0])
-        text = None if field is None or len(path) > 1 else field.metadata.get(CURRENT_DEFAULT)
-        return F.lit(None) if text is None else F.expr(str(text))
-
     def _all_columns(self, clause: RowClause) -> list[tuple[tuple[str, ...], Column]]:
         """The columns of ``UPDATE *`` and ``INSERT *``."""
         found: list[tuple[tuple[str, ...], Column]] = []
+        identities = identity_columns(self.shape.schema) if clause.lenient else {}
         for item in self.shape.schema.fields:
+            if item.name in identities and clause.action is ClauseAction.UPDATE:
+                continue  # A key, which does not change.
             given = self.source.schema.field(item.name)
             if given is not None:
                 column = F.col(f"{quoted(self.source.alias)}.{quoted(given.name)}")

@@ -12,13 +12,12 @@ from cm_delta_dagster.operations.writing.conditions import Condition, write_cond
 from cm_delta_dagster.operations.writing.delete import file_metrics
 from cm_delta_dagster.operations.writing.resolve_change import resolve_change
 from cm_delta_dagster.operations.writing.row_change import Expression, RowChange, RowClause
+from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
     TargetShape,
-    WriteResult,
     check_not_append_only,
-    earlier_write,
     json_text,
     start_write,
 )

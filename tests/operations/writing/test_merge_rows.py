@@ -73,7 +73,7 @@ def test_clauses_apply_in_order(build: Build, monkeypatch: pytest.MonkeyPatch, v
     info = history(builder.table, limit=1)[0].commit_info
     assert info is not None
     assert info.operation_parameters["matchedPredicates"] == (
-        '[{"predicate":"s.w = \'a\'","actionType":"delete"},{"predicate":"(t.n = 2)","actionType":"update"}]'
+        '[{"predicate":"s.w = \'a\'","actionType":"delete"},{"predicate":"(`t`.`n` = 2)","actionType":"update"}]'
     )
 
 
