@@ -26,13 +26,14 @@ from cm_delta_dagster.operations.maintenance.clean_staged_commits import (
 from cm_delta_dagster.operations.maintenance.compact_log import CompactLogResult, compact_log
 from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
 from cm_delta_dagster.operations.maintenance.publish import PublishResult, publish
+from cm_delta_dagster.operations.maintenance.reorg import plan_reorg, reorg
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult, plan_vacuum, vacuum
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.row_change import Expression
 from cm_delta_dagster.operations.writing.update import update
-from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append, overwrite
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -87,11 +88,18 @@ class DeltaTable(TableReads[Table]):
         frame: DataFrame,
         *,
         where: Condition | None = None,
+        partitions: PartitionOverwrite | str = PartitionOverwrite.STATIC,
+        replace_using: str | Sequence[str] = (),
         schema_mode: SchemaMode = SchemaMode.STRICT,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
-        """Replace all rows, or the rows that satisfy ``where``, by the rows of ``frame``, in one commit.
+        """Replace all rows by the rows of ``frame``, in one commit; or the rows of a condition, of partitions or of keys.
+
+        Args:
+            where: replace only the rows that satisfy it; every row of ``frame`` must.
+            partitions: ``"dynamic"`` replaces only the partitions in which ``frame`` has rows.
+            replace_using: key column or columns; replace only the rows that have the keys of a row of ``frame``.
 
         Raises:
             PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
@@ -101,6 +109,8 @@ class DeltaTable(TableReads[Table]):
             self.table,
             frame=frame,
             where=where,
+            partitions=partitions,
+            keys=(replace_using,) if isinstance(replace_using, str) else tuple(replace_using),
             schema_mode=schema_mode,
             options=CommitOptions(idempotency=idempotency, context=context),
         )
@@ -264,6 +274,26 @@ class DeltaTable(TableReads[Table]):
         return optimize(
             self.table, spark=self._connection.spark, where=where, target_size=target_size, min_size=min_size
         )
+
+    def plan_reorg(self, *, where: Predicate | str | None = None) -> OptimizePlan:
+        """List the files that :meth:`reorg` would rewrite; changes nothing.
+
+        Args:
+            where: condition on partition columns; None for all partitions.
+        """
+        return plan_reorg(self.table, where=where)
+
+    def reorg(self, *, where: Predicate | str | None = None) -> OptimizeResult:
+        """Rewrite the files that have deleted rows or dropped columns (REORG TABLE ... APPLY (PURGE)); rows do not change.
+
+        Args:
+            where: condition on partition columns that limits the files.
+
+        Raises:
+            MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION.
+            MaintenanceInProgressError: another maintenance run holds the lease of the table.
+        """
+        return reorg(self.table, spark=self._connection.spark, where=where)
 
     def plan_vacuum(
         self, retention: timedelta | None = None, *, retention_check: RetentionCheck = RetentionCheck.ENFORCED

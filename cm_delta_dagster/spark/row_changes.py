@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
+from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.errors import spark_errors
@@ -130,6 +131,7 @@ class RowChangeQuery:
     Attributes:
         schema: of the table after the change.
         computed: more columns, which are computed from the rows of the table before the join, by name.
+        row_ids: hidden columns in which rows of the table keep their ids; rows of files then have their ids as ``scan`` gives them.
     """
 
     schema: StructType
@@ -137,6 +139,7 @@ class RowChangeQuery:
     clauses: tuple[ChangeClause, ...]
     source: ChangeSource | None = None
     computed: Mapping[str, Column] = field(default_factory=dict)
+    row_ids: RowIdColumns | None = None
 
     @property
     def inserts(self) -> bool:
@@ -286,7 +289,20 @@ class RowChangeQuery:
 
     def _selected(self, rows: DataFrame, actions: set[ClauseAction], *, old: Mapping[str, Column] | None) -> DataFrame:
         values = self._values(actions, old)
-        return rows.select(*[values[name].alias(name) for name in self.schema.names], F.col(_ACTION_COLUMN))
+        columns = [values[name].alias(name) for name in self.schema.names]
+        return rows.select(*columns, *self._kept_ids(is_new=old is None), F.col(_ACTION_COLUMN))
+
+    def _kept_ids(self, *, is_new: bool) -> list[Column]:
+        """Ids and commit versions that rows keep. NULL stands for a fresh id, and for the version of the commit."""
+        if self.row_ids is None:
+            return []
+        null = F.lit(None).cast("bigint")
+        alias = quoted(self.target_alias)
+        row_id = null if is_new else F.col(f"{alias}.{ROW_ID}")
+        version = (
+            null if is_new else F.when(F.col(_ACTION_COLUMN) == _UNCHANGED, F.col(f"{alias}.{ROW_COMMIT_VERSION}"))
+        )
+        return [row_id.alias(self.row_ids.row_id), version.alias(self.row_ids.row_commit_version)]
 
     def _values(self, actions: set[ClauseAction], old: Mapping[str, Column] | None) -> dict[str, Column]:
         """The value of each column after the change; of a column that no clause gives, that of ``old`` or NULL."""

@@ -64,11 +64,11 @@ def scan(session: SparkSession, *, store: Store, layout: TableLayout, request: S
     return frame.select(*[F.col(quoted(name)) for name in (*_known(request.columns, layout.schema), *extra)])
 
 
-def scan_with_files(session: SparkSession, *, store: Store, layout: TableLayout, files: pa.Table) -> DataFrame:
+def scan_with_files(session: SparkSession, *, store: Store, layout: TableLayout, request: ScanRequest) -> DataFrame:
     """All columns as :func:`scan`, and :data:`FILE_COLUMN` and :data:`POSITION_COLUMN` last; :func:`spark_file_key` makes the
     values of the first comparable with file keys.
     """
-    return _frame(_new_scan(session, store, layout, ScanRequest(files=files), with_files=True), files)
+    return _frame(_new_scan(session, store, layout, request, with_files=True), request.files)
 
 
 def _known(columns: Sequence[str], schema: StructType) -> list[str]:

@@ -81,6 +81,8 @@ class Transaction:
         self.parameters = dict(parameters or {})
         self.context = context
         self.metrics: dict[str, str] = {}
+        self.keeps_row_ids = False
+        """Whether the rows of removed files that are in added files keep their ids."""
         self.txn_id = str(uuid.uuid4())
         self._committer = committer
         self._reads: list[Predicate] = []
@@ -254,8 +256,7 @@ class Transaction:
             adds = list(fresh.adds)
             if fresh.high_water_mark > before:
                 domains[row_tracking.DOMAIN] = row_tracking.high_water_mark_domain(fresh.high_water_mark)
-            # Rows that are copied get fresh ids, since materialized ones are not written.
-            tags[row_tracking.PRESERVED_TAG] = "false" if self._removes else "true"
+            tags[row_tracking.PRESERVED_TAG] = "true" if self.keeps_row_ids or not self._removes else "false"
         info = CommitInfo(
             in_commit_timestamp=in_commit_timestamp,
             timestamp=in_commit_timestamp,

@@ -16,7 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError, InvalidDataError
-from cm_delta_dagster.operations.writing.table_files import rows_of_files, scan_files, scan_files_by_name
+from cm_delta_dagster.operations.writing.table_files import (
+    hidden_columns,
+    rows_of_files,
+    scan_files,
+    scan_files_by_name,
+)
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE
@@ -141,6 +146,8 @@ class RowChangeRun:
         Raises:
             InvalidDataError: a row of the table has several partners.
         """
+        # Rows of files that get a deletion vector keep their ids in any case.
+        self.write.transaction.keeps_row_ids = self.query.row_ids is not None
         found = self._find()
         plan = self._plan(found)
         num_updated = _totals(changes.updated for changes in found.values())
@@ -265,7 +272,11 @@ class RowChangeRun:
 
     def _add(self, rows: DataFrame) -> WrittenFiles:
         filled = self.query.filled(rows, self.write.layout)
-        spec = WriteSpec(numbered=filled.numbered, checked=not self.query.moves_only)
+        spec = WriteSpec(
+            numbered=filled.numbered,
+            checked=not self.query.moves_only,
+            hidden_columns=hidden_columns(self.query.row_ids),
+        )
         return self.write.add_rows(filled.frame, spec=spec)
 
     def _moved(self, kept: Sequence[_File], num_rows: int) -> tuple[int, int]:
@@ -293,7 +304,8 @@ class RowChangeRun:
         return self._scan(self.candidates.take(pa.array(positions, pa.int64()))) if positions else None
 
     def _scan(self, files: pa.Table) -> DataFrame:
-        return scan_files(self.write.table, self.snapshot, self.session, files, self.query.schema)
+        schema, row_ids = self.query.schema, self.query.row_ids
+        return scan_files(self.write.table, self.snapshot, self.session, files, schema, row_ids=row_ids)
 
     def _scan_by_name(self, files: pa.Table) -> DataFrame:
         return scan_files_by_name(self.write.table, self.snapshot, self.session, files, self.query.schema)

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun
+from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.statistics.data_skipping import partition_matches_exactly
@@ -35,5 +36,7 @@ def delete_rows(write: WriteTransaction, session: SparkSession, predicate: Predi
         condition=holds(predicate, snapshot.schema),
         values={},
     )
-    query = RowChangeQuery(schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,))
+    query = RowChangeQuery(
+        schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,), row_ids=kept_row_ids(snapshot)
+    )
     return RowChangeRun(write=write, session=session, query=query, candidates=mixed, whole=whole).run()

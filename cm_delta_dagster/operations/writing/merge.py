@@ -104,7 +104,7 @@ def merge(
     scope = write_condition(within, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
     scope = None if isinstance(scope, AlwaysTrue) else scope
     offered = schema_of(frame)
-    names = _key_names(keys, snapshot.schema, offered)
+    names = key_names(keys, snapshot.schema, offered)
     _check_identity(snapshot.schema, offered, names, mode)
     shape = target_shape(snapshot, frame, schema_mode)
     spark_storage(
@@ -146,7 +146,7 @@ def _row_change(source: MergeSource, mode: MergeMode, scope: Predicate | None) -
     return RowChange(clauses=clauses, source=source.frame, on=on, within=scope)
 
 
-def _key_names(keys: Sequence[str], table: StructType, offered: StructType) -> tuple[str, ...]:
+def key_names(keys: Sequence[str], table: StructType, offered: StructType) -> tuple[str, ...]:
     """Return the keys as the table spells them."""
     names: list[str] = []
     if not keys:

@@ -22,7 +22,7 @@ from cm_delta_dagster.operations.writing.resolve_change import (
     usable_keys,
 )
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
-from cm_delta_dagster.operations.writing.table_files import size_of
+from cm_delta_dagster.operations.writing.table_files import kept_row_ids, size_of
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
@@ -42,7 +42,7 @@ from cm_delta_dagster.spark.row_changes import ChangeSource, ClauseKind, RowChan
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
 
-_SMALL_SOURCE = 100_000
+SMALL_SOURCE = 100_000
 """Up to this many rows, every task gets the whole source, so that the rows of the table are not shuffled."""
 
 
@@ -109,9 +109,10 @@ def run_merge(
         target_alias=change.target_alias,
         clauses=resolved.clauses,
         source=ChangeSource(
-            frame=source, alias=change.source_alias, on=resolved.on, is_small=facts.num_rows <= _SMALL_SOURCE
+            frame=source, alias=change.source_alias, on=resolved.on, is_small=facts.num_rows <= SMALL_SOURCE
         ),
         computed=resolved.computed,
+        row_ids=kept_row_ids(snapshot),
     )
     run = RowChangeRun(
         write=write,

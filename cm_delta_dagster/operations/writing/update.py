@@ -12,6 +12,7 @@ from cm_delta_dagster.operations.writing.conditions import Condition, write_cond
 from cm_delta_dagster.operations.writing.delete import file_metrics
 from cm_delta_dagster.operations.writing.resolve_change import resolve_change
 from cm_delta_dagster.operations.writing.row_change import Expression, RowChange, RowClause
+from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
@@ -72,7 +73,12 @@ def update(
     change = RowChange(clauses=(clause,))
     shape = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
     resolved = resolve_change(change, snapshot, shape=shape, session=spark, now_ms=now_ms)
-    query = RowChangeQuery(schema=shape.schema, target_alias=change.target_alias, clauses=resolved.clauses)
+    query = RowChangeQuery(
+        schema=shape.schema,
+        target_alias=change.target_alias,
+        clauses=resolved.clauses,
+        row_ids=kept_row_ids(snapshot),
+    )
     parameters = {"predicate": json_text([to_sql(predicate)])}
     spark_storage(spark, table.store, snapshot.location)
     with (

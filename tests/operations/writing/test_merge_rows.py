@@ -39,7 +39,7 @@ def _merge(builder: TableBuilder, frame: DataFrame, on: Any = "t.id = s.id") -> 
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_clauses_apply_in_order(build: Build, monkeypatch: pytest.MonkeyPatch, vectors: str, small_source: int) -> None:
     """Rows for which no clause applies stay; a matched source row is not inserted though no clause applies to it."""
-    monkeypatch.setattr(merge_rows, "_SMALL_SOURCE", small_source)
+    monkeypatch.setattr(merge_rows, "SMALL_SOURCE", small_source)
     builder = build("id long, v string, n int", delta__enableDeletionVectors=vectors)
     builder.append(*[(i, f"v{i}", i) for i in range(8)])
     builder.append(*[(i, f"v{i}", i) for i in range(8, 16)])
