@@ -28,12 +28,12 @@ from cm_delta_dagster.errors import (
     IllegalCommitError,
     InvalidArgumentError,
 )
-from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
     maintenance_lease,
     require_permission,
 )
+from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate, stored_partitions
 from cm_delta_dagster.operations.writing.table_files import (
     hidden_columns,
     kept_row_ids,
@@ -45,9 +45,8 @@ from cm_delta_dagster.operations.writing.table_files import (
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, partition_column, removes_of
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
-from cm_delta_dagster.protocol.features.column_mapping import stored_names
 from cm_delta_dagster.protocol.features.table_features import check_writable
-from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_of, partition_only, short_sql, to_sql
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.spark.bins import together_by_bin
 from cm_delta_dagster.spark.layout import absolute_locations
@@ -252,11 +251,6 @@ def pack(
     )
 
 
-def stored_partitions(snapshot: Snapshot) -> tuple[str, ...]:
-    """The keys of the partition values of files."""
-    return stored_names(snapshot.partition_columns, snapshot.schema, snapshot.column_mapping)
-
-
 def _spans(partitions: Sequence[tuple[int, ...]], sizes: Sequence[int], target_size: int) -> list[tuple[int, int]]:
     """Split files sorted by partition into ranges [start, end) of one partition and at most ``target_size`` bytes."""
     spans = []
@@ -287,20 +281,6 @@ def _is_packed(files: pa.Table, target_size: int) -> pa.Array:
 def _deleted_rows(files: pa.Table) -> pa.Array:
     vectors = files["deletionVector"].combine_chunks()
     return pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
-
-
-def partition_predicate(snapshot: Snapshot, where: Predicate | str | None) -> Predicate | None:
-    predicate = as_predicate(where, snapshot.schema)
-    if predicate is None:
-        return None
-    if not partition_only(predicate, snapshot.partition_columns):
-        columns = ", ".join(snapshot.partition_columns) or "none: the table is not partitioned"
-        raise InvalidArgumentError(
-            f"OPTIMIZE of {snapshot.identifier} cannot be limited by {short_sql(predicate)}, because that does not depend on "
-            f"partition columns alone (its columns: {', '.join(sorted(columns_of(predicate))) or 'unknown'}; "
-            f"partition columns: {columns}). Files are rewritten whole; use a condition on partition columns."
-        )
-    return predicate
 
 
 def _parameters(plan: OptimizePlan) -> dict[str, str]:

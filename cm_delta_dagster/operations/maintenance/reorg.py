@@ -20,9 +20,8 @@ from cm_delta_dagster.operations.maintenance.optimize import (
     OptimizeResult,
     apply_plan,
     pack,
-    partition_predicate,
-    stored_partitions,
 )
+from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate, stored_partitions
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_schema
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
