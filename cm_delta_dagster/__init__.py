@@ -18,6 +18,7 @@ from cm_delta_dagster.version import __version__
 if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
+    from cm_delta_dagster.api.merge_builder import MergeBuilder
     from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
@@ -114,6 +115,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.tables.alter import AlterResult
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
+    from cm_delta_dagster.operations.writing.write import PartitionOverwrite
     from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
@@ -219,6 +221,7 @@ __all__ = [
     "MaintenanceNotPermittedError",
     "MaintenanceRule",
     "MapType",
+    "MergeBuilder",
     "MergeMode",
     "Metadata",
     "MetadataAggregates",
@@ -235,6 +238,7 @@ __all__ = [
     "Or",
     "OvertakenCommit",
     "PartitionMismatchError",
+    "PartitionOverwrite",
     "PathDeltaTable",
     "PermissionDeniedError",
     "PrimitiveType",
@@ -304,6 +308,7 @@ _MODULES = {
     "AdoptedState": "cm_delta_dagster.catalog.recovery",
     "AdoptionPlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
     "AdoptionResult": "cm_delta_dagster.operations.recovery.warehouse_plan",
+    "AlterResult": "cm_delta_dagster.operations.tables.alter",
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
@@ -315,6 +320,7 @@ _MODULES = {
     "CleanStagedCommitsResult": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
     "ClientSettings": "cm_delta_dagster.client.settings",
     "ClientSpec": "cm_delta_dagster.client.client",
+    "Column": "cm_delta_dagster.protocol.features.column_specs",
     "CommitContext": "cm_delta_dagster.client.commits.context",
     "CommitInfo": "cm_delta_dagster.protocol.actions.actions",
     "CommitMode": "cm_delta_dagster.catalog.commit_policy",
@@ -336,6 +342,7 @@ _MODULES = {
     "HistoryEntry": "cm_delta_dagster.client.snapshots.history",
     "Idempotency": "cm_delta_dagster.client.commits.context",
     "IdempotencyRule": "cm_delta_dagster.client.commits.context",
+    "Identity": "cm_delta_dagster.protocol.features.identity_columns",
     "In": "cm_delta_dagster.protocol.predicates.predicates",
     "InactiveState": "cm_delta_dagster.catalog.tables",
     "InactiveTable": "cm_delta_dagster.catalog.tables",
@@ -347,6 +354,7 @@ _MODULES = {
     "MaintenanceKind": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceRule": "cm_delta_dagster.catalog.maintenance",
     "MapType": "cm_delta_dagster.protocol.schema.types",
+    "MergeBuilder": "cm_delta_dagster.api.merge_builder",
     "MergeMode": "cm_delta_dagster.operations.writing.merge",
     "Metadata": "cm_delta_dagster.protocol.actions.actions",
     "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
@@ -359,6 +367,7 @@ _MODULES = {
     "OptimizeResult": "cm_delta_dagster.operations.maintenance.optimize",
     "Or": "cm_delta_dagster.protocol.predicates.predicates",
     "OvertakenCommit": "cm_delta_dagster.operations.recovery.plan",
+    "PartitionOverwrite": "cm_delta_dagster.operations.writing.write",
     "PathDeltaTable": "cm_delta_dagster.api.table_reads",
     "PrimitiveType": "cm_delta_dagster.protocol.schema.types",
     "Problem": "cm_delta_dagster.operations.doctor.findings",
@@ -390,6 +399,7 @@ _MODULES = {
     "StructField": "cm_delta_dagster.protocol.schema.types",
     "StructType": "cm_delta_dagster.protocol.schema.types",
     "Table": "cm_delta_dagster.client.table",
+    "TableAlterer": "cm_delta_dagster.api.table_alterer",
     "TableEntry": "cm_delta_dagster.catalog.tables",
     "TableIdentifier": "cm_delta_dagster.catalog.tables",
     "TableMove": "cm_delta_dagster.operations.recovery.relocate",

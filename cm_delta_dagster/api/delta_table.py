@@ -31,7 +31,7 @@ from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, Vacuu
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
-from cm_delta_dagster.operations.writing.row_change import Expression
+from cm_delta_dagster.operations.writing.row_change import Expression, RowChange
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append, overwrite
 from cm_delta_dagster.operations.writing.write_result import WriteResult
@@ -169,13 +169,11 @@ class DeltaTable(TableReads[Table]):
             CommitConflictError: a concurrent commit changed the matched rows.
         """
         if source_alias is not None:
+            change = RowChange(
+                source=frame, on=merge_condition(on), source_alias=source_alias, target_alias=target_alias
+            )
             return MergeBuilder(
-                table=self.table,
-                frame=frame,
-                on=merge_condition(on),
-                source_alias=source_alias,
-                target_alias=target_alias,
-                options=CommitOptions(idempotency=idempotency, context=context),
+                self.table, change=change, options=CommitOptions(idempotency=idempotency, context=context)
             )
         return merge(
             self.table,

@@ -1,9 +1,9 @@
 """MERGE with clauses in the Python API: ``table.merge(source, on, source_alias=...)`` returns a builder."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -11,11 +11,10 @@ from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.row_change import Expression, RowChange, RowClause
 from cm_delta_dagster.operations.writing.write_result import WriteResult
-from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
+from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS, CommitOptions
 from cm_delta_dagster.spark.row_changes import ClauseAction, ClauseKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MergeBuilder:
     """A merge whose clauses are added one by one; :meth:`execute` commits it. Each method returns a new builder.
 
@@ -24,14 +23,10 @@ class MergeBuilder:
     methods are those of ``DeltaMergeBuilder`` of delta-spark and ``TableMerger`` of deltalake.
     """
 
-    table: Table
-    frame: DataFrame
-    on: Expression
-    source_alias: str
-    target_alias: str
-    options: CommitOptions
-    clauses: tuple[RowClause, ...] = ()
-    evolves: bool = False
+    def __init__(self, table: Table, *, change: RowChange, options: CommitOptions = DEFAULT_OPTIONS) -> None:
+        self._table = table
+        self._change = change
+        self._options = options
 
     def when_matched_update(
         self, assignments: Mapping[str, Expression], condition: Condition | None = None
@@ -69,7 +64,7 @@ class MergeBuilder:
 
     def with_schema_evolution(self) -> "MergeBuilder":
         """Add columns and nested fields of the source that the table lacks, as far as the clauses use them."""
-        return replace(self, evolves=True)
+        return self._changed(replace(self._change, evolves=True))
 
     def execute(self) -> WriteResult:
         """Carry out the merge in one commit.
@@ -80,15 +75,7 @@ class MergeBuilder:
             SchemaMismatchError: a value that its column cannot store, or a column that the source lacks.
             CommitConflictError: a concurrent commit changed rows that the merge read.
         """
-        change = RowChange(
-            clauses=self.clauses,
-            source=self.frame,
-            on=self.on,
-            target_alias=self.target_alias,
-            source_alias=self.source_alias,
-            evolves=self.evolves,
-        )
-        return merge_rows(self.table, change=change, options=self.options)
+        return merge_rows(self._table, change=self._change, options=self._options)
 
     def _with(
         self,
@@ -98,7 +85,10 @@ class MergeBuilder:
         assignments: Mapping[str, Expression] | None,
     ) -> "MergeBuilder":
         clause = RowClause(kind=kind, action=action, condition=condition, assignments=assignments)
-        return replace(self, clauses=(*self.clauses, clause))
+        return self._changed(replace(self._change, clauses=(*self._change.clauses, clause)))
+
+    def _changed(self, change: RowChange) -> "MergeBuilder":
+        return MergeBuilder(self._table, change=change, options=self._options)
 
 
 def merge_condition(on: object) -> Expression:

@@ -146,15 +146,17 @@ class RowChangeQuery:
         """Whether rows of the source may be added."""
         return self._has(ClauseKind.NOT_MATCHED)
 
-    def find(self, target: DataFrame) -> FoundChanges:
+    def find(self, target: DataFrame, *, few: bool = False) -> FoundChanges:
         """Find the rows that have a partner or change, by one Spark job.
 
         Args:
             target: rows of :func:`~cm_delta_dagster.spark.scan.scan_with_files`.
+            few: one task can read them; this saves a stage.
         """
         groups = self._groups()
         how = "left" if self._has(ClauseKind.NOT_MATCHED_BY_SOURCE) else "inner"
         joined = self._labelled(target, how)
+        joined = joined.coalesce(1) if few else joined
         is_pair = self._in_source() & self._in_target()
         bit = F.expr(f"shiftleft(1L, CAST({POSITION_COLUMN} & 63 AS INT))")
         action = F.col(_ACTION_COLUMN)

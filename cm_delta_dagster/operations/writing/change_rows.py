@@ -33,6 +33,9 @@ from cm_delta_dagster.spark.row_changes import ClauseKind, FileChanges, RowChang
 from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 
+_FEW_ROWS = 100_000
+"""Up to this many rows are searched by one task."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChangeCounts:
@@ -77,7 +80,7 @@ class _File:
     Attributes:
         position: its row in the table of candidates.
         deleted: positions that were deleted before.
-        num_rows: physical rows; None if the log does not tell.
+        num_rows: physical rows; None if the log has no number.
     """
 
     position: int
@@ -151,7 +154,7 @@ class RowChangeRun:
         found = self._find()
         plan = self._plan(found)
         num_updated = _totals(changes.updated for changes in found.values())
-        # The log alone tells rows that were only inserted, and rows of files or deletion vectors that were only deleted.
+        # Rows that were only inserted, and rows of files or deletion vectors that were only deleted, follow from the log.
         recorded = self.write.records_changes and bool(plan.kept or any(num_updated.values()))
         written = self._write_recorded(plan) if recorded else self._write(plan)
         if plan.marked:
@@ -203,7 +206,9 @@ class RowChangeRun:
     def _find(self) -> Mapping[str, FileChanges]:
         if not self.candidates.num_rows:
             return {}
-        found = self.query.find(self._scan_by_name(self.candidates))
+        num_rows = logical_row_count(self.candidates)
+        few = num_rows is not None and num_rows <= _FEW_ROWS
+        found = self.query.find(self._scan_by_name(self.candidates), few=few)
         if found.num_ambiguous and not self.may_match_twice:
             raise InvalidDataError(
                 f"Several rows of the source match the same row of the table ({found.num_ambiguous} matches too many); which of "

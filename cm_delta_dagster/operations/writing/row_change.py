@@ -58,7 +58,7 @@ class RowChange:
         evolves: columns and nested fields of the source that the table lacks are added to the table.
     """
 
-    clauses: tuple[RowClause, ...]
+    clauses: tuple[RowClause, ...] = ()
     source: DataFrame | None = None
     on: Expression | None = None
     within: Predicate | None = None

@@ -51,10 +51,7 @@ def update(
         IllegalCommitError: the table is append-only.
         CommitConflictError: a concurrent commit changed rows that this update read.
     """
-    if not isinstance(assignments, Mapping) or not assignments:
-        raise InvalidArgumentError(
-            'An update needs values to set. Give a mapping of columns to SQL text or Columns, e.g. {"price": "price * 2"}.'
-        )
+    _check_assignments(assignments)
     snapshot = table.snapshot()
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
@@ -94,3 +91,10 @@ def update(
             "numCopiedRows": counts.num_copied_rows,
         }
         return write.commit(counts.removed_files, metrics)
+
+
+def _check_assignments(assignments: object) -> None:
+    if not isinstance(assignments, Mapping) or not assignments:
+        raise InvalidArgumentError(
+            'An update needs values to set. Give a mapping of columns to SQL text or Columns, e.g. {"price": "price * 2"}.'
+        )

@@ -53,7 +53,7 @@ class JoinCondition:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """A column in a text: its names, and the places where they start; None where the parser does not tell them."""
+    """A column in a text: its names, and the places where they start; None where the parser does not report them."""
 
     names: tuple[str, ...]
     starts: tuple[int | None, ...]

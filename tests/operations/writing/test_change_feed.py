@@ -11,9 +11,9 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
 from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.row_change import RowChange
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import overwrite
-from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS
 from tests.support.builders import TableBuilder
 
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -59,7 +59,7 @@ def test_each_verb_records_the_rows_that_it_changes(build: Callable[..., TableBu
 
     source = builder.frame((3, "a", "m"), (4, "a", "m"), (20, "b", "m"))
     MergeBuilder(
-        table=table, frame=source, on="t.id = s.id", source_alias="s", target_alias="t", options=DEFAULT_OPTIONS
+        table, change=RowChange(source=source, on="t.id = s.id", source_alias="s", target_alias="t")
     ).when_matched_update({"v": "s.v"}, "t.id = 3").when_matched_delete().when_not_matched_insert_all().execute()
     assert _changes(builder) == [
         ("delete", 4, "a", "v"),
@@ -82,6 +82,6 @@ def test_a_row_with_two_partners_is_recorded_once(build: Callable[..., TableBuil
     builder.append((1,), (2,), (3,))
     twice = builder.frame((1,), (1,), (9,))
     MergeBuilder(
-        table=builder.table, frame=twice, on="t.id = s.id", source_alias="s", target_alias="t", options=DEFAULT_OPTIONS
+        builder.table, change=RowChange(source=twice, on="t.id = s.id", source_alias="s", target_alias="t")
     ).when_matched_delete().when_not_matched_insert_all().execute()
     assert _changes(builder) == [("delete", 1), ("insert", 9)]

@@ -12,7 +12,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError, SchemaMismatchError
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.writing import merge_rows
-from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS
+from cm_delta_dagster.operations.writing.row_change import RowChange
 from tests.support.builders import TableBuilder
 
 Build = Callable[..., TableBuilder]
@@ -30,9 +30,8 @@ def build(client: DeltaClient, spark: SparkSession) -> Build:
 
 
 def _merge(builder: TableBuilder, frame: DataFrame, on: Any = "t.id = s.id") -> MergeBuilder:
-    return MergeBuilder(
-        table=builder.table, frame=frame, on=on, source_alias="s", target_alias="t", options=DEFAULT_OPTIONS
-    )
+    change = RowChange(source=frame, on=on, source_alias="s", target_alias="t")
+    return MergeBuilder(builder.table, change=change)
 
 
 @pytest.mark.parametrize("small_source", [100_000, 0])
@@ -156,12 +155,7 @@ def test_what_cannot_be_resolved_is_refused_before_anything_is_written(build: Bu
             clauses(_merge(builder, source)).execute()
     with pytest.raises(InvalidArgumentError, match="same alias"):
         MergeBuilder(
-            table=builder.table,
-            frame=source,
-            on="t.id = t.id",
-            source_alias="t",
-            target_alias="t",
-            options=DEFAULT_OPTIONS,
+            builder.table, change=RowChange(source=source, on="t.id = t.id", source_alias="t", target_alias="t")
         ).when_matched_delete().execute()
     after = sorted(status.name for status in builder.table.store.list_recursive(builder.table.location))
     assert after == before and builder.rows() == [(1, "a")]
