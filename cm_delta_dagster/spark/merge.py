@@ -98,7 +98,7 @@ def source_facts(
     groups = source.frame.groupBy(*[key.alias(f"k{i}") for i, key in enumerate(keys)]).agg(
         *aggregates, F.max(F.when(complete, text)).alias("key")
     )
-    bounds = [
+    ranges = [
         bounds(f"k{i}", _type_of(source, name), complete=F.col("key").isNotNull(), values=name in partition_columns)
         for i, name in enumerate(source.keys)
     ]
@@ -107,7 +107,7 @@ def source_facts(
         F.max(F.when(F.col("n") > 1, F.col("key"))).alias("duplicate"),
         *([F.max("outside").alias("outside")] if within is not None else []),
         *([F.max("empty").alias("empty")] if empty is not None else []),
-        *[column for columns in bounds for column in columns],
+        *[column for columns in ranges for column in columns],
     )
     with spark_errors("looking at the source of a merge"):
         (row,) = totals.collect()

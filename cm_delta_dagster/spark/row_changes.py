@@ -395,7 +395,8 @@ def _found(counted: pa.Table, groups: Sequence[tuple[ClauseKind, ClauseAction]])
 
 
 def _bits(counted: pa.Table, name: str) -> npt.NDArray[np.uint64]:
-    return counted[name].fill_null(0).to_numpy().astype(np.int64).view(np.uint64)
+    values: npt.NDArray[np.int64] = counted[name].fill_null(0).to_numpy().astype(np.int64)
+    return values.view(np.uint64)
 
 
 def _positions(words: npt.NDArray[np.int64], bits: npt.NDArray[np.uint64]) -> BitMap64:

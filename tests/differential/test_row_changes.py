@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster import Connection, DeltaTable, connect
 from tests.differential.peers import DeltaSpark, canonical, our_rows, published_copy
 from tests.differential.test_changes import their_changes
+from tests.differential.test_table_features import commit_metadata
 
 pytestmark = pytest.mark.peers
 
@@ -133,7 +134,9 @@ def test_row_changes_do_what_delta_spark_does(
     """DML-1, DML-2, CDF-2, DV-23: rows, changes and counts after each act; then delta-spark reads and continues our table."""
     properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
     schema = spark.createDataFrame([], COLUMNS).schema
-    ours = lake.create_table(f"main.acts.t{seed}", schema, partition_by="p", properties=properties)
+    feed = {"delta.enableChangeDataFeed": "true"}
+    ours = lake.create_table(f"main.acts.t{seed}", schema, partition_by="p", properties=feed)
+    commit_metadata(ours, ours.table.snapshot().schema, properties)
     location = tmp_path / "theirs"
     theirs = f"delta.`{location}`"
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())

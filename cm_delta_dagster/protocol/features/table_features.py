@@ -160,10 +160,9 @@ FEATURES: Mapping[str, Feature] = {
         _writer("identityColumns", _FULL, legacy_writer=6, is_active=_field_has(IDENTITY_PREFIX)),
         _writer("allowColumnDefaults", _FULL, is_active=_field_has(CURRENT_DEFAULT)),
         _both("deletionVectors", _FULL, is_active=_property_is_true(DELETION_VECTORS_KEY)),
-        # Commits assign row ids if the feature is listed. Rows that move must keep their ids only if it is enabled.
         _writer(
             "rowTracking",
-            _INACTIVE,
+            _FULL,
             requires=("domainMetadata",),
             is_active=_property_is_true("delta.enableRowTracking"),
         ),

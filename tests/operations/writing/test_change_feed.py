@@ -22,8 +22,8 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 @pytest.fixture
 def build(client: DeltaClient, spark: SparkSession) -> Callable[..., TableBuilder]:
     def new(columns: str, *partitions: str, vectors: str = "true") -> TableBuilder:
-        properties = {**FEED, "delta.enableDeletionVectors": vectors}
-        return TableBuilder(client, spark, columns, partition_by=partitions, properties=properties)
+        builder = TableBuilder(client, spark, columns, partition_by=partitions, properties=FEED)
+        return builder if vectors == "true" else builder.with_properties({"delta.enableDeletionVectors": vectors})
 
     return new
 
