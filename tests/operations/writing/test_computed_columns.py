@@ -136,8 +136,8 @@ def test_identity_values_continue_after_the_high_water_mark(
     assert new[1] == 100 and new[0] < min(keys)
     with pytest.raises(InvalidArgumentError, match="always generated"):
         append(table, frame=rows("key long, v int", (1, 1)))
-    overwrite(table, frame=rows("v int", (5,)), where="v = 1")
-    ((key, _, _),) = [row for row in stored(table, spark) if row[1] == 5]
+    overwrite(table, frame=rows("v int", (1,)), where="v = 1")
+    ((key, _, _),) = [row for row in stored(table, spark) if row[1] == 1]
     assert key < new[0] and high_water_mark(table, "key") == key
 
 
