@@ -59,7 +59,7 @@ def high_water_mark(table: Table, column: str) -> int | None:
 def test_missing_columns_get_their_defaults(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """DEF-1, DEF-2, DEF-5: an explicit NULL stays NULL, and a missing column without a default is NULL."""
+    """DEF-1, DEF-2, DEF-3, DEF-5: an explicit NULL stays NULL; a new default changes later writes only."""
     table = make(
         Column("id", "bigint"),
         Column("s", "string", default="'new'"),
