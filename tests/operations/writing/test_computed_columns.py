@@ -234,7 +234,7 @@ class _Interleaved:
         (Column("g", "int", generated="id", default="1"), "also has a default"),
         (Column("g", "int", identity=Identity()), "bigint"),
         (Column("g", "bigint", default="id"), "depend on columns"),
-        (Column("g", "nothing"), "not a type"),
+        (Column("g", "nothing"), "not the type"),
     ],
 )
 def test_columns_that_cannot_be_computed_are_refused(make: Callable[..., Table], column: Column, message: str) -> None:
