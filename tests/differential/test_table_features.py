@@ -88,7 +88,7 @@ def test_delta_spark_continues_a_table_with_rules(
         spark.createDataFrame([("b", None, "ab", (1, "y"))], "name string, n int, c string, st struct<a:int,b:string>")
     )
     table.merge(spark.createDataFrame([("a", 7), ("new", 8)], "name string, n int"), on="name")
-    table.overwrite(spark.createDataFrame([("z",)], "name string"), where="n = 8")
+    table.overwrite(spark.createDataFrame([("new",)], "name string"), where="name = 'new'")
     table.delete("name = 'b'")
     table.optimize()
     with pytest.raises(InvalidDataError, match="'short'"):

@@ -52,6 +52,17 @@ def test_hidden_columns_are_stored_beside_those_of_the_schema(spark: SparkSessio
     assert file.read().to_pydict() == {"id": [1], "_row-id": [7]}
 
 
+def test_variants_are_not_shredded(spark: SparkSession, tmp_path: Path) -> None:
+    """SCHEMA-1: a table that lists variantType alone has readers that know only the two binary parts."""
+    frame = spark.range(3).selectExpr("id", "parse_json('{\"a\": 1}') v").coalesce(1)
+    written = write_files(
+        frame, store=LocalStore(), layout=layout(from_spark(frame.schema), tmp_path), spec=WriteSpec()
+    )
+    (add,) = written.adds
+    stored = pq.ParquetFile(tmp_path / decode_path(add.path)).schema_arrow.field("v").type
+    assert {stored.field(position).name for position in range(stored.num_fields)} == {"value", "metadata"}
+
+
 @pytest.mark.parametrize("ansi", ["true", "false"])
 @pytest.mark.parametrize(
     ("offered", "wanted", "value", "fits"),
