@@ -6,7 +6,7 @@ the committer, which proposes it, rebases it over winners and reports the outcom
 
 import typing
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.commits.commit_validation import check_commit
 from cm_delta_dagster.protocol.commits.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.features import row_tracking
-from cm_delta_dagster.protocol.features.column_mapping import stored_names
+from cm_delta_dagster.protocol.features.column_mapping import logical_partitions
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
 from cm_delta_dagster.protocol.features.table_features import check_writable, is_catalog_managed, supports
@@ -192,13 +192,7 @@ class Transaction:
         """Partition values of the files that change data, each once; None if they are unknown or too many for the feed."""
         if self._metadata is not None:
             return None
-        snapshot = self.snapshot
-        names = stored_names(snapshot.partition_columns, snapshot.schema, snapshot.column_mapping)
-        found = changed_partitions(snapshot.partition_columns, [*self._adds, *self._removes])
-        if found is None or names == snapshot.partition_columns:
-            return found
-        logical = dict(zip(names, snapshot.partition_columns, strict=True))
-        return tuple({logical.get(name, name): value for name, value in values.items()} for values in found)
+        return changed_partitions(self.snapshot, [*self._adds, *self._removes])
 
     @property
     def isolation(self) -> IsolationLevel:
@@ -316,10 +310,11 @@ class Transaction:
 
 
 def changed_partitions(
-    partition_columns: Sequence[str], files: Iterable[AddFile | RemoveFile]
+    snapshot: Snapshot, files: Iterable[AddFile | RemoveFile]
 ) -> tuple[Mapping[str, str | None], ...] | None:
-    """Partition values of those ``files`` that change data, each once; None if they are unknown or too many."""
-    if not partition_columns:
+    """Partition values of those ``files`` that change data, by logical names, each once; None if they are unknown or too many."""
+    columns, mapping = snapshot.partition_columns, snapshot.column_mapping
+    if not columns:
         return None
     changed: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
     for file in files:
@@ -330,4 +325,4 @@ def changed_partitions(
         changed.setdefault(tuple(file.partition_values.items()), file.partition_values)
         if len(changed) > MAX_PARTITIONS_IN_FEED:
             return None
-    return tuple(changed.values())
+    return tuple(logical_partitions(values, columns, snapshot.schema, mapping) for values in changed.values())

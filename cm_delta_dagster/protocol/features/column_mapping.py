@@ -4,7 +4,7 @@ Schemas, predicates and ``partitionColumns`` use logical names; this module tran
 ids or physical names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -64,6 +64,20 @@ def stored_names(columns: Sequence[str], schema: StructType, mode: ColumnMapping
         return tuple(columns)
     fields = {name: schema.field(name) for name in columns}
     return tuple(name if item is None else physical_name(item, mode) for name, item in fields.items())
+
+
+def logical_partitions(
+    values: Mapping[str, str | None], columns: Sequence[str], schema: StructType, mode: ColumnMappingMode
+) -> Mapping[str, str | None]:
+    """Partition values of a file by the logical names of their columns; keys that are not known stay as they are.
+
+    Raises:
+        CorruptLogError: the mode requires a physical name and a column has none.
+    """
+    if mode is ColumnMappingMode.NONE:
+        return values
+    logical = dict(zip(stored_names(columns, schema, mode), columns, strict=True))
+    return {logical.get(name, name): value for name, value in values.items()}
 
 
 def field_id(item: StructField) -> int:

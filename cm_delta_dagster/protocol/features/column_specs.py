@@ -8,9 +8,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.default_columns import check_defaults
 from cm_delta_dagster.protocol.features.generated_columns import check_generated_columns
 from cm_delta_dagster.protocol.features.identity_columns import Identity, check_identity_columns, identity_metadata
-from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, GENERATION_EXPRESSION
-from cm_delta_dagster.protocol.schema.type_text import declared_text, parse_type
+from cm_delta_dagster.protocol.schema.type_text import parse_column_type
 from cm_delta_dagster.protocol.schema.types import DataType, StructField, StructType
 
 
@@ -45,9 +44,9 @@ class Column:
         metadata: dict[str, Any] = {}
         data_type = self.type
         if isinstance(data_type, str):
-            declared = declared_text(data_type)
-            metadata |= {} if declared is None else {CHAR_METADATA: declared}
-            data_type = parse_type(data_type)
+            parsed = parse_column_type(data_type)
+            metadata |= parsed.metadata
+            data_type = parsed.type
         if self.comment is not None:
             metadata["comment"] = self.comment
         if self.default is not None:

@@ -1,198 +1,210 @@
-"""Types written as SQL text, such as ``decimal(10,2)`` or ``struct<a: int, b: array<varchar(5)>>``."""
+"""Types of columns as SQL text: ``bigint``, ``decimal(10,2)``, ``struct<a: int, b: array<varchar(5)>>``.
+
+Reads what Spark accepts in ``CREATE TABLE``, without Spark. Intervals and collations are not types that this client writes.
+"""
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
 from cm_delta_dagster.protocol.schema.types import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
     STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    VARIANT,
+    VOID,
     ArrayType,
     DataType,
+    DecimalType,
     MapType,
-    PrimitiveType,
     StructField,
     StructType,
+    check_unique_names,
     data_type_text,
-    parse_schema,
 )
 
-_ALIASES = {
-    "bigint": "long",
-    "int": "integer",
-    "smallint": "short",
-    "tinyint": "byte",
-    "real": "float",
-    "timestamp_ltz": "timestamp",
-    "dec": "decimal",
-    "numeric": "decimal",
-}
-_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|'((?:[^'\\]|\\.)*)'|([\w.$-]+)|([<>(),:]))", re.DOTALL)
-_CHAR = re.compile(r"(?:var)?char\(")
+_SIMPLE: Mapping[str, DataType] = {
+    "tinyint": BYTE, "byte": BYTE, "smallint": SHORT, "short": SHORT, "int": INTEGER, "integer": INTEGER, "bigint": LONG,
+    "long": LONG, "float": FLOAT, "real": FLOAT, "double": DOUBLE, "string": STRING, "binary": BINARY, "boolean": BOOLEAN,
+    "date": DATE, "timestamp": TIMESTAMP, "timestamp_ltz": TIMESTAMP, "timestamp_ntz": TIMESTAMP_NTZ, "void": VOID,
+    "variant": VARIANT, "decimal": DecimalType(), "dec": DecimalType(), "numeric": DecimalType(),
+}  # fmt: skip
+_DECIMALS = frozenset(("decimal", "dec", "numeric"))
+_CHARS: Mapping[str, str] = {"char": "char", "character": "char", "varchar": "varchar"}
+_TOKEN = re.compile(r"\s*(?:(\w+)|`((?:[^`]|``)+)`|'((?:[^'\\]|\\.)*)'|([<>(),:]))")
 
 
-def parse_type(text: str) -> DataType:
-    """The type that a text denotes. ``char(n)`` and ``varchar(n)`` are strings; see :func:`declared_text`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnType:
+    """A type, and the metadata that its column gets because of it (the declared type, if it contains ``char`` or ``varchar``)."""
+
+    type: DataType
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    type: DataType
+    declared: str
+
+
+@dataclass(slots=True)
+class _Tokens:
+    """The tokens of a text; ``kind`` is ``word``, ``name``, ``text`` or ``mark``."""
+
+    text: str
+    items: list[tuple[str, str]]
+    position: int = 0
+
+    def peek(self) -> tuple[str, str]:
+        return self.items[self.position] if self.position < len(self.items) else ("end", "")
+
+    def take(self) -> tuple[str, str]:
+        found = self.peek()
+        self.position += 1
+        return found
+
+    def takes(self, mark: str) -> bool:
+        """Whether the next token is ``mark``, which is then consumed."""
+        if self.peek() in (("mark", mark), ("word", mark)) or (
+            self.peek()[0] == "word" and self.peek()[1].lower() == mark
+        ):
+            self.position += 1
+            return True
+        return False
+
+    def expect(self, mark: str) -> None:
+        if not self.takes(mark):
+            raise _invalid(self.text, f"{mark!r} is missing")
+
+    def number(self) -> int:
+        kind, text = self.take()
+        if kind != "word" or not text.isascii() or not text.isdigit():
+            raise _invalid(self.text, "a number is missing")
+        return int(text)
+
+
+def parse_column_type(text: str) -> ColumnType:
+    """The type that ``text`` names.
 
     Raises:
-        InvalidArgumentError: the text is not a type that Delta has.
+        InvalidArgumentError: the text is not a type that a column can have; says what is wrong.
     """
-    return _as_stored(_declared(text))
+    tokens = _tokens(text)
+    try:
+        parsed = _type(tokens)
+    except RecursionError as error:
+        raise _invalid(text, "it is nested too deeply") from error
+    if tokens.peek()[0] != "end":
+        raise _invalid(text, f"{tokens.peek()[1]!r} follows the type")
+    plain = parsed.declared == data_type_text(parsed.type)
+    return ColumnType(type=parsed.type, metadata={} if plain else {CHAR_METADATA: parsed.declared})
 
 
-def declared_text(text: str) -> str | None:
-    """The text that the metadata of a column of this type holds: the type itself if it contains ``char(n)`` or ``varchar(n)``."""
-    declared = _declared(text)
-    return None if _as_stored(declared) == declared else data_type_text(declared)
-
-
-def _declared(text: str) -> DataType:
-    """The type, with primitive types of the names ``char(n)`` and ``varchar(n)``."""
-    reader = _Reader(text=text, tokens=_tokens(text))
-    found = reader.type()
-    if reader.position != len(reader.tokens):
-        raise _invalid(text)
-    return found
-
-
-def _as_stored(data_type: DataType) -> DataType:
-    match data_type:
-        case StructType():
-            return StructType(tuple(replace(item, type=_as_stored(item.type)) for item in data_type.fields))
-        case ArrayType():
-            return replace(data_type, element_type=_as_stored(data_type.element_type))
-        case MapType():
-            key, value = _as_stored(data_type.key_type), _as_stored(data_type.value_type)
-            return replace(data_type, key_type=key, value_type=value)
-        case PrimitiveType() if _CHAR.match(data_type.name):
-            return STRING
-        case _:
-            return data_type
-
-
-def _tokens(text: str) -> list[tuple[str, str]]:
-    """Names, quoted names, literals and signs, each with its kind."""
-    found: list[tuple[str, str]] = []
+def _tokens(text: str) -> _Tokens:
+    items: list[tuple[str, str]] = []
     position, end = 0, len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _invalid(text)
-        quoted, literal, word, sign = match.groups()
-        if quoted is not None:
-            found.append(("quoted", quoted.replace("``", "`")))
+            raise _invalid(text, f"{text[position:].strip()!r} cannot be read")
+        word, name, literal, mark = match.groups()
+        if word is not None:
+            items.append(("word", word))
+        elif name is not None:
+            items.append(("name", name.replace("``", "`")))
         elif literal is not None:
-            found.append(("literal", literal))
+            items.append(("text", re.sub(r"\\(.)", r"\1", literal)))
         else:
-            found.append(("word", word) if word is not None else ("sign", sign))
+            items.append(("mark", mark))
         position = match.end()
-    return found
+    return _Tokens(text, items)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Reader:
-    """Reads types from the tokens of ``text``, beginning at ``position``."""
+def _type(tokens: _Tokens) -> _Parsed:
+    kind, text = tokens.take()
+    name = text.lower()
+    if kind != "word":
+        raise _invalid(tokens.text, "a type is missing" if kind == "end" else f"{text!r} is not a type")
+    if name in ("array", "map", "struct"):
+        return _nested(name, tokens)
+    if name in _CHARS:
+        tokens.expect("(")
+        width = tokens.number()
+        tokens.expect(")")
+        if width < 1:
+            raise _invalid(tokens.text, "the length must be at least 1")
+        return _Parsed(STRING, f"{_CHARS[name]}({width})")
+    if name in _DECIMALS and tokens.takes("("):
+        precision = tokens.number()
+        scale = tokens.number() if tokens.takes(",") else 0
+        tokens.expect(")")
+        found: DataType = DecimalType(precision, scale)
+        return _Parsed(found, data_type_text(found))
+    if name not in _SIMPLE:
+        raise _invalid(tokens.text, f"{text!r} is not a type")
+    return _Parsed(_SIMPLE[name], data_type_text(_SIMPLE[name]))
 
-    text: str
-    tokens: list[tuple[str, str]]
-    position: int = 0
 
-    def type(self) -> DataType:
-        kind, word = self._next()
-        name = word.lower()
-        if kind != "word":
-            raise _invalid(self.text)
-        match name:
-            case "struct":
-                return self._struct()
-            case "array":
-                self._expect("<")
-                element = self.type()
-                self._expect(">")
-                return ArrayType(element)
-            case "map":
-                self._expect("<")
-                key = self.type()
-                self._expect(",")
-                value = self.type()
-                self._expect(">")
-                return MapType(key, value)
-            case "char" | "varchar" | "character":
-                length = self._numbers()
-                if len(length) != 1 or int(length[0]) < 1:
-                    raise _invalid(self.text)
-                return PrimitiveType(f"{name.removesuffix('acter')}({length[0]})")
-            case _:
-                return self._simple(_ALIASES.get(name, name))
+def _nested(name: str, tokens: _Tokens) -> _Parsed:
+    tokens.expect("<")
+    if name == "struct":
+        return _struct(tokens)
+    first = _type(tokens)
+    if name == "array":
+        tokens.expect(">")
+        return _Parsed(ArrayType(first.type), f"array<{first.declared}>")
+    tokens.expect(",")
+    second = _type(tokens)
+    tokens.expect(">")
+    return _Parsed(MapType(first.type, second.type), f"map<{first.declared},{second.declared}>")
 
-    def _struct(self) -> StructType:
-        self._expect("<")
-        fields: list[StructField] = []
-        while not self._skip(">"):
-            if fields:
-                self._expect(",")
-            kind, name = self._next()
-            if kind not in ("word", "quoted"):
-                raise _invalid(self.text)
-            self._skip(":")
-            fields.append(self._field(name))
-        return StructType(tuple(fields))
 
-    def _field(self, name: str) -> StructField:
-        data_type, nullable, metadata = self.type(), True, {}
-        if self._skip("not"):
-            self._expect("null")
+def _struct(tokens: _Tokens) -> _Parsed:
+    fields: list[StructField] = []
+    declared: list[str] = []
+    while True:
+        kind, name = tokens.take()
+        if kind not in ("word", "name"):
+            raise _invalid(tokens.text, "the name of a field is missing")
+        tokens.takes(":")
+        parsed = _type(tokens)
+        nullable = True
+        if tokens.takes("not"):
+            tokens.expect("null")
             nullable = False
-        if self._skip("comment"):
-            kind, comment = self._next()
-            if kind != "literal":
-                raise _invalid(self.text)
-            metadata = {"comment": comment}
-        return StructField(name, data_type, nullable, metadata)
-
-    def _simple(self, name: str) -> DataType:
-        numbers = self._numbers() if self._peek() == "(" else []
-        if name == "decimal":
-            name = f"decimal({','.join([*numbers, '0'][:2])})" if numbers else "decimal(10,0)"
-        elif numbers:
-            raise _invalid(self.text)
-        escaped = name.replace("\\", "").replace('"', "")
-        schema = f'{{"type":"struct","fields":[{{"name":"c","type":"{escaped}","nullable":true,"metadata":{{}}}}]}}'
-        try:
-            return parse_schema(schema).fields[0].type
-        except CorruptLogError as error:
-            raise _invalid(self.text) from error
-
-    def _numbers(self) -> list[str]:
-        self._expect("(")
-        numbers = [self._next()[1]]
-        while self._skip(","):
-            numbers.append(self._next()[1])
-        self._expect(")")
-        if not all(number.isdecimal() for number in numbers):
-            raise _invalid(self.text)
-        return numbers
-
-    def _peek(self) -> str:
-        return self.tokens[self.position][1].lower() if self.position < len(self.tokens) else ""
-
-    def _next(self) -> tuple[str, str]:
-        if self.position >= len(self.tokens):
-            raise _invalid(self.text)
-        self.position += 1
-        return self.tokens[self.position - 1]
-
-    def _skip(self, word: str) -> bool:
-        found = self._peek() == word and self.tokens[self.position][0] != "quoted"
-        self.position += found
-        return found
-
-    def _expect(self, word: str) -> None:
-        if not self._skip(word):
-            raise _invalid(self.text)
+        metadata = {"comment": _comment(tokens)} if tokens.takes("comment") else {}
+        fields.append(StructField(name, parsed.type, nullable, metadata))
+        declared.append(f"{name}:{parsed.declared}")
+        if not tokens.takes(","):
+            break
+    tokens.expect(">")
+    struct = StructType(tuple(fields))
+    check_unique_names(struct)
+    return _Parsed(struct, f"struct<{','.join(declared)}>")
 
 
-def _invalid(text: str) -> InvalidArgumentError:
+def _comment(tokens: _Tokens) -> str:
+    kind, text = tokens.take()
+    if kind != "text":
+        raise _invalid(tokens.text, "a comment must be in single quotes")
+    return text
+
+
+def _invalid(text: str, fault: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{text!r} is not a type of a Delta table. Write it as in SQL, e.g. 'bigint', 'decimal(10,2)', 'varchar(20)' or "
-        "'struct<a: int, b: array<string>>'."
+        f"{text!r} is not the type of a column: {fault}. Write it as in SQL, e.g. 'bigint', 'decimal(10,2)', 'array<string>' or "
+        "'struct<a: int, b: date>'."
     )

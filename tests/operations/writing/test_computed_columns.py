@@ -59,7 +59,7 @@ def high_water_mark(table: Table, column: str) -> int | None:
 def test_missing_columns_get_their_defaults(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """DEF-1, DEF-2, DEF-5: an explicit NULL stays NULL, and a missing column without a default is NULL."""
+    """DEF-1, DEF-2, DEF-3, DEF-5: an explicit NULL stays NULL; a new default changes later writes only."""
     table = make(
         Column("id", "bigint"),
         Column("s", "string", default="'new'"),
@@ -136,8 +136,8 @@ def test_identity_values_continue_after_the_high_water_mark(
     assert new[1] == 100 and new[0] < min(keys)
     with pytest.raises(InvalidArgumentError, match="always generated"):
         append(table, frame=rows("key long, v int", (1, 1)))
-    overwrite(table, frame=rows("v int", (5,)), where="v = 1")
-    ((key, _, _),) = [row for row in stored(table, spark) if row[1] == 5]
+    overwrite(table, frame=rows("v int", (1,)), where="v = 1")
+    ((key, _, _),) = [row for row in stored(table, spark) if row[1] == 1]
     assert key < new[0] and high_water_mark(table, "key") == key
 
 
@@ -234,7 +234,7 @@ class _Interleaved:
         (Column("g", "int", generated="id", default="1"), "also has a default"),
         (Column("g", "int", identity=Identity()), "bigint"),
         (Column("g", "bigint", default="id"), "depend on columns"),
-        (Column("g", "nothing"), "not a type"),
+        (Column("g", "nothing"), "not the type"),
     ],
 )
 def test_columns_that_cannot_be_computed_are_refused(make: Callable[..., Table], column: Column, message: str) -> None:

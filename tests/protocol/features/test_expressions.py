@@ -43,7 +43,7 @@ def test_a_text_that_cannot_be_parsed_may_use_every_name() -> None:
 
 
 def test_parents_and_children_of_a_column_count_as_used() -> None:
-    """CHK-5, COLMAP-14."""
+    """CHK-5, GEN-4."""
     assert uses_column("ST.a > 1", ("st",)) and uses_column("st IS NULL", ("st", "a"))
     assert not uses_column("st.a > 1", ("st", "b"))
     assert known_columns("ID > st.a AND arr[0].z > 1 AND missing = 1", SCHEMA) == (("Id",), ("st", "A"), ("arr",))
