@@ -149,7 +149,6 @@ class RowChangeRun:
         Raises:
             InvalidDataError: a row of the table has several partners.
         """
-        # Rows of files that get a deletion vector keep their ids in any case.
         self.write.transaction.keeps_row_ids = self.query.row_ids is not None
         found = self._find()
         plan = self._plan(found)

@@ -59,6 +59,7 @@ def replace_partitions(write: WriteTransaction, frame: DataFrame) -> ChangeCount
             f"{snapshot.identifier} has no partition columns, so no partitions can be replaced. Nothing was written. Give a "
             "condition as `where`, or replace the whole table."
         )
+    write.transaction.keeps_row_ids = True  # No row is copied.
     added = write.add_new_rows(frame)
     fields = snapshot.layout.partition_fields
     written = {_values(texts, fields) for texts in added.rows_by_partition}

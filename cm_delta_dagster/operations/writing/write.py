@@ -208,6 +208,7 @@ def _replace_all(write: WriteTransaction, frame: DataFrame) -> WriteResult:
     """Remove all rows, add those of ``frame``, and commit."""
     files = write.transaction.snapshot.files
     write.transaction.read_whole_table()
+    write.transaction.keeps_row_ids = True  # No row is copied.
     write.add_new_rows(frame)
     return write.commit(files, {**_output_metrics(write), "numCopiedRows": 0, **_removed_metrics(files)})
 
