@@ -160,7 +160,7 @@ def test_delete_unmatched_deletes_only_within_the_slice(build: Callable[..., Tab
 
 def test_rows_outside_of_the_slice_are_unchanged_in_rewritten_files(build: Callable[..., TableBuilder]) -> None:
     """A row outside of the slice is not merged, although its key is in the source and its file is rewritten."""
-    builder = build("id long, v long")
+    builder = build("id long, v long").with_properties(COPY_ON_WRITE)
     builder.append((1, 5), (2, 50), (3, 6), (4, None))
     frame = builder.frame((1, 7), (2, 8), (4, 9))
     result = merge(builder.table, frame=frame, keys=["id"], mode=MergeMode.DELETE_UNMATCHED, within="v < 10")
