@@ -111,11 +111,13 @@ if typing.TYPE_CHECKING:
         WarehousePlan,
     )
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
+    from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
     from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
+    from cm_delta_dagster.protocol.log.restoration import FileDifference
     from cm_delta_dagster.protocol.predicates.predicates import (
         AlwaysTrue,
         And,
@@ -189,6 +191,7 @@ __all__ = [
     "DomainMetadata",
     "EngineError",
     "EngineStoppedError",
+    "FileDifference",
     "Finding",
     "FoundCommit",
     "HistoryEntry",
@@ -215,6 +218,7 @@ __all__ = [
     "MergeMode",
     "Metadata",
     "MetadataAggregates",
+    "MissingFiles",
     "MoveState",
     "Not",
     "NotCatalogManagedError",
@@ -249,6 +253,9 @@ __all__ = [
     "Repair",
     "RepairPlan",
     "RepairStep",
+    "RestoreOutcome",
+    "RestorePlan",
+    "RestoreResult",
     "RetentionCheck",
     "RetentionTooShortError",
     "SchemaMismatchError",
@@ -323,6 +330,7 @@ _MODULES = {
     "Depth": "cm_delta_dagster.operations.doctor.findings",
     "DoctorReport": "cm_delta_dagster.operations.doctor.doctor",
     "DomainMetadata": "cm_delta_dagster.protocol.actions.actions",
+    "FileDifference": "cm_delta_dagster.protocol.log.restoration",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
     "HistoryEntry": "cm_delta_dagster.client.snapshots.history",
@@ -342,6 +350,7 @@ _MODULES = {
     "MergeMode": "cm_delta_dagster.operations.writing.merge",
     "Metadata": "cm_delta_dagster.protocol.actions.actions",
     "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
+    "MissingFiles": "cm_delta_dagster.operations.tables.restore",
     "MoveState": "cm_delta_dagster.operations.recovery.relocate",
     "Not": "cm_delta_dagster.protocol.predicates.predicates",
     "OnCatalogBehind": "cm_delta_dagster.client.settings",
@@ -368,6 +377,9 @@ _MODULES = {
     "Repair": "cm_delta_dagster.operations.doctor.findings",
     "RepairPlan": "cm_delta_dagster.operations.doctor.repair_plan",
     "RepairStep": "cm_delta_dagster.operations.doctor.repair_plan",
+    "RestoreOutcome": "cm_delta_dagster.operations.tables.restore",
+    "RestorePlan": "cm_delta_dagster.operations.tables.restore",
+    "RestoreResult": "cm_delta_dagster.operations.tables.restore",
     "RetentionCheck": "cm_delta_dagster.operations.maintenance.vacuum",
     "SchemaMode": "cm_delta_dagster.protocol.schema.evolution",
     "SetTransaction": "cm_delta_dagster.protocol.actions.actions",
