@@ -113,6 +113,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
+    from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode
     from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
@@ -151,6 +152,7 @@ __all__ = [
     "AlwaysTrue",
     "And",
     "ArrayType",
+    "BatchWriter",
     "CatalogBehindStorageError",
     "CatalogError",
     "CatalogManagedAccessError",
@@ -230,6 +232,7 @@ __all__ = [
     "OptimizePlan",
     "OptimizeResult",
     "Or",
+    "OutputMode",
     "OvertakenCommit",
     "PartitionMismatchError",
     "PathDeltaTable",
@@ -306,6 +309,7 @@ _MODULES = {
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
+    "BatchWriter": "cm_delta_dagster.operations.writing.write_stream",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
     "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",
     "CleanLogPlan": "cm_delta_dagster.operations.maintenance.clean_log",
@@ -359,6 +363,7 @@ _MODULES = {
     "OptimizePlan": "cm_delta_dagster.operations.maintenance.optimize",
     "OptimizeResult": "cm_delta_dagster.operations.maintenance.optimize",
     "Or": "cm_delta_dagster.protocol.predicates.predicates",
+    "OutputMode": "cm_delta_dagster.operations.writing.write_stream",
     "OvertakenCommit": "cm_delta_dagster.operations.recovery.plan",
     "PathDeltaTable": "cm_delta_dagster.api.table_reads",
     "PrimitiveType": "cm_delta_dagster.protocol.schema.types",

@@ -1,9 +1,10 @@
 """One catalog-managed table of the Python API. Each method calls one operation of ``operations``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from cm_delta_dagster.api.table_reads import TableReads
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
@@ -29,6 +30,7 @@ from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode, StreamWrite, write_stream
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteResult
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
@@ -130,6 +132,48 @@ class DeltaTable(TableReads[Table]):
     def delete(self, where: Condition, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
         """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
         return delete(self.table, spark=self._connection.spark, where=where, context=context)
+
+    def write_stream(
+        self,
+        frame: DataFrame,
+        *,
+        checkpoint: str,
+        output_mode: OutputMode | str = OutputMode.APPEND,
+        write_batch: BatchWriter | None = None,
+        trigger: Mapping[str, str | bool] | None = None,
+        query_name: str | None = None,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+    ) -> StreamingQuery:
+        """Start a query of Spark Structured Streaming that writes to this table, each batch exactly once.
+
+        Args:
+            frame: a streaming DataFrame.
+            checkpoint: location where Spark stores the progress of the query, which continues from it.
+            output_mode: ``append``, ``complete`` (each batch replaces all rows) or ``update``.
+            write_batch: writes the rows of one batch; it takes the rows and the ``idempotency`` of its write.
+            trigger: an argument of ``DataStreamWriter.trigger``, e.g. ``{"availableNow": True}``.
+            query_name: name of the query in the UI of Spark.
+            schema_mode: whether a batch may add columns to the table.
+
+        Raises:
+            InvalidArgumentError: no stream, an invalid argument, or a session of Spark Connect.
+            SchemaMismatchError: the columns do not fit the table.
+        """
+        try:
+            mode = OutputMode(output_mode)
+        except ValueError as error:
+            raise InvalidArgumentError(
+                f"output_mode is {output_mode!r}; give one of {', '.join(OutputMode)}."
+            ) from error
+        write = StreamWrite(
+            checkpoint=checkpoint,
+            output_mode=mode,
+            write_batch=write_batch,
+            trigger=dict(trigger or {}),
+            query_name=query_name,
+            schema_mode=schema_mode,
+        )
+        return write_stream(self.table, frame=frame, write=write)
 
     def plan_restore(self, version: int | None = None, *, timestamp: Timestamp | None = None) -> RestorePlan:
         """Compare the latest version with an older one, and list the files that :meth:`restore` would miss; changes nothing."""
