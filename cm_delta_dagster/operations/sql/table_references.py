@@ -9,25 +9,12 @@ from dataclasses import dataclass, field
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.lexemes import Kind, Lexeme, lexemes, place, string_value
 from cm_delta_dagster.operations.sql.time_travel import VersionText, read_time_travel
+from cm_delta_dagster.protocol.predicates.sql_functions import words
 
-_CLAUSES = frozenset(
-    [
-        "WHERE",
-        "GROUP",
-        "HAVING",
-        "ORDER",
-        "SORT",
-        "CLUSTER",
-        "DISTRIBUTE",
-        "LIMIT",
-        "OFFSET",
-        "WINDOW",
-        "UNION",
-        "EXCEPT",
-        "MINUS",
-        "INTERSECT",
-        "QUALIFY",
-    ]
+_CLAUSES = words(
+    """
+    WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET WINDOW UNION EXCEPT MINUS INTERSECT QUALIFY
+    """
 )
 """Words that end a FROM clause: a comma after them does not separate tables."""
 _SET_OPERATIONS = frozenset(["UNION", "EXCEPT", "MINUS", "INTERSECT"])
@@ -224,7 +211,9 @@ class _Reader:
         match word:
             case "WITH" if starts:
                 frame.is_query, frame.with_part, frame.expects_table = True, "name", False
-            case "SELECT" | "VALUES" if word == "SELECT" or starts or frame.expects_table:
+            case "VALUES" if frame.expects_table and not starts:
+                frame.expects_table = False
+            case "SELECT" | "VALUES" if word == "SELECT" or starts:
                 frame.is_query, frame.in_from, frame.expects_table = True, False, False
             case "FROM" if (frame.is_query or starts) and not self._is_distinct_from():
                 frame.is_query = frame.in_from = frame.expects_table = True
