@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import epoch_milliseconds
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
@@ -24,7 +25,7 @@ from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersi
 from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.sql.lexemes import Kind, lexemes, string_value
-from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
+from cm_delta_dagster.operations.sql.names import Name, parts_of, resolve, unknown_name
 from cm_delta_dagster.operations.sql.rewriting import (
     Replacement,
     aliases_of,
@@ -46,6 +47,7 @@ Arguments: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 """Values of the parameters of a statement, by name or in order."""
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
+_POSITION = re.compile(r"; line \d+,? pos \d+;?")
 _UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 _TIME_TRAVEL = "UNSUPPORTED_FEATURE.TIME_TRAVEL"
 
@@ -66,7 +68,7 @@ def run_query(client: DeltaClient, text: str, *, spark: SparkSession, args: Argu
     query = _Query(client=client, spark=spark, text=text, args=_plain(args))
     references = find_references(text)
     names: list[Name] = [one.parts for one in references.tables]
-    names += [tuple(one.name.split(".")) for one in references.changes]
+    names += [parts_of(one.name) for one in references.changes]
     found = resolve(client, names)
     return query.run(references, found)
 
@@ -117,14 +119,15 @@ class _Query:
     def _table(self, reference: TableReference, latest: LatestVersion) -> str:
         key = (latest.table.table_id, reference.version)
         if key not in self.fields:
-            snapshot = latest.snapshot()
-            version = reference.version
-            if version is not None:
-                moment = None if version.timestamp is None else self._time_ms(version.timestamp, latest)
-                snapshot = latest.table.snapshot(version=version.version, timestamp_ms=moment)
-            frame = read_snapshot(snapshot, spark=self.spark, store=latest.table.store)
+            frame = read_snapshot(self._snapshot(reference.version, latest), spark=self.spark, store=latest.table.store)
             self.fields[key] = self._field(frame)
         return self.fields[key]
+
+    def _snapshot(self, version: VersionText | None, latest: LatestVersion) -> Snapshot:
+        if version is None:
+            return latest.snapshot()
+        moment = None if version.timestamp is None else self._time_ms(version.timestamp, latest)
+        return latest.table.snapshot(version=version.version, timestamp_ms=moment)
 
     def _field(self, frame: DataFrame) -> str:
         name = f"cm_delta_{len(self.frames)}"
@@ -132,7 +135,7 @@ class _Query:
         return name
 
     def _changes(self, reference: ChangesReference, found: Mapping[Name, LatestVersion]) -> Replacement:
-        name = tuple(reference.name.split("."))
+        name = parts_of(reference.name)
         latest = found.get(name)
         if latest is None:
             raise unknown_name(self.client, name)
@@ -184,13 +187,16 @@ class _Query:
             return _unparsable(self.text, self._parse_error(error))
         if condition == _UNKNOWN_TABLE and isinstance(error, PySparkException):
             name = (error.getMessageParameters() or {}).get("relationName", "")
-            parts = tuple(part.name for part in lexemes(name) if part.name is not None)
+            parts = parts_of(name)
             return (
                 unknown_name(self.client, parts, views=self._views()) if parts else mapped(error, "running the query")
             )
         if condition == _TIME_TRAVEL and isinstance(error, PySparkException):
             return _no_versions((error.getMessageParameters() or {}).get("relationId", "the relation").replace("`", ""))
-        return mapped(error, "running the query")
+        found = mapped(error, "running the query")
+        if self.frames:  # Spark's place is that in the text with other names.
+            found.args = (_POSITION.sub("", str(found)),)
+        return found
 
     def _parse_error(self, error: ParseException) -> str:
         """Spark's message for the text as the user wrote it, with the place there."""
