@@ -1,5 +1,7 @@
 """Engines of the command ``cm-delta sql``. Each takes a client and a statement and returns the rows as an Arrow table."""
 
+import logging
+
 import pyarrow as pa
 
 from cm_delta_dagster.api.connection import Connection
@@ -13,7 +15,9 @@ def spark_rows(client: DeltaClient, statement: str, *, limit: int) -> pa.Table:
     is_own = running_session() is None
     lake = Connection(client)
     if is_own and not is_connect(lake.spark):
-        lake.spark.sparkContext.setLogLevel("ERROR")  # A command shows its rows and errors only.
+        # A command shows its rows and errors only.
+        lake.spark.sparkContext.setLogLevel("ERROR")
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     frame = lake.sql(statement)
     with spark_errors("computing the rows"):
         return frame.limit(limit).toArrow()

@@ -11,6 +11,11 @@ from sqlglot.errors import SqlglotError
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _PART = re.compile(r"\w+|[^\w\s]+")
+_CLOSED = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|[^'"`/-]+|-|/(?!\*)""",
+    re.DOTALL,
+)
+"""Text up to the next quote, or closed text of a string, quoted name or comment."""
 _SPARK = Dialect.get_or_raise("spark")
 _COMMANDS = _SPARK.tokenizer_class.COMMANDS
 """After such a token, sqlglot returns the rest of the statement as one text."""
@@ -83,8 +88,8 @@ def _tokens(text: str) -> Iterator[tuple[int, int, Kind]]:
             tokens = _SPARK.tokenize(text[done:])
         except SqlglotError as error:
             raise InvalidArgumentError(
-                "The SQL text cannot be split into words: a string, quoted name or comment is not closed "
-                f"({str(error).splitlines()[0]}). Close it."
+                "The SQL text cannot be split into words: the string, quoted name or comment that begins at "
+                f"{place(text, _unclosed(text))} is not closed."
             ) from error
         for token in tokens:
             start, end = done + token.start, done + token.end + 1
@@ -94,6 +99,14 @@ def _tokens(text: str) -> Iterator[tuple[int, int, Kind]]:
                 break
         else:
             return
+
+
+def _unclosed(text: str) -> int:
+    """Where the string, quoted name or comment begins that is not closed; the end of the text if it is not found."""
+    position = 0
+    while match := _CLOSED.match(text, position):
+        position = match.end()
+    return position
 
 
 def _kind(source: str, *, is_number: bool) -> Kind:

@@ -10,6 +10,7 @@ from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
 from cm_delta_dagster.operations.sql.names import resolve_one
 from cm_delta_dagster.operations.sql.rewriting import quoted
 from cm_delta_dagster.operations.sql.statements import Statement, Words
+from cm_delta_dagster.protocol.schema.types import StructField
 
 
 def show(client: DeltaClient, statement: Statement) -> Answer:
@@ -89,7 +90,7 @@ def create_statement(snapshot: Snapshot) -> str:
     for item in snapshot.schema.fields:
         comment = comment_of(item)
         suffix = ("" if item.nullable else " NOT NULL") + ("" if comment is None else f" COMMENT {_literal(comment)}")
-        lines.append(f"  {quoted(item.name)} {column_type(item).upper()}{suffix}")
+        lines.append(f"  {quoted(item.name)} {_type_text(item)}{suffix}")
     clauses = [f"CREATE TABLE {snapshot.identifier} (", ",\n".join(lines) + ")", "USING delta"]
     if snapshot.partition_columns:
         clauses.append(f"PARTITIONED BY ({', '.join(map(quoted, snapshot.partition_columns))})")
@@ -100,6 +101,12 @@ def create_statement(snapshot: Snapshot) -> str:
         pairs = ",\n".join(f"  {_literal(key)} = {_literal(value)}" for key, value in held)
         clauses.append(f"TBLPROPERTIES (\n{pairs})")
     return "\n".join(clauses)
+
+
+def _type_text(item: StructField) -> str:
+    """The type in upper case, unless it has names of fields."""
+    text = column_type(item)
+    return text if "<" in text else text.upper()
 
 
 def _literal(text: str) -> str:

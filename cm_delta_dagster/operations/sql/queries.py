@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError
-from pyspark.errors import ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -49,6 +49,8 @@ Arguments: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _POSITION = re.compile(r"; line \d+,? pos \d+;?")
 _UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
+_TOO_MANY_PARTS = "REQUIRES_SINGLE_PART_NAMESPACE"
+_MAX_SESSION_PARTS = 2
 _TIME_TRAVEL = "UNSUPPORTED_FEATURE.TIME_TRAVEL"
 
 
@@ -94,12 +96,16 @@ class _Query:
     frames: dict[str, DataFrame] = field(default_factory=dict)
     fields: dict[tuple[str, VersionText | None], str] = field(default_factory=dict)
     """The field of a table and version, so that each is read once."""
+    others: list[Name] = field(default_factory=list)
+    """Names that are not those of tables of the catalog."""
 
     def run(self, references: References, found: Mapping[Name, LatestVersion]) -> DataFrame:
         tables = [one for one in references.tables if one.parts in found]
         for one in references.tables:
-            if one.version is not None and one.parts not in found and one.is_shadowed:
-                raise _no_versions(".".join(one.parts))
+            if one.parts not in found:
+                self.others.append(one.parts)
+                if one.version is not None and one.is_shadowed:
+                    raise _no_versions(".".join(one.parts))
         names = {one.parts: _identifier(found[one.parts]) for one in tables}
         aliases = aliases_of(names, references.columns)
         changed = [
@@ -182,21 +188,22 @@ class _Query:
             raise self._mapped(error) from error
 
     def _mapped(self, error: Exception) -> CmDeltaError:
-        condition = error.getCondition() if isinstance(error, PySparkException) else None
         if isinstance(error, ParseException):
             return _unparsable(self.text, self._parse_error(error))
-        if condition == _UNKNOWN_TABLE and isinstance(error, PySparkException):
-            name = (error.getMessageParameters() or {}).get("relationName", "")
-            parts = parts_of(name)
-            return (
-                unknown_name(self.client, parts, views=self._views()) if parts else mapped(error, "running the query")
-            )
-        if condition == _TIME_TRAVEL and isinstance(error, PySparkException):
-            return _no_versions((error.getMessageParameters() or {}).get("relationId", "the relation").replace("`", ""))
-        found = mapped(error, "running the query")
-        if self.frames:  # Spark's place is that in the text with other names.
-            found.args = (_POSITION.sub("", str(found)),)
-        return found
+        if not isinstance(error, AnalysisException):
+            return mapped(error, "running the query")
+        condition = error.getCondition()
+        parameters = error.getMessageParameters() or {}
+        long = [name for name in self.others if len(name) > _MAX_SESSION_PARTS]
+        if condition == _UNKNOWN_TABLE and "relationName" in parameters:
+            return unknown_name(self.client, parts_of(parameters["relationName"]), views=self._views())
+        if condition == _TOO_MANY_PARTS and long:
+            return unknown_name(self.client, long[0], views=self._views())
+        if condition == _TIME_TRAVEL:
+            return _no_versions(parameters.get("relationId", "The relation").replace("`", ""))
+        # The lines after the first one are a plan. Spark's place is that in the text with other names.
+        shown = _POSITION.sub("", str(error).strip().splitlines()[0])
+        return InvalidArgumentError(f"Spark does not accept the query: {shown}")
 
     def _parse_error(self, error: ParseException) -> str:
         """Spark's message for the text as the user wrote it, with the place there."""
