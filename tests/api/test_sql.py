@@ -1,15 +1,25 @@
 """``Connection.sql``: tables of the catalog in queries of Spark SQL."""
 
 import re
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.api.connection import Connection, connect
+from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, TableNotFoundError, VersionNotFoundError
+from cm_delta_dagster.protocol.actions.actions import CommitInfo
+from cm_delta_dagster.protocol.actions.commit_json import encode_commit
+from cm_delta_dagster.protocol.log.log_files import staged_commit_file_name, staged_commits_directory
+from tests.support.actions import add_file
 
 ORDERS = "main.sales.orders"
 
