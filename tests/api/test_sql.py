@@ -149,6 +149,7 @@ def test_parameters_have_values(lake: Connection) -> None:
     text = "select order_id from main.sales.orders where amount > :least"
     assert rows(lake, text, {"least": 35}) == [(4,)]
     assert rows(lake, text.replace(":least", "?"), [35]) == [(4,)]
+    assert rows(lake, "select count(*) from identifier(:name) version as of 1", {"name": ORDERS}) == [(3,)]
     text = "select count(*) from main.sales.orders timestamp as of :day o"
     with pytest.raises(VersionNotFoundError):
         lake.sql(text, {"day": "2020-01-01"})

@@ -141,3 +141,10 @@ def string_value(lexeme: Lexeme) -> str:
     if source[0] not in "'\"" or "\\" in source:
         raise InvalidArgumentError(f"The literal {source} stands where a plain text in quotes is expected.")
     return source[1:-1]
+
+
+def parts_of(text: str) -> tuple[str, ...]:
+    """The parts of a name given as a text, which may have backquotes."""
+    if "`" not in text:
+        return tuple(text.split("."))
+    return tuple(part.name for part in lexemes(text) if part.name is not None)

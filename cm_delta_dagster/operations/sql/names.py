@@ -7,19 +7,11 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_together
-from cm_delta_dagster.operations.sql.lexemes import lexemes
 
 Name = tuple[str, ...]
 """The parts of a name as written."""
 
 _MAX_SHOWN = 5
-
-
-def parts_of(text: str) -> Name:
-    """The parts of a name given as a text, which may have backquotes."""
-    if "`" not in text:
-        return tuple(text.split("."))
-    return tuple(part.name for part in lexemes(text) if part.name is not None)
 
 
 def resolve(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, LatestVersion]:

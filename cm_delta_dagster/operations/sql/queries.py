@@ -24,8 +24,8 @@ from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
 from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.reading.read_changes import read_changes
-from cm_delta_dagster.operations.sql.lexemes import Kind, lexemes, string_value
-from cm_delta_dagster.operations.sql.names import Name, parts_of, resolve, unknown_name
+from cm_delta_dagster.operations.sql.lexemes import Kind, lexemes, parts_of, string_value
+from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
 from cm_delta_dagster.operations.sql.rewriting import (
     Replacement,
     aliases_of,
@@ -68,7 +68,7 @@ def run_query(client: DeltaClient, text: str, *, spark: SparkSession, args: Argu
         VersionNotFoundError: no such version or time.
     """
     query = _Query(client=client, spark=spark, text=text, args=_plain(args))
-    references = find_references(text)
+    references = find_references(text, args if isinstance(args, Mapping) else {})
     names: list[Name] = [one.parts for one in references.tables]
     names += [parts_of(one.name) for one in references.changes]
     found = resolve(client, names)

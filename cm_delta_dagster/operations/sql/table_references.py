@@ -3,11 +3,11 @@
 Spark parses the text. Only the places of tables are needed here, so that text which sqlglot's parser does not know works too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.sql.lexemes import Kind, Lexeme, lexemes, place, string_value
+from cm_delta_dagster.operations.sql.lexemes import Kind, Lexeme, lexemes, parts_of, place, string_value
 from cm_delta_dagster.operations.sql.time_travel import VersionText, read_time_travel
 from cm_delta_dagster.protocol.predicates.sql_functions import words
 
@@ -100,21 +100,25 @@ class _Frame:
     defines: str = ""
 
 
-def find_references(text: str) -> References:
+def find_references(text: str, parameters: Mapping[str, object] | None = None) -> References:
     """The tables and qualified columns that a query names.
+
+    Args:
+        parameters: values of named parameters, of which ``IDENTIFIER(:name)`` takes the name of a table.
 
     Raises:
         InvalidArgumentError: the text is not closed, holds several statements or one that writes, or has a malformed time
             travel clause or ``table_changes``.
     """
-    reader = _Reader(text)
+    reader = _Reader(text, parameters or {})
     reader.read()
     return References(tables=tuple(reader.tables), changes=tuple(reader.changes), columns=tuple(reader.columns))
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, parameters: Mapping[str, object]) -> None:
         self.text = text
+        self.parameters = parameters
         self.lexemes: Sequence[Lexeme] = lexemes(text)
         self.at = next((i for i, item in enumerate(self.lexemes) if item.word not in _BEFORE_QUERY), 0)
         self.frames = [_Frame(is_query=True)]
@@ -227,7 +231,7 @@ class _Reader:
                 pass
             case "ALL" | "DISTINCT" if self._word(self.at - 1) in _SET_OPERATIONS:
                 frame.at_start = True
-            case "INSERT" | "MERGE" | "UPDATE" | "DELETE" if starts or self._word(self.at + 1) in ("INTO", "OVERWRITE"):
+            case "INSERT" | "MERGE" | "UPDATE" | "DELETE" if len(self.frames) == 1 and self._is_write(starts):
                 raise InvalidArgumentError(
                     f"The query goes on with {word} at {place(self.text, self.lexemes[self.at].start)}. lake.sql only reads; "
                     "write with the methods append, overwrite, merge and delete of lake.table(...)."
@@ -237,6 +241,9 @@ class _Reader:
             case _:
                 return False
         return True
+
+    def _is_write(self, starts: bool) -> bool:
+        return starts or self._word(self.at + 1) in ("INTO", "OVERWRITE")
 
     def _is_distinct_from(self) -> bool:
         return self._word(self.at - 1) == "DISTINCT" and self._word(self.at - 2) in ("IS", "NOT")
@@ -264,9 +271,12 @@ class _Reader:
         first, after = self.lexemes[self.at], self.at + 2 * len(chain) - 1
         self.at = after
         if self._symbol_at(after) == "(":
-            if [part.upper() for part in parts] == ["TABLE_CHANGES"]:
-                self._table_changes(first)
-            return
+            identifier = self._identifier(after + 1) if first.word == "IDENTIFIER" else None
+            if identifier is None:
+                if [part.upper() for part in parts] == ["TABLE_CHANGES"]:
+                    self._table_changes(first)
+                return
+            parts, after = identifier
         version, self.at = read_time_travel(self.text, self.lexemes, after)
         shadowed = len(parts) == 1 and any(parts[0].lower() in frame.defined for frame in self.frames)
         self.tables.append(
@@ -279,6 +289,17 @@ class _Reader:
                 is_shadowed=shadowed,
             )
         )
+
+    def _identifier(self, position: int) -> tuple[tuple[str, ...], int] | None:
+        """The name that ``IDENTIFIER(...)`` with a text or a parameter has, and the position after it; None for expressions."""
+        inner = self.lexemes[position : position + 3]
+        if len(inner) > 1 and inner[0].kind is Kind.STRING and inner[1].symbol == ")":
+            return parts_of(string_value(inner[0])), position + 2
+        if [lexeme.symbol for lexeme in inner] == [":", "", ")"]:
+            value = self.parameters.get(inner[1].source)
+            if isinstance(value, str):
+                return parts_of(value), position + 3
+        return None
 
     def _column(self) -> None:
         chain = tuple(self._chain(self.at))

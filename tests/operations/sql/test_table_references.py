@@ -41,6 +41,7 @@ CASES = {
     "select * from a.b.c group by x, y having count(*) > 1 limit 3;": ["a.b.c"],
     "select * except (a, b) from t, u": ["t", "u"],
     "select from_json(s, 'a int') from t natural join u cross join v": ["t", "u", "v"],
+    "select max(update), f(insert), (select min(delete) from u) from t": ["u", "t"],
     "select * from 日本.s.表, ö.ä.ü": ["日本.s.表", "ö.ä.ü"],
 }
 
@@ -120,6 +121,15 @@ def test_calls_of_table_changes_are_found() -> None:
     assert (first.name, first.first, first.last) == ("a.b.c", "1", "date_sub(now(), 2)")
     assert text[first.start : first.end] == "table_changes('a.b.c', 1, date_sub(now(), 2))"
     assert (second.name, second.first, second.last) == ("d.e.f", "'2026-01-01'", None)
+
+
+def test_identifier_with_a_text_or_a_parameter_is_a_name() -> None:
+    tables = ("identifier('a.`b.c`.d') version as of 1 x", "IDENTIFIER(:t)", "identifier(:u)", "identifier('a' || 'b')")
+    text = "select identifier('x') from " + ", ".join(tables)
+    found = find_references(text, {"t": "e.f.g", "u": 3}).tables
+    assert [one.parts for one in found] == [("a", "b.c", "d"), ("e", "f", "g")]
+    assert text[found[0].start : found[0].end] == "identifier('a.`b.c`.d') version as of 1"
+    assert text[found[1].start : found[1].end] == "IDENTIFIER(:t)"
 
 
 def test_qualified_columns_are_found() -> None:
