@@ -73,6 +73,7 @@ def sql(context: click.Context, statement: str, engine: str | None, limit: int, 
 @click.pass_context
 def head(
     context: click.Context,
+    /,
     name: str,
     version: int | None,
     where: str | None,
@@ -99,7 +100,7 @@ def head(
 @click.option("--version", type=click.IntRange(min=0), help="Version to show. Default: the latest.")
 @output_options
 @click.pass_context
-def schema(context: click.Context, name: str, version: int | None, **output: bool) -> None:
+def schema(context: click.Context, /, name: str, version: int | None, **output: bool) -> None:
     """Print the columns of the table NAME (catalog.schema.table)."""
     with open_client(context) as client:
         snapshot = client.table(name).snapshot(version=version)
@@ -120,7 +121,7 @@ def schema(context: click.Context, name: str, version: int | None, **output: boo
 @output_options
 @click.pass_context
 def files(
-    context: click.Context, name: str, version: int | None, where: str | None, limit: int, **output: bool
+    context: click.Context, /, name: str, version: int | None, where: str | None, limit: int, **output: bool
 ) -> None:
     """Print the data files of the table NAME (catalog.schema.table) with sizes and row counts."""
     with open_client(context) as client:
@@ -145,14 +146,14 @@ def files(
 @limit_option(20)
 @output_options
 @click.pass_context
-def history(context: click.Context, name: str, limit: int, **output: bool) -> None:
+def history(context: click.Context, /, name: str, limit: int, **output: bool) -> None:
     """Print the commits of the table NAME (catalog.schema.table) from its log, newest first, with what they did."""
     with open_client(context) as client:
         entries = commits_of(client.table(name), limit=limit + 1)
     rows = []
     for entry in entries:
         info = entry.commit_info
-        rest = (None,) * 4
+        rest: tuple[Any, ...] = (None,) * 4
         if info is not None:
             rest = (
                 info.operation,
