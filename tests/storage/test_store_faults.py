@@ -1,17 +1,20 @@
 """Failing requests to object stores: what is repeated, what a failed creation has done, what the errors say."""
 
 import itertools
+import os
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, StorageError
+from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, StorageError, WriteRefusedError
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from tests.support.fault_proxy import Effect, Fault, FaultProxy, fault_proxy
-from tests.support.object_stores import azure_connection_string, gcs_options, make_bucket
+from tests.support.object_stores import azure_connection_string, gcs_options, make_bucket, s3_options
+from tests.support.server_process import free_port
 
 SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
 KEY = "AKIAIOSFODNN7EXAMPLE"
@@ -228,6 +231,55 @@ def test_a_creation_that_never_gets_an_answer_says_that_its_outcome_is_unknown(
     assert store.read(f"{place}/0.json") == DATA
 
 
+REFUSAL = Fault(effect=Effect.ANSWER_BEFORE, method="PUT", status=403, code="ExpiredToken", times=100)
+
+
+def test_a_creation_that_is_refused_at_once_says_that_nothing_was_written(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    proxy.inject(REFUSAL)
+    with pytest.raises(WriteRefusedError, match=r"credentials have expired.* Nothing was written\.$"):
+        store.write_if_absent(f"{place}/0.json", DATA)
+    proxy.inject()
+    assert store.list_from(place) == []
+
+
+@pytest.mark.parametrize("effect", [Effect.ANSWER_AFTER, Effect.RESET_AFTER, Effect.RESET_BEFORE])
+def test_a_creation_that_is_refused_after_a_lost_answer_says_that_its_outcome_is_unknown(
+    store: FsspecStore, proxy: FaultProxy, place: str, effect: Effect
+) -> None:
+    """Also if the connection was in use before, where the client library would send the request again by itself."""
+    store.write(f"{place}/warm", DATA)
+    proxy.inject(Fault(effect=effect, method="PUT"), REFUSAL)
+    with pytest.raises(StorageError, match=r"credentials have expired.*may have been written or not") as raised:
+        store.write_if_absent(f"{place}/0.json", DATA)
+    assert not isinstance(raised.value, WriteRefusedError)
+    proxy.inject()
+    created = effect is not Effect.RESET_BEFORE
+    assert [status.name for status in store.list_from(place)] == ([*["0.json"] * created, "warm"])
+
+
+def test_a_creation_whose_object_cannot_be_looked_at_says_that_its_outcome_is_unknown(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    denied = Fault(effect=Effect.ANSWER_BEFORE, method="HEAD", status=403, code="AccessDenied", times=100)
+    proxy.inject(Fault(effect=Effect.ANSWER_AFTER, method="PUT"), denied)
+    with pytest.raises(StorageError, match=r"access is denied.*may have been written or not") as raised:
+        store.write_if_absent(f"{place}/0.json", DATA)
+    assert not isinstance(raised.value, WriteRefusedError)
+
+
+def test_a_client_that_repeats_requests_by_itself_cannot_say_that_nothing_was_written(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    repeating = FsspecStore("s3", options={**store.options, "config_kwargs": {"retries": {"total_max_attempts": 2}}})
+    repeating.write_if_absent(f"{place}/first", DATA)
+    proxy.inject(REFUSAL)
+    with pytest.raises(StorageError, match="credentials have expired") as raised:
+        repeating.write_if_absent(f"{place}/0.json", DATA)
+    assert not isinstance(raised.value, WriteRefusedError)
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -296,6 +348,33 @@ def test_each_refusal_has_its_own_error_without_secrets(
         assert place in shown and SECRET not in shown and KEY not in shown
         # botocore itself asks once more after the address of another region.
         assert proxy.count(method) <= (2 if status == 301 else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["s3", "abfss", "gs"])
+def test_a_server_that_does_not_run_is_named_as_that(scheme: str) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    options: dict[str, dict[str, object]] = {
+        "s3": s3_options(url),
+        "abfss": {"connection_string": azure_connection_string(url)},
+        "gs": gcs_options(url),
+    }
+    store = FsspecStore(scheme, options=options[scheme])
+    with pytest.raises(StorageError, match="no connection to the store can be made"):
+        store.read(f"{scheme}://bucket/x")
+
+
+def test_no_credentials_at_all_are_not_called_wrong(
+    s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, f"{tmp_path}/none")
+    store = FsspecStore("s3", options={"endpoint_url": s3_endpoint})
+    with pytest.raises(WriteRefusedError, match="there are no credentials, neither in storage_options nor in the env"):
+        store.write_if_absent("s3://bucket/x", DATA)
 
 
 @pytest.mark.parametrize("kind", [pytest.param("azure", marks=pytest.mark.slow), "gcs"])
