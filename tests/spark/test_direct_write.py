@@ -95,7 +95,9 @@ def test_a_class_for_checkpoints_of_streams_does_not_matter(spark: SparkSession,
 
 def test_a_missing_partition_column_is_found_before_a_row_is_written(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NotAvailableError, match="no column of the name day"):
-        write_directly(spark.range(3).toDF("id"), directory=f"file://{tmp_path}/t", options={}, partition_columns=["day"])
+        write_directly(
+            spark.range(3).toDF("id"), directory=f"file://{tmp_path}/t", options={}, partition_columns=["day"]
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -20,7 +20,7 @@ from cm_delta_dagster.spark.hadoop_options import (
     hadoop_options,
     spark_location,
 )
-from cm_delta_dagster.spark.object_stores import SparkStorage
+from cm_delta_dagster.spark.object_stores import SparkStorage, other_place
 
 ACCOUNT = "acc.dfs.core.windows.net"
 
@@ -232,3 +232,8 @@ def test_a_session_without_jars_computes_and_writes_nothing(
             with pytest.raises(StoreNotSupportedError, match="no file system for s3a"):
                 act()
         assert stored(files) == before and lake.tables() == ("main.sales.orders",)
+
+
+def test_files_that_spark_reported_and_the_log_does_not_find_have_two_possible_causes() -> None:
+    message = str(other_place("s3://b/t/x"))
+    assert "reach different servers" in message and "another program has deleted the files" in message
