@@ -29,8 +29,8 @@ def run_cancellable(session: SparkSession, write: Callable[[], _Result]) -> _Res
     """Call ``write`` and return its result. If the caller is interrupted meanwhile, its Spark jobs are cancelled first.
 
     A classic session runs ``write`` in another thread with the local properties of this one, because py4j cannot use a
-    connection whose call was interrupted. Without pinned threads (``PYSPARK_PIN_THREAD=false``) jobs cannot be told apart, so
-    none are cancelled. Jobs that other threads run in the session go on.
+    connection whose call was interrupted. Without pinned threads (``PYSPARK_PIN_THREAD=false``) jobs have no
+    tags, and none are cancelled. Jobs that other threads run in the session go on.
     """
     if is_connect(session):
         return _on_connect(session, write)

@@ -163,7 +163,7 @@ def _session_without_repeats() -> Mapping[str, Any]:
     if not can_be_set or not hasattr(base, "_get_session") or "_retry_connection" not in session.ATTRS:
         return {}
 
-    class Session(base):  # type: ignore[misc]  # The package is optional.
+    class Session(base):  # type: ignore[misc, valid-type]  # The package is optional.
         _repeats_nothing = True
 
         async def _get_session(self, proxy_url: str | None) -> Any:

@@ -18,14 +18,15 @@ SPECULATION = {
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.efficiency.enabled": "false",
     # A file for each row, so that the slow attempt has closed files when it loses.
     "spark.sql.files.maxRecordsPerFile": "1",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
 }
 
 
-def main(jars: str, endpoint: str, bucket: str, noted: str) -> None:
-    spark = session(jars, "local-cluster[2,1,1024]", SPECULATION)
+def main(jars: str, endpoint: str, bucket: str, noted: str, master: str) -> None:
+    spark = session(jars, master, SPECULATION)
 
     def slow_at_first(number: int) -> int:
         """The first attempt of the last task writes a row and then waits until it is killed."""
@@ -33,7 +34,7 @@ def main(jars: str, endpoint: str, bucket: str, noted: str) -> None:
         if number >= 18 and context is not None:
             Path(noted, f"{number}-{context.attemptNumber()}").touch()
             if number == 19 and context.attemptNumber() == 0:
-                time.sleep(120)
+                time.sleep(60)
         return number
 
     options = {"key": "k", "secret": "s", "endpoint_url": endpoint}

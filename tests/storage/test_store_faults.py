@@ -234,7 +234,7 @@ def test_a_creation_that_never_gets_an_answer_says_that_its_outcome_is_unknown(
 REFUSAL = Fault(effect=Effect.ANSWER_BEFORE, method="PUT", status=403, code="ExpiredToken", times=100)
 
 
-def test_a_creation_that_is_refused_at_once_says_that_nothing_was_written(
+def test_a_creation_whose_first_request_is_refused_says_that_nothing_was_written(
     store: FsspecStore, proxy: FaultProxy, place: str
 ) -> None:
     proxy.inject(REFUSAL)

@@ -35,7 +35,7 @@ def noted_rows(spark: SparkSession, name: str) -> int:
 
 @contextmanager
 def interrupted_once(condition: Callable[[], bool]) -> Iterator[None]:
-    """Raise Interrupted in the main thread as soon as the condition holds, which another thread checks."""
+    """Raise Interrupted in the main thread once the condition holds, which another thread checks."""
     stopped = threading.Event()
 
     def watch() -> None:
