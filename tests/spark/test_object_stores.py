@@ -195,6 +195,10 @@ def test_the_error_of_a_session_without_jars_names_them(spark: SparkSession, tmp
             "java.nio.file.AccessDeniedException: b: No such key (Status Code: 403):InvalidAccessKeyId",
             "does not accept",
         ),
+        (
+            "org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided by EnvironmentVariableProvider",
+            "Spark has no credentials for the store",
+        ),
         ("java.nio.file.AccessDeniedException: b: FORBIDDEN (Service: S3, Status Code: 403)", "permissions"),
         ("org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://b/': Bucket does not exist", "found no bucket"),
     ],
