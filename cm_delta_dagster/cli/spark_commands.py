@@ -45,7 +45,6 @@ def spark_jars(directory: str, store: str, hadoop: str | None, cloud: str | None
     except CmDeltaError as error:
         raise click.ClickException(str(error)) from error
     size = size_text(sum(jar.stat().st_size for jar in jars))
-    click.echo(
-        f"{len(jars)} jars ({size}) for Hadoop {versions.hadoop} are in {directory}. Give them to Spark as spark.jars, a list with commas:"
-    )
+    click.echo(f"{len(jars)} jars ({size}) for Hadoop {versions.hadoop} are in {directory}.")
+    click.echo("Give them to Spark as spark.jars, a list with commas:")
     click.echo(f'  ",".join(map(str, Path("{Path(directory).absolute()}").glob("*.jar")))')

@@ -85,7 +85,7 @@ def fetch(tmp_path: Path, *arguments: str, missing: str = CLOUD) -> Result:
 def test_another_version_of_the_committers_is_one_line(tmp_path: Path) -> None:
     fetched = fetch(tmp_path)
     assert fetched.exit_code == 0, fetched.output
-    first, second, third = fetched.output.splitlines()
+    first, second, _, third = fetched.output.splitlines()
     version = installed_versions().spark
     assert first == f"Maven does not have spark-hadoop-cloud {version}. Trying {OTHER_CLOUD}."
     assert second.startswith("2 jars (")
