@@ -75,6 +75,7 @@ if typing.TYPE_CHECKING:
         UnsupportedFeatureError,
         VersionNotFoundError,
         WarehouseMismatchError,
+        WriteRefusedError,
     )
     from cm_delta_dagster.operations.doctor.doctor import DoctorReport
     from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Problem, Repair, Severity
@@ -295,6 +296,7 @@ __all__ = [
     "WarehouseMismatchError",
     "WarehousePlan",
     "WriteOutcome",
+    "WriteRefusedError",
     "WriteResult",
     "__version__",
     "connect",

@@ -34,6 +34,7 @@ A message says what happened, why, and what to do about it. The tree::
     │   │   └── DirectoryNotFoundError
     │   ├── ObjectAlreadyExistsError
     │   ├── StoreNotSupportedError
+    │   ├── WriteRefusedError
     │   └── TableStorageMissingError
     ├── CatalogError
     │   ├── CatalogNotFoundError
@@ -226,6 +227,10 @@ class ObjectAlreadyExistsError(StorageError):
 
 class StoreNotSupportedError(StorageError):
     """The file system lacks a required operation, e.g. put-if-absent."""
+
+
+class WriteRefusedError(StorageError):
+    """The store refused to create an object, e.g. because the credentials have expired. Nothing was written."""
 
 
 class TableStorageMissingError(StorageError):

@@ -42,6 +42,7 @@ from cm_delta_dagster.protocol.schema.types import (
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, footer_statistics, statistics_columns
 from cm_delta_dagster.spark.align import aligned_columns
+from cm_delta_dagster.spark.cancellation import run_cancellable
 from cm_delta_dagster.spark.direct_write import NotAvailableError, ReportedFile, may_write_directly, write_directly
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.footers import read_footers
@@ -137,7 +138,10 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
     try:
         with spark_errors(f"writing data files into {directory}"):
             checked = _checked(frame, layout, spec.guard)
-            reported = _write(_prepared(checked, layout), storage, directory=directory, layout=layout, spec=spec)
+            rows = _prepared(checked, layout)
+            reported = run_cancellable(
+                rows.sparkSession, lambda: _write(rows, storage, directory=directory, layout=layout, spec=spec)
+            )
         found = _listed_files(store, directory) if reported is None else _reported_files(reported, directory)
         try:
             footers = read_footers(store, [status for status, _ in found])

@@ -10,6 +10,7 @@ import logging
 import sys
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from importlib import util
@@ -75,7 +76,7 @@ def main(jars: str, endpoint: str, bucket: str, master: str, steps: str) -> None
     spark.stop()
 
 
-def session(jars: str, master: str) -> SparkSession:
+def session(jars: str, master: str, more: Mapping[str, str] | None = None) -> SparkSession:
     builder = SparkSession.builder.master(master).config("spark.jars", jars).config("spark.ui.enabled", "false")
     for name, value in {
         "spark.sql.shuffle.partitions": "2",
@@ -83,6 +84,7 @@ def session(jars: str, master: str) -> SparkSession:
         "spark.executor.memory": "512m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        **(more or {}),
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
