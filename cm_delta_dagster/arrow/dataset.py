@@ -1,6 +1,6 @@
 """A table as a ``pyarrow.dataset.Dataset``, through which DuckDB and other engines read it with their columns and filters.
 
-An engine calls ``scanner`` with the columns that it needs and a filter as a pyarrow expression. What follows from the filter selects
+An engine calls ``scanner`` with the columns that it needs and a filter as a pyarrow expression. What follows from it selects
 files, row groups and rows; pyarrow then applies the filter itself, so that the rows are right also for filters of which nothing
 follows.
 """

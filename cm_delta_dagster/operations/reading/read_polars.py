@@ -1,8 +1,8 @@
 """Reading a table with polars, lazily and without a JVM.
 
 polars reads Python sources through ``register_io_source``, which passes columns, condition and limit and takes frames as they come.
-``scan_pyarrow_dataset`` would evaluate the condition with pyarrow, to which NaN equals nothing; to polars NaN
-equals NaN and is greater than all numbers. Here polars evaluates its own condition on each batch, after the files that cannot match were skipped.
+``scan_pyarrow_dataset`` would evaluate the condition with pyarrow, to which NaN equals nothing; to polars NaN equals NaN and is
+greater than all numbers. Here polars evaluates its own condition on each batch, after the files that cannot match were skipped.
 """
 
 from collections.abc import Iterator, Sequence
