@@ -23,7 +23,7 @@ table { border-collapse: collapse; font-size: 13px; margin: .8rem 0 } th, td { p
 th { background: #f1f4f8 } tr + tr td { border-top: 1px solid #e6eaef } td.n { text-align: right }
 .missed { color: #b3261e; font-weight: 600 } .met { color: #1f7a44 } .open { color: #6b7785 }
 svg { font: 12px system-ui, sans-serif; max-width: 100%; height: auto; overflow: visible } svg text { fill: #33404d }
-svg .task { font-weight: 600 } 
+svg .task { font-weight: 600 }
 svg .axis { fill: #6b7785 } svg .grid { stroke: #e3e8ee } svg .one { stroke: #1668b8; stroke-width: 1.5 }
 figure { margin: 1rem 0 } figcaption { color: #55616e } .curves { display: flex; flex-wrap: wrap; gap: 1rem 2rem }
 p { max-width: 46rem }

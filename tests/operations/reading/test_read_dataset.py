@@ -156,7 +156,7 @@ def test_duckdb_opens_only_the_files_that_can_match(
     relation = to_relation(read_dataset(OnlyFile(tmp_path / "t", _LAST).table), connection)
     assert set(ids(relation.filter(where).select("i").to_arrow_table())) <= {40, 42, 43, 44, 46, 47}
     with pytest.raises(Exception, match=r"part-0\.parquet"):
-        relation.filter("i + 1 > 40").fetchall()
+        relation.filter("i % 7 = 1").fetchall()
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_every_method_of_a_dataset_works_or_is_refused(table: PathTable, memory:
 def test_what_goes_around_the_scanner_is_an_error(table: PathTable) -> None:
     dataset = read_dataset(table)
     with pytest.raises(FileNotFoundError, match="A dataset of a Delta table has no files"):
-        pds.dataset([dataset, dataset]).to_table()
+        pds.UnionDataset(dataset.schema, [dataset]).to_table()
     with pytest.raises(TypeError, match="cannot be pickled"):
         dataset.__reduce__()
 
