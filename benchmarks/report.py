@@ -19,7 +19,9 @@ _PACKAGES = ("cm-delta-dagster", "pyspark", "deltalake", "pyarrow", "numpy", "sq
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2733; max-width: 1120px; margin: 2rem auto; padding: 0 1rem }
 h1 { margin-bottom: 0 } h2 { margin-top: 2.2rem; border-bottom: 1px solid #d9dfe6; padding-bottom: .2rem }
-table { border-collapse: collapse; font-size: 13px; margin: .8rem 0 } th, td { padding: .25rem .6rem; text-align: left }
+table { border-collapse: collapse; font-size: 13px; margin: .8rem 0 }
+th, td { padding: .25rem .6rem; text-align: left; white-space: nowrap }
+td:nth-child(3) { white-space: normal }
 th { background: #f1f4f8 } tr + tr td { border-top: 1px solid #e6eaef } td.n { text-align: right }
 .missed { color: #b3261e; font-weight: 600 } .met { color: #1f7a44 } .open { color: #6b7785 }
 svg { font: 12px system-ui, sans-serif; max-width: 100%; height: auto; overflow: visible } svg text { fill: #33404d }
@@ -91,7 +93,7 @@ def markdown(run: Run) -> str:
     return "\n".join(
         (
             "# Benchmark report", "", _summary(run), "",
-            "## Bars", "", *_markdown_table(_BAR_HEADINGS, (_bar_cells(found) for found in run.judgements)), "",
+            "## Bars", "", *_markdown_table(_BAR_HEADINGS, map(_bar_cells, _judged_first(run))), "",
             "## Times", "", _EXPLANATION, "", *_markdown_table(_TIME_HEADINGS, _time_cells(run.results)), "",
             "## Environment", "", *_markdown_table(("what", "value"), run.environment.items()), "",
             "Options: `" + json.dumps(dict(run.options)) + "`. Every run is in `report.json`.", "",
@@ -108,7 +110,7 @@ def html(run: Run) -> str:
     ratios = ratio_plot(_ratios(run.results)) or "<p>No task has run with another engine.</p>"
     parts = (
         "<h1>Benchmark report</h1>", f"<p>{escape(_summary(run))}</p>",
-        "<h2>Bars</h2>", _html_table(_BAR_HEADINGS, (_bar_cells(found) for found in run.judgements)),
+        "<h2>Bars</h2>", _html_table(_BAR_HEADINGS, map(_bar_cells, _judged_first(run))),
         "<h2>Ratios to this package</h2>",
         "<p>Median wall time of each engine divided by ours; right of the line at 1 the engine is slower than this package.</p>",
         f"<figure>{ratios}</figure>",
@@ -130,6 +132,11 @@ _EXPLANATION = "Seconds, and the same divided by ours: above 1 the engine is slo
 def _summary(run: Run) -> str:
     counts = {verdict: sum(found.verdict is verdict for found in run.judgements) for verdict in Verdict}
     return "Bars: " + ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items()) + "."
+
+
+def _judged_first(run: Run) -> list[Judgement]:
+    order = (Verdict.MISSED, Verdict.MET, Verdict.TOO_SMALL, Verdict.NOT_RUN)
+    return sorted(run.judgements, key=lambda found: order.index(found.verdict))
 
 
 def _against(found: Judgement) -> str:

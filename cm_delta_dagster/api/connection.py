@@ -29,7 +29,7 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
-from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, RawConnection
+from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import (
     ABANDONED_AFTER_MS,
@@ -140,7 +140,7 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods):
         return PathDeltaTable(self, table)
 
     def duckdb(
-        self, connection: "RawConnection | None" = None, *, time_zone: tzinfo | str | None = None
+        self, connection: "DuckDBPyConnection | None" = None, *, time_zone: tzinfo | str | None = None
     ) -> DuckDBConnection:
         """Return a DuckDB connection whose statements can name the tables of the catalog: ``select * from main.sales.orders``.
 

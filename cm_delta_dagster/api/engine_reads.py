@@ -7,39 +7,15 @@ from datetime import tzinfo
 from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.operations.arguments import Timestamp
-from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, RawConnection, Relation, to_relation
+from cm_delta_dagster.operations.reading.duckdb_connection import (
+    DuckDBConnection,
+    DuckDBPyConnection,
+    DuckDBPyRelation,
+    to_relation,
+)
 from cm_delta_dagster.operations.reading.read_dataset import read_dataset
-from cm_delta_dagster.operations.reading.read_polars import scan_polars
+from cm_delta_dagster.operations.reading.read_polars import PolarsDataFrame, PolarsLazyFrame, scan_polars
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-
-if typing.TYPE_CHECKING:
-    import polars
-
-
-class _OpenTable(typing.Protocol):
-    """What these methods need of a table."""
-
-    def _in_known_zone(self, zone: tzinfo | str | None) -> ReadableTable: ...
-
-    def _epoch_ms(self, timestamp: Timestamp | None, zone: tzinfo | str | None = None) -> int | None: ...
-
-    def to_pyarrow_dataset(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        version: int | None = None,
-        timestamp: Timestamp | None = None,
-        time_zone: tzinfo | str | None = None,
-    ) -> DeltaDataset: ...
-
-    def scan_polars(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        version: int | None = None,
-        timestamp: Timestamp | None = None,
-        time_zone: tzinfo | str | None = None,
-    ) -> "polars.LazyFrame": ...
 
 
 class EngineReads:
@@ -49,8 +25,16 @@ class EngineReads:
     methods take.
     """
 
+    if typing.TYPE_CHECKING:  # The class of the table has these.
+
+        def _in_known_zone(self, zone: tzinfo | str | None) -> ReadableTable:
+            raise NotImplementedError
+
+        def _epoch_ms(self, timestamp: Timestamp | None, zone: tzinfo | str | None = None) -> int | None:
+            raise NotImplementedError
+
     def to_pyarrow_dataset(
-        self: _OpenTable,
+        self,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         version: int | None = None,
@@ -70,14 +54,14 @@ class EngineReads:
         )
 
     def to_duckdb(
-        self: _OpenTable,
-        connection: "DuckDBConnection | RawConnection | None" = None,
+        self,
+        connection: "DuckDBConnection | DuckDBPyConnection | None" = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         version: int | None = None,
         timestamp: Timestamp | None = None,
         time_zone: tzinfo | str | None = None,
-    ) -> "Relation":
+    ) -> "DuckDBPyRelation":
         """Return one version as a DuckDB relation; the other arguments as in ``to_arrow``.
 
         Args:
@@ -89,13 +73,13 @@ class EngineReads:
         return to_relation(self.to_pyarrow_dataset(columns, where, version, timestamp, time_zone), connection)
 
     def scan_polars(
-        self: _OpenTable,
+        self,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         version: int | None = None,
         timestamp: Timestamp | None = None,
         time_zone: tzinfo | str | None = None,
-    ) -> "polars.LazyFrame":
+    ) -> PolarsLazyFrame:
         """Return one version as a ``polars.LazyFrame``, read when it is collected; arguments as in ``to_arrow``.
 
         Raises:
@@ -111,12 +95,12 @@ class EngineReads:
         )
 
     def to_polars(
-        self: _OpenTable,
+        self,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         version: int | None = None,
         timestamp: Timestamp | None = None,
         time_zone: tzinfo | str | None = None,
-    ) -> "polars.DataFrame":
+    ) -> PolarsDataFrame:
         """Read the rows of one version as a ``polars.DataFrame``; arguments and errors as in :meth:`scan_polars`."""
         return self.scan_polars(columns, where, version, timestamp, time_zone).collect()

@@ -31,7 +31,7 @@ class DeltaDataset(pds.UnionDataset):  # type: ignore[misc]  # pyarrow has no ty
     """One version of a table; its files are opened while a scanner is read.
 
     ``scanner``, ``to_batches``, ``to_table``, ``head``, ``take``, ``count_rows`` and ``filter`` work as those of any
-    dataset. It has no fragments, because a file of the table alone does not tell its rows.
+    dataset. It has no fragments, because the rows of a file depend on the log, too.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ parses it, and registers these tables and no others.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import sqlglot
 from sqlglot import TokenType
@@ -21,19 +21,20 @@ from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.reading.read_dataset import snapshot_dataset
 
 if TYPE_CHECKING:
-    import duckdb
-
-RawConnection: TypeAlias = "duckdb.DuckDBPyConnection"
-Relation: TypeAlias = "duckdb.DuckDBPyRelation"
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+else:
+    DuckDBPyConnection = DuckDBPyRelation = Any  # So that the hints can be evaluated without the package.
 
 _PARTS = 3
 
 
-def to_relation(dataset: DeltaDataset, connection: "DuckDBConnection | RawConnection | None") -> "Relation":
+def to_relation(
+    dataset: DeltaDataset, connection: "DuckDBConnection | DuckDBPyConnection | None"
+) -> "DuckDBPyRelation":
     """The dataset as a relation of ``connection``, or of DuckDB's default connection. Raises EngineError without DuckDB."""
     library = import_engine("duckdb")
     raw = connection.connection if isinstance(connection, DuckDBConnection) else connection
-    relation: Relation = library.from_arrow(dataset) if raw is None else raw.from_arrow(dataset)
+    relation: DuckDBPyRelation = library.from_arrow(dataset) if raw is None else raw.from_arrow(dataset)
     return relation
 
 
@@ -52,11 +53,11 @@ class DuckDBConnection:
     """
 
     def __init__(
-        self, connection: "RawConnection | None", open_table: Callable[[TableIdentifier], ReadableTable]
+        self, connection: "DuckDBPyConnection | None", open_table: Callable[[TableIdentifier], ReadableTable]
     ) -> None:
         """Wrap ``connection``, or a new database in memory. Raises EngineError without DuckDB."""
         library = import_engine("duckdb")
-        self.connection: RawConnection = library.connect() if connection is None else connection
+        self.connection: DuckDBPyConnection = library.connect() if connection is None else connection
         self._open_table = open_table
         self._registered: dict[str, tuple[str, int, object]] = {}
         # Statements may name variables of the caller, whose frame is behind those of this class.
@@ -75,15 +76,15 @@ class DuckDBConnection:
         self.connection.close()
 
     # DuckDB looks for variables in the frames of these methods first, hence the names of their arguments.
-    def sql(self, *_cm_delta_arguments: Any, **_cm_delta_options: Any) -> "Relation | None":
+    def sql(self, *_cm_delta_arguments: Any, **_cm_delta_options: Any) -> "DuckDBPyRelation | None":
         """Return the rows of a query as a relation; arguments as of DuckDB's ``sql``."""
         return self._run("sql", _cm_delta_arguments, _cm_delta_options)  # type: ignore[no-any-return]
 
-    def query(self, *_cm_delta_arguments: Any, **_cm_delta_options: Any) -> "Relation | None":
+    def query(self, *_cm_delta_arguments: Any, **_cm_delta_options: Any) -> "DuckDBPyRelation | None":
         """Return the rows of a query as a relation; arguments as of DuckDB's ``query``."""
         return self._run("query", _cm_delta_arguments, _cm_delta_options)  # type: ignore[no-any-return]
 
-    def from_query(self, *_cm_delta_arguments: Any, **_cm_delta_options: Any) -> "Relation | None":
+    def from_query(self, *_cm_delta_arguments: Any, **_cm_delta_options: Any) -> "DuckDBPyRelation | None":
         """Return the rows of a query as a relation; arguments as of DuckDB's ``from_query``."""
         return self._run("from_query", _cm_delta_arguments, _cm_delta_options)  # type: ignore[no-any-return]
 
@@ -97,10 +98,10 @@ class DuckDBConnection:
         self._run("executemany", _cm_delta_arguments, _cm_delta_options)
         return self
 
-    def table(self, name: str) -> "Relation":
+    def table(self, name: str) -> "DuckDBPyRelation":
         """Return a table of the catalog, or one of DuckDB, by its name."""
         found = self._registered_name(TableIdentifier.parse(name)) if name.count(".") == _PARTS - 1 else None
-        return self.connection.table(name) if found is None else self.connection.view(_quoted(found))
+        return self.connection.table(name) if found is None else self.connection.from_query(f"FROM {_quoted(found)}")
 
     def cursor(self) -> "DuckDBConnection":
         """Return another connection to the same database, for another thread."""

@@ -8,7 +8,7 @@ greater than all numbers. Here polars evaluates its own condition on each batch,
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -24,7 +24,11 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.storage.store import Store
 
 if TYPE_CHECKING:
-    import polars
+    from polars import DataFrame as PolarsDataFrame
+    from polars import Expr
+    from polars import LazyFrame as PolarsLazyFrame
+else:
+    PolarsDataFrame = PolarsLazyFrame = Expr = Any  # So that the hints can be evaluated without the package.
 
 
 @names_table
@@ -35,7 +39,7 @@ def scan_polars(
     where: Predicate | str | None = None,
     version: int | None = None,
     timestamp_ms: int | None = None,
-) -> "polars.LazyFrame":
+) -> PolarsLazyFrame:
     """The rows of one version as a ``polars.LazyFrame``; arguments and errors are those of ``read_arrow``.
 
     The log is read now, and data files when polars collects the frame, which raises their errors.
@@ -51,7 +55,7 @@ def scan_polars(
     schema = read_snapshot_batches(snapshot, store=table.store, columns=columns, where=condition).schema
     _check_types(schema)
     source = _Source(polars=library, snapshot=snapshot, store=table.store, schema=schema, condition=condition)
-    frame: polars.LazyFrame = plugins.register_io_source(
+    frame: PolarsLazyFrame = plugins.register_io_source(
         source.frames, schema=library.from_arrow(schema.empty_table()).schema, is_pure=True
     )
     return frame
@@ -70,10 +74,10 @@ class _Source:
     def frames(
         self,
         with_columns: list[str] | None,
-        predicate: "polars.Expr | None",
+        predicate: "Expr | None",
         n_rows: int | None,
         batch_size: int | None,
-    ) -> "Iterator[polars.DataFrame]":
+    ) -> Iterator[PolarsDataFrame]:
         """The frames that polars asks for.
 
         Args:
@@ -94,14 +98,14 @@ class _Source:
             self.snapshot, store=self.store, columns=names, where=both(self.condition, implied)
         ) as batches:
             for batch in _first_rows(batches, n_rows):
-                frame: polars.DataFrame = self.polars.from_arrow(batch)
+                frame: PolarsDataFrame = self.polars.from_arrow(batch)
                 if expression is not None:
                     frame = frame.filter(expression)
                 yield frame if with_columns is None else frame.select(with_columns)
 
 
 def _first_rows(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first ``limit`` rows, in at least one batch, which tells the columns."""
+    """The first ``limit`` rows, in at least one batch, so that polars gets the columns."""
     yield pa.RecordBatch.from_pylist([], batches.schema)
     left = limit
     while left is None or left > 0:
