@@ -56,14 +56,13 @@ def test_statements_of_duckdb_name_tables_of_the_catalog(lake: Connection, order
         """
         assert mine.num_rows == 2
         assert connection.sql(sql).fetchall() == [(2, "two", "r2")]
-        assert connection.execute('select count(*) from "main.sales.orders" where id > ?', [1]).fetchone() == (2,)
+        assert connection.execute('select count(*) from "main.sales.orders" where id > ?', [1]).fetchall() == [(2,)]
         assert connection.table("main.sales.orders").order("id").limit(1).fetchall() == [(1, "r1")]
-        connection.execute("create table kept as select * from main.sales.orders; select 1")
+        connection.execute("create table kept as select * from main.sales.orders")
         assert connection.query(query="from kept").to_arrow_table().num_rows == 3
         assert connection.cursor().execute("select max(id) from main.sales.orders").fetchall() == [(3,)]
-        struct = connection.sql("select main.sales.orders from (select {'sales': {'orders': 7}} as main)")
-        with pytest.raises(duckdb.Error):
-            struct.fetchall()
+        with pytest.raises(duckdb.Error, match=r"main\.sales\.orders"):  # A struct cannot have the name of a table.
+            connection.sql("select main.sales.orders from (select {'sales': {'orders': 7}} as main)")
 
 
 def test_each_statement_reads_the_latest_versions_and_loads_no_other_table(
