@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 else:
     DuckDBPyConnection = DuckDBPyRelation = Any  # So that the hints can be evaluated without the package.
 
+__all__ = ["DuckDBConnection", "DuckDBPyConnection", "DuckDBPyRelation", "to_relation"]
+
 _PARTS = 3
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cm_delta_dagster.arrow.expressions import Call, Expression, FieldPath, Literal
 
 if TYPE_CHECKING:
-    import polars
+    from polars import Expr
 
 _UNKNOWN = Call("unknown", ())
 _OPERATORS: Mapping[str, str] = {
@@ -46,9 +46,9 @@ class PolarsPredicate:
         parts: the same for skipping files.
     """
 
-    def __init__(self, predicate: "polars.Expr", *, polars: ModuleType) -> None:
+    def __init__(self, predicate: "Expr", *, polars: ModuleType) -> None:
         self._polars = polars
-        self.expression: polars.Expr | None = predicate
+        self.expression: Expr | None = predicate
         self.parts: Expression = _UNKNOWN
         try:
             text = predicate.meta.serialize(format="json")
@@ -62,8 +62,8 @@ class PolarsPredicate:
             # The expression stays as it is, and nothing is known of it.
             self.parts = _UNKNOWN
 
-    def _rebuilt(self, tree: Any) -> "polars.Expr":
-        found: polars.Expr = self._polars.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
+    def _rebuilt(self, tree: Any) -> "Expr":
+        found: Expr = self._polars.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
         return found
 
     def _parsed(self, tree: Any) -> Expression:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 else:
     PolarsDataFrame = PolarsLazyFrame = Expr = Any  # So that the hints can be evaluated without the package.
 
+__all__ = ["PolarsDataFrame", "PolarsLazyFrame", "scan_polars"]
+
 
 @names_table
 def scan_polars(
