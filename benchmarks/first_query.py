@@ -35,7 +35,7 @@ def _spark(engine: str, home: str, place: str, where: str, jars: str) -> int:
             }
         )
         return int(session.read.format("delta").load(place).where(where).count())
-    return int(spark_session().read.parquet(place).where(where).count())
+    return int(spark_session().read.option("recursiveFileLookup", "true").parquet(place).where(where).count())
 
 
 def _lake(home: str) -> Any:

@@ -139,7 +139,7 @@ def plain_read(session: Any, shared: Shared, name: str, where: str | None) -> An
     """The files as plain Spark reads them: the directory, without a log."""
     if name == "rows":
         return session.read.parquet(str(shared.place(name)))
-    frame = session.read.schema(_SPARK_DDL).parquet(str(shared.place(name)))
+    frame = session.read.option("recursiveFileLookup", "true").schema(_SPARK_DDL).parquet(str(shared.place(name)))
     return frame if where is None else frame.where(where)
 
 
