@@ -73,7 +73,7 @@ def with_samples(test: Callable[..., None]) -> Callable[..., None]:
 
 
 @with_samples
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(condition=conditions)
 def test_duckdb_finds_the_rows_that_it_finds_in_memory(
     table: PathTable, memory: pa.Table, condition: Condition
@@ -89,7 +89,7 @@ def test_duckdb_finds_the_rows_that_it_finds_in_memory(
 
 
 @with_samples
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(condition=conditions)
 def test_polars_finds_the_rows_that_it_finds_in_memory(
     table: PathTable, memory: pa.Table, condition: Condition
@@ -102,7 +102,7 @@ def test_polars_finds_the_rows_that_it_finds_in_memory(
 
 
 @with_samples
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(condition=conditions)
 def test_pyarrow_finds_the_rows_that_it_finds_in_memory(
     table: PathTable, memory: pa.Table, condition: Condition
