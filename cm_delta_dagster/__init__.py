@@ -19,6 +19,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
     from cm_delta_dagster.api.table_reads import PathDeltaTable
+    from cm_delta_dagster.arrow.dataset import DeltaDataset
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
     from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
     from cm_delta_dagster.catalog.recovery import AdoptedState
@@ -90,6 +91,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizePlan, OptimizeResult
     from cm_delta_dagster.operations.maintenance.publish import PublishResult
     from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult
+    from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
     from cm_delta_dagster.operations.reading.read import ReadPlan
     from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream
     from cm_delta_dagster.operations.recovery.plan import (
@@ -187,11 +189,13 @@ __all__ = [
     "CorruptLogError",
     "DecimalType",
     "DeltaClient",
+    "DeltaDataset",
     "DeltaTable",
     "Depth",
     "DirectoryNotFoundError",
     "DoctorReport",
     "DomainMetadata",
+    "DuckDBConnection",
     "EngineError",
     "EngineStoppedError",
     "FileDifference",
@@ -332,10 +336,12 @@ _MODULES = {
     "Connection": "cm_delta_dagster.api.connection",
     "DecimalType": "cm_delta_dagster.protocol.schema.types",
     "DeltaClient": "cm_delta_dagster.client.client",
+    "DeltaDataset": "cm_delta_dagster.arrow.dataset",
     "DeltaTable": "cm_delta_dagster.api.delta_table",
     "Depth": "cm_delta_dagster.operations.doctor.findings",
     "DoctorReport": "cm_delta_dagster.operations.doctor.doctor",
     "DomainMetadata": "cm_delta_dagster.protocol.actions.actions",
+    "DuckDBConnection": "cm_delta_dagster.operations.reading.duckdb_connection",
     "FileDifference": "cm_delta_dagster.protocol.log.restoration",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
