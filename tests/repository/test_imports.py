@@ -49,6 +49,7 @@ WITHOUT_SPARK = (
     "cm_delta_dagster.operations.recovery",
     "cm_delta_dagster.operations.sql.answers",
     "cm_delta_dagster.operations.sql.descriptions",
+    "cm_delta_dagster.operations.sql.duckdb_rows",
     "cm_delta_dagster.operations.sql.lexemes",
     "cm_delta_dagster.operations.sql.listings",
     "cm_delta_dagster.operations.sql.names",

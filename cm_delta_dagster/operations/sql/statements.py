@@ -60,7 +60,7 @@ REFUSED: Mapping[tuple[str, ...], str] = {
     ("OPTIMIZE",): f"{_TABLE}.optimize",
     ("REORG",): f"{_TABLE}.optimize",
     ("VACUUM",): f"{_TABLE}.vacuum",
-    ("RESTORE",): f"{_TABLE}.overwrite with the rows of {_TABLE}.to_df(version=...)",
+    ("RESTORE",): f"{_TABLE}.restore(version=...)",
     ("CACHE",): 'lake.sql("SELECT ...").cache()',
     ("FSCK",): f"{_TABLE}.doctor",
     ("CONVERT",): "lake.path_table and lake.create_table_as",
