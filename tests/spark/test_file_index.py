@@ -93,7 +93,7 @@ RANDOM = (tables, st.lists(predicates, min_size=3, max_size=6), st.booleans())
 RELAXED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=2, deadline=None, suppress_health_check=RELAXED)
 @given(*RANDOM)
 @pytest.mark.usefixtures("plainly")
 def test_a_late_condition_gives_what_reading_everything_and_choosing_gives(
@@ -104,7 +104,7 @@ def test_a_late_condition_gives_what_reading_everything_and_choosing_gives(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=25, deadline=None, suppress_health_check=RELAXED)
 @given(*RANDOM)
 @pytest.mark.usefixtures("plainly")
 def test_late_conditions_at_length(
@@ -158,7 +158,7 @@ LATE = [
 ]
 
 
-@pytest.mark.parametrize("partitions", [(), ("p",)])
+@pytest.mark.parametrize("partitions", [pytest.param((), marks=pytest.mark.slow), ("p",)])
 @pytest.mark.usefixtures("plainly")
 def test_files_that_a_late_condition_excludes_are_not_opened(
     spark: SparkSession, tmp_path: Path, partitions: tuple[str, ...]
@@ -334,25 +334,36 @@ def test_times_without_a_zone_follow_the_zone_of_each_read(spark: SparkSession, 
         spark.conf.set(zone, before)
 
 
-def test_late_conditions_on_char_are_on_padded_values(spark: SparkSession, tmp_path: Path, path: str) -> None:
-    """Files may hold the values without blanks, and their bounds too."""
+ORDERS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
+    "char": (
+        {"c": {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}, "s": {"__CHAR_VARCHAR_TYPE_STRING": "struct<c:char(3)>"}},
+        ["a", "b"],
+        ["c = 'a  '", "s.c = 'a  '", "c > 'a' AND c < 'b'", "c >= 'a  '", "s.c IN ('a  ', 'x')", "s.c < 'b'"],
+    ),
+    "collation": (
+        {"c": {"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}, "s": {"__COLLATIONS": {"s.c": "spark.UTF8_LCASE"}}},
+        ["A", "b"],
+        ["c = 'a'", "s.c = 'a'", "c >= 'B'", "c IN ('a', 'x')", "s.c < 'B'", "c LIKE 'a%'", "startswith(s.c, 'a')"],
+    ),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_bounds_of_strings_of_another_order_exclude_nothing(
+    spark: SparkSession, tmp_path: Path, path: str, order: str
+) -> None:
+    """SKIP-1: char(n), whose values and bounds may lack blanks, and collations, under which bytes are not in order."""
+    metadata, texts, conditions = ORDERS[order]
     files = Files(spark, tmp_path, "id long, c string, s struct<c:string>")
-    chars = {"c": "char(3)", "s": "struct<c:char(3)>"}
-    schema = StructType(
-        tuple(
-            replace(item, metadata={"__CHAR_VARCHAR_TYPE_STRING": chars[item.name]}) if item.name in chars else item
-            for item in files.schema.fields
-        )
-    )
-    for number, text in enumerate(("a", "b")):
+    schema = StructType(tuple(replace(item, metadata=metadata.get(item.name, {})) for item in files.schema.fields))
+    for number, text in enumerate(texts):
         add = files.place(f"{number}.parquet", pa.table({"id": [number], "c": [text], "s": [{"c": text}]}))
         bounds = {"id": number, "c": text, "s": {"c": text}}
         files.adds[-1] = replace(add, stats=json.dumps({"numRecords": 1, "minValues": bounds, "maxValues": bounds}))
-    conditions = ["c = 'a  '", "c > 'a' AND c < 'b'", "c >= 'a  '", "s.c = 'a  '", "s.c IN ('a  ', 'x')", "s.c < 'b'"]
     found = keys_by_condition(files.scan(schema=schema), conditions, "id")
     files.adds = [replace(add, stats=None) for add in files.adds]
     assert found == keys_by_condition(files.scan(schema=schema), conditions, "id")
-    assert found[0] == found[3] == [0]
+    assert found[0] == found[1] == [0]
 
 
 def test_a_new_version_hands_over_only_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
