@@ -74,7 +74,7 @@ class FileIndexes:
     """The file indexes of one Java process. Threads may share it.
 
     Blocks are found by the bytes of their files. Successive versions in the cache of a catalog share memory, so that most of
-    these bytes need no look; a table that is opened by its location is parsed anew for each read.
+    these bytes need no look; a table that is opened by its location is parsed again for each read.
     """
 
     _factory: Any

@@ -380,7 +380,7 @@ def test_a_new_version_hands_over_only_what_is_new(spark: SparkSession, tmp_path
 
     assert handed_over(many) == [2000]
     assert handed_over(many) == []
-    # A table that is opened by its location is parsed anew for each read.
+    # A table that is opened by its location is parsed again for each read.
     again = adds_to_table([add, *(replace(add, path=f"{number}/{add.path}") for number in range(1999))])
     assert handed_over(again) == handed_over(many) == []
     assert len(indexes._in_memory) == len(indexes._blocks)
