@@ -111,11 +111,14 @@ if typing.TYPE_CHECKING:
         WarehousePlan,
     )
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
+    from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
+    from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode
     from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
+    from cm_delta_dagster.protocol.log.restoration import FileDifference
     from cm_delta_dagster.protocol.predicates.predicates import (
         AlwaysTrue,
         And,
@@ -149,6 +152,7 @@ __all__ = [
     "AlwaysTrue",
     "And",
     "ArrayType",
+    "BatchWriter",
     "CatalogBehindStorageError",
     "CatalogError",
     "CatalogManagedAccessError",
@@ -189,6 +193,7 @@ __all__ = [
     "DomainMetadata",
     "EngineError",
     "EngineStoppedError",
+    "FileDifference",
     "Finding",
     "FoundCommit",
     "HistoryEntry",
@@ -215,6 +220,7 @@ __all__ = [
     "MergeMode",
     "Metadata",
     "MetadataAggregates",
+    "MissingFiles",
     "MoveState",
     "Not",
     "NotCatalogManagedError",
@@ -226,6 +232,7 @@ __all__ = [
     "OptimizePlan",
     "OptimizeResult",
     "Or",
+    "OutputMode",
     "OvertakenCommit",
     "PartitionMismatchError",
     "PathDeltaTable",
@@ -249,6 +256,9 @@ __all__ = [
     "Repair",
     "RepairPlan",
     "RepairStep",
+    "RestoreOutcome",
+    "RestorePlan",
+    "RestoreResult",
     "RetentionCheck",
     "RetentionTooShortError",
     "SchemaMismatchError",
@@ -299,6 +309,7 @@ _MODULES = {
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
+    "BatchWriter": "cm_delta_dagster.operations.writing.write_stream",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
     "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",
     "CleanLogPlan": "cm_delta_dagster.operations.maintenance.clean_log",
@@ -323,6 +334,7 @@ _MODULES = {
     "Depth": "cm_delta_dagster.operations.doctor.findings",
     "DoctorReport": "cm_delta_dagster.operations.doctor.doctor",
     "DomainMetadata": "cm_delta_dagster.protocol.actions.actions",
+    "FileDifference": "cm_delta_dagster.protocol.log.restoration",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
     "HistoryEntry": "cm_delta_dagster.client.snapshots.history",
@@ -342,6 +354,7 @@ _MODULES = {
     "MergeMode": "cm_delta_dagster.operations.writing.merge",
     "Metadata": "cm_delta_dagster.protocol.actions.actions",
     "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
+    "MissingFiles": "cm_delta_dagster.operations.tables.restore",
     "MoveState": "cm_delta_dagster.operations.recovery.relocate",
     "Not": "cm_delta_dagster.protocol.predicates.predicates",
     "OnCatalogBehind": "cm_delta_dagster.client.settings",
@@ -350,6 +363,7 @@ _MODULES = {
     "OptimizePlan": "cm_delta_dagster.operations.maintenance.optimize",
     "OptimizeResult": "cm_delta_dagster.operations.maintenance.optimize",
     "Or": "cm_delta_dagster.protocol.predicates.predicates",
+    "OutputMode": "cm_delta_dagster.operations.writing.write_stream",
     "OvertakenCommit": "cm_delta_dagster.operations.recovery.plan",
     "PathDeltaTable": "cm_delta_dagster.api.table_reads",
     "PrimitiveType": "cm_delta_dagster.protocol.schema.types",
@@ -368,6 +382,9 @@ _MODULES = {
     "Repair": "cm_delta_dagster.operations.doctor.findings",
     "RepairPlan": "cm_delta_dagster.operations.doctor.repair_plan",
     "RepairStep": "cm_delta_dagster.operations.doctor.repair_plan",
+    "RestoreOutcome": "cm_delta_dagster.operations.tables.restore",
+    "RestorePlan": "cm_delta_dagster.operations.tables.restore",
+    "RestoreResult": "cm_delta_dagster.operations.tables.restore",
     "RetentionCheck": "cm_delta_dagster.operations.maintenance.vacuum",
     "SchemaMode": "cm_delta_dagster.protocol.schema.evolution",
     "SetTransaction": "cm_delta_dagster.protocol.actions.actions",

@@ -21,6 +21,7 @@ from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.api.policy_methods import PolicyMethods
 from cm_delta_dagster.api.recovery_methods import RecoveryMethods
+from cm_delta_dagster.api.sql_methods import SqlMethods
 from cm_delta_dagster.api.table_reads import PathDeltaTable
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -95,7 +96,7 @@ def connect(
     return Connection(client, spark=spark)
 
 
-class Connection(CreationMethods, PolicyMethods, RecoveryMethods):
+class Connection(CreationMethods, PolicyMethods, RecoveryMethods, SqlMethods):
     """One open catalog. Threads can share it; do not use it after :meth:`close`.
 
     Attributes:

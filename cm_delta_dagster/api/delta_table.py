@@ -1,16 +1,17 @@
 """One catalog-managed table of the Python API. Each method calls one operation of ``operations``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from cm_delta_dagster.api.table_reads import TableReads
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import duration_ms
+from cm_delta_dagster.operations.arguments import Timestamp, duration_ms
 from cm_delta_dagster.operations.doctor import Depth, DoctorReport, RepairPlan, doctor, plan_repair
 from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult, checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import CleanLogPlan, CleanLogResult, clean_log, plan_clean_log
@@ -24,10 +25,12 @@ from cm_delta_dagster.operations.maintenance.compact_log import CompactLogResult
 from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
 from cm_delta_dagster.operations.maintenance.publish import PublishResult, publish
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult, plan_vacuum, vacuum
+from cm_delta_dagster.operations.tables.restore import MissingFiles, RestorePlan, RestoreResult, plan_restore, restore
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode, StreamWrite, write_stream
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteResult
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
@@ -129,6 +132,87 @@ class DeltaTable(TableReads[Table]):
     def delete(self, where: Condition, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
         """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
         return delete(self.table, spark=self._connection.spark, where=where, context=context)
+
+    def write_stream(
+        self,
+        frame: DataFrame,
+        *,
+        checkpoint: str,
+        output_mode: OutputMode | str = OutputMode.APPEND,
+        write_batch: BatchWriter | None = None,
+        trigger: Mapping[str, str | bool] | None = None,
+        query_name: str | None = None,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+    ) -> StreamingQuery:
+        """Start a query of Spark Structured Streaming that writes to this table, each batch exactly once.
+
+        Args:
+            frame: a streaming DataFrame.
+            checkpoint: location where Spark stores the progress of the query, which continues from it.
+            output_mode: ``append``, ``complete`` (each batch replaces all rows) or ``update``.
+            write_batch: writes the rows of one batch; it takes the rows and the ``idempotency`` of its write.
+            trigger: an argument of ``DataStreamWriter.trigger``, e.g. ``{"availableNow": True}``.
+            query_name: name of the query in the UI of Spark.
+            schema_mode: whether a batch may add columns to the table.
+
+        Raises:
+            InvalidArgumentError: no stream, an invalid argument, or a session of Spark Connect.
+            SchemaMismatchError: the columns do not fit the table.
+        """
+        try:
+            mode = OutputMode(output_mode)
+        except ValueError as error:
+            raise InvalidArgumentError(
+                f"output_mode is {output_mode!r}; give one of {', '.join(OutputMode)}."
+            ) from error
+        write = StreamWrite(
+            checkpoint=checkpoint,
+            output_mode=mode,
+            write_batch=write_batch,
+            trigger=dict(trigger or {}),
+            query_name=query_name,
+            schema_mode=schema_mode,
+        )
+        return write_stream(self.table, frame=frame, write=write)
+
+    def plan_restore(self, version: int | None = None, *, timestamp: Timestamp | None = None) -> RestorePlan:
+        """Compare the latest version with an older one, and list the files that :meth:`restore` would miss; changes nothing."""
+        return plan_restore(self.table, version=version, timestamp_ms=self._epoch_ms(timestamp))
+
+    def restore(
+        self,
+        version: int | None = None,
+        *,
+        timestamp: Timestamp | None = None,
+        missing_files: MissingFiles | str = MissingFiles.REFUSE,
+        context: CommitContext = NO_CONTEXT,
+    ) -> RestoreResult:
+        """Commit the rows, schema and properties of an older version as the next version. The history stays.
+
+        Args:
+            version: the version to restore.
+            timestamp: in its place, a time; the version of that time is restored.
+            missing_files: ``refuse``, or ``ignore`` to restore without the rows of files that were deleted.
+
+        Raises:
+            VersionNotFoundError: there is no such version, or its log was cleaned.
+            ObjectNotFoundError: storage does not hold all files of the version; nothing was committed.
+            MaintenanceInProgressError: a maintenance run holds the lease of the table.
+            InvalidArgumentError: neither or both of ``version`` and ``timestamp``, or an unknown ``missing_files``.
+        """
+        try:
+            missing = MissingFiles(missing_files)
+        except ValueError as error:
+            raise InvalidArgumentError(
+                f"missing_files is {missing_files!r}; give one of {', '.join(MissingFiles)}."
+            ) from error
+        return restore(
+            self.table,
+            version=version,
+            timestamp_ms=self._epoch_ms(timestamp),
+            missing_files=missing,
+            context=context,
+        )
 
     def maintenance_decision(self, kind: MaintenanceKind | str) -> MaintenanceDecision:
         """Return whether the catalog permits a kind of maintenance on this table, by which rule, and why.

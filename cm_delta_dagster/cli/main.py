@@ -1,7 +1,7 @@
 """``cm-delta``: list tables and commits, set policies, and check, rename, drop and purge tables from a shell.
 
-The commands call operations and the catalog. They read and write no rows. Only ``recover --warehouse --apply`` creates a
-catalog; for the other commands, a URL without a catalog is an error.
+The commands call operations and the catalog. Only ``head`` and ``sql`` read rows; none writes rows. Only
+``recover --warehouse --apply`` creates a catalog; for the other commands, a URL without a catalog is an error.
 """
 
 import datetime
@@ -21,7 +21,9 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRul
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
+from cm_delta_dagster.cli.read_commands import READ_COMMANDS
 from cm_delta_dagster.cli.recovery_commands import RECOVERY_COMMANDS
+from cm_delta_dagster.cli.restore_command import restore
 from cm_delta_dagster.cli.spark_commands import spark_jars
 from cm_delta_dagster.operations.doctor import Depth, RepairPlan
 from cm_delta_dagster.operations.doctor import doctor as check_table
@@ -259,7 +261,7 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
     click.echo(f"{counted(len(found), 'location')} without a table in this catalog.")
 
 
-for _command in (*RECOVERY_COMMANDS, spark_jars):
+for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, restore, spark_jars):
     main.add_command(_command)
 
 

@@ -44,6 +44,15 @@ WITHOUT_SPARK = (
     "cm_delta_dagster.operations.arguments",
     "cm_delta_dagster.operations.doctor",
     "cm_delta_dagster.operations.recovery",
+    "cm_delta_dagster.operations.sql.answers",
+    "cm_delta_dagster.operations.sql.descriptions",
+    "cm_delta_dagster.operations.sql.lexemes",
+    "cm_delta_dagster.operations.sql.listings",
+    "cm_delta_dagster.operations.sql.names",
+    "cm_delta_dagster.operations.sql.rewriting",
+    "cm_delta_dagster.operations.sql.statements",
+    "cm_delta_dagster.operations.sql.table_references",
+    "cm_delta_dagster.operations.sql.time_travel",
 )
 
 IMPURE_CALLS = frozenset({"input", "now", "open", "print"})
