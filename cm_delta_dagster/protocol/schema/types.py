@@ -319,7 +319,7 @@ def _walk(data_type: DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[st
 
 
 TRANSACTION_COLUMN = "delta.txn"
-"""Reserved name of a partition column that Spark discovers in the directories ``delta.txn=<hex>``, one for each write."""
+"""Reserved name: each write has a directory ``delta.txn=<hex>``, which Spark takes for a partition column where it lists files."""
 
 
 def check_column_names(schema: StructType) -> None:

@@ -40,6 +40,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     fold,
     leaves,
     partition_only,
+    quote_column,
 )
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, COLLATIONS_METADATA
 from cm_delta_dagster.protocol.schema.types import (
@@ -122,6 +123,19 @@ def partition_matches_exactly(
     columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping, zone=zone)
     evaluation = _Evaluation(adds=adds, columns=columns, index=FileIndex())
     return evaluation.answer(negations_inwards(predicate)).fill_null(False)
+
+
+def data_columns(
+    paths: Sequence[ColumnPath],
+    *,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    mapping: ColumnMappingMode = ColumnMappingMode.NONE,
+) -> Mapping[ColumnPath, DataColumn]:
+    """The columns at these logical paths whose statistics can exclude files; without partition columns."""
+    columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
+    resolved = {path: columns.resolve(quote_column(path)) for path in paths}
+    return {path: column for path, column in resolved.items() if isinstance(column, DataColumn)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
