@@ -155,7 +155,6 @@ FEATURES: Mapping[str, Feature] = {
         Feature(
             name="columnMapping",
             kind=FeatureKind.READER_WRITER,
-            write=_INACTIVE,
             legacy_reader=2,
             legacy_writer=5,
             is_active=_maps_columns,
@@ -166,7 +165,7 @@ FEATURES: Mapping[str, Feature] = {
         # Commits assign row ids if the feature is listed. Rows that move must keep their ids only if it is enabled.
         _writer(
             "rowTracking",
-            _INACTIVE,
+            _FULL,
             requires=("domainMetadata",),
             is_active=_property_is_true("delta.enableRowTracking"),
         ),
@@ -189,10 +188,10 @@ FEATURES: Mapping[str, Feature] = {
         _both("vacuumProtocolCheck", _FULL),
         _writer(IN_COMMIT_TIMESTAMP, _FULL, is_active=_property_is_true(IN_COMMIT_TIMESTAMPS_KEY)),
         _both(CATALOG_MANAGED, _FULL, requires=(IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck")),
-        *(_both(name, _INACTIVE, is_active=_widens) for name in ("typeWidening", "typeWidening-preview")),
+        *(_both(name, _FULL, is_active=_widens) for name in ("typeWidening", "typeWidening-preview")),
         *(_both(name, _INACTIVE, is_active=_has_type(VARIANT)) for name in ("variantType", "variantType-preview")),
         *(_both(name, _INACTIVE, is_active=_shreds) for name in ("variantShredding", "variantShredding-preview")),
-        _writer("checkpointProtection", _NONE),
+        _writer("checkpointProtection", _FULL),
     )
 }
 """The features that this client knows, by name. It refuses tables that list other features."""
