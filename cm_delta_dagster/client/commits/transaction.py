@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import IllegalCommitError
+from cm_delta_dagster.errors import IllegalCommitError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.actions import (
     Action,
     AddFile,
@@ -253,6 +253,7 @@ class Transaction:
             adds = list(fresh.adds)
             if fresh.high_water_mark > before:
                 domains[row_tracking.DOMAIN] = row_tracking.high_water_mark_domain(fresh.high_water_mark)
+            self._check_row_ids(base)
             # Rows that are copied get fresh ids, since materialized ones are not written.
             tags[row_tracking.PRESERVED_TAG] = "false" if self._removes else "true"
         info = CommitInfo(
@@ -295,6 +296,15 @@ class Transaction:
     def metadata(self) -> Metadata:
         """What the table's metadata will be: what this transaction sets, or that of its snapshot."""
         return self._metadata or self.snapshot.metadata
+
+    def _check_row_ids(self, base: Snapshot) -> None:
+        """Refuse to copy rows of a table that promises to keep their ids, since materialized ones are not written."""
+        metadata = self._metadata or base.metadata
+        if self._removes and self._adds and row_tracking.is_enabled(self._protocol or base.protocol, metadata):
+            raise UnsupportedFeatureError(
+                f"{self.operation} on {self.snapshot.identifier} would give new row ids to rows that it copies, and the table has "
+                f"{row_tracking.ENABLED} = true. Nothing was committed. Unset the property first."
+            )
 
     def _check_metadata(self, base: Snapshot) -> None:
         """New metadata and the protocol it lands under must fit each other and this client."""

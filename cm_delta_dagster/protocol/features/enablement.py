@@ -21,7 +21,11 @@ from cm_delta_dagster.protocol.features.column_ids import (
     strip_metadata,
 )
 from cm_delta_dagster.protocol.features.column_mapping import PHYSICAL_NAME, ColumnMappingMode
-from cm_delta_dagster.protocol.features.protocol_evolution import required_features, with_features
+from cm_delta_dagster.protocol.features.protocol_evolution import (
+    listed_by_other_name,
+    required_features,
+    with_features,
+)
 from cm_delta_dagster.protocol.features.table_features import feature_list, supports
 from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX, TableProperties
 from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
@@ -200,5 +204,5 @@ def _check_row_tracking_names(result: TableDefinition) -> None:
 
 
 def _listed(wanted: TableDefinition, features: Collection[str]) -> TableDefinition:
-    needed = required_features(wanted.schema, wanted.metadata.configuration) | frozenset(features)
-    return replace(wanted, protocol=with_features(wanted.protocol, needed))
+    used = required_features(wanted.schema, wanted.metadata.configuration) - listed_by_other_name(wanted.protocol)
+    return replace(wanted, protocol=with_features(wanted.protocol, used | frozenset(features)))

@@ -45,6 +45,12 @@ def required_features(schema: StructType, configuration: Mapping[str, str]) -> f
     return with_requirements(name for name in used if name not in _OTHER_NAMES)
 
 
+def listed_by_other_name(protocol: Protocol) -> frozenset[str]:
+    """Features that the protocol lists under another name, so that they need not be added."""
+    listed = writer_features(protocol)
+    return frozenset(name for other, name in _OTHER_NAMES.items() if other in listed)
+
+
 def requested_features(properties: Mapping[str, str]) -> frozenset[str]:
     """Features that a user requests with properties ``delta.feature.<name> = supported``.
 
@@ -102,7 +108,7 @@ def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
     """
     wanted = with_requirements(features)
     for_readers, for_writers = reader_features(protocol), writer_features(protocol)
-    new = wanted - for_writers - _by_other_name(for_writers)
+    new = wanted - for_writers
     refused = {name for name in new if name not in FEATURES or FEATURES[name].write is Support.NONE}
     if refused:
         raise UnsupportedFeatureError(
@@ -129,11 +135,6 @@ def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
         reader_features=readers,
         writer_features=writers,
     )
-
-
-def _by_other_name(listed: frozenset[str]) -> frozenset[str]:
-    """Features that the protocol lists under another name."""
-    return frozenset(name for other, name in _OTHER_NAMES.items() if other in listed)
 
 
 def _ordered(listed: tuple[str, ...] | None, implied: frozenset[str]) -> tuple[str, ...]:
@@ -172,7 +173,7 @@ def check_metadata_supported(protocol: Protocol, metadata: Metadata) -> None:
     """
     needed = required_features(parse_schema(metadata.schema_string), metadata.configuration)
     listed = writer_features(protocol) | reader_features(protocol)
-    missing = needed - listed - _by_other_name(listed)
+    missing = needed - listed - listed_by_other_name(protocol)
     if missing:
         raise IllegalCommitError(
             f"The new metadata uses the features {feature_list(missing)}, which the protocol of the table does not list. "
