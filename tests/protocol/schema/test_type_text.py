@@ -67,14 +67,11 @@ def test_declared_lengths_go_to_the_metadata_of_the_column(text: str, declared: 
 
 @given(schemas)
 def test_the_text_of_a_type_is_read_as_that_type(schema: StructType) -> None:
-    """Unless a name needs backquotes, or the type is an interval."""
+    """If no name needs backquotes; a struct of a column has at least one field."""
     for item in schema.fields:
         written = data_type_text(item.type)
-        try:
-            found = parse_column_type(written)
-        except CmDeltaError:
-            continue
-        assert data_type_text(found.type) == written
+        if not any(mark in written for mark in (" ", ".", "$", "struct<>")):
+            assert data_type_text(parse_column_type(written).type) == written
 
 
 @pytest.mark.parametrize(
