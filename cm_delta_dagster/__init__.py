@@ -18,6 +18,7 @@ from cm_delta_dagster.version import __version__
 if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
+    from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
     from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
@@ -110,6 +111,8 @@ if typing.TYPE_CHECKING:
         SkippedLog,
         WarehousePlan,
     )
+    from cm_delta_dagster.operations.tables.alter import AlterResult
+    from cm_delta_dagster.operations.tables.alterations import NewColumn
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
     from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
@@ -146,6 +149,7 @@ __all__ = [
     "AdoptedState",
     "AdoptionPlan",
     "AdoptionResult",
+    "AlterResult",
     "AlwaysTrue",
     "And",
     "ArrayType",
@@ -216,6 +220,7 @@ __all__ = [
     "Metadata",
     "MetadataAggregates",
     "MoveState",
+    "NewColumn",
     "Not",
     "NotCatalogManagedError",
     "ObjectAlreadyExistsError",
@@ -269,6 +274,7 @@ __all__ = [
     "StructType",
     "Table",
     "TableAlreadyExistsError",
+    "TableAlterer",
     "TableEntry",
     "TableError",
     "TableIdentifier",
@@ -296,6 +302,7 @@ _MODULES = {
     "AdoptedState": "cm_delta_dagster.catalog.recovery",
     "AdoptionPlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
     "AdoptionResult": "cm_delta_dagster.operations.recovery.warehouse_plan",
+    "AlterResult": "cm_delta_dagster.operations.tables.alter",
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
@@ -343,6 +350,7 @@ _MODULES = {
     "Metadata": "cm_delta_dagster.protocol.actions.actions",
     "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
     "MoveState": "cm_delta_dagster.operations.recovery.relocate",
+    "NewColumn": "cm_delta_dagster.operations.tables.alterations",
     "Not": "cm_delta_dagster.protocol.predicates.predicates",
     "OnCatalogBehind": "cm_delta_dagster.client.settings",
     "Opaque": "cm_delta_dagster.protocol.predicates.predicates",
@@ -382,6 +390,7 @@ _MODULES = {
     "StructField": "cm_delta_dagster.protocol.schema.types",
     "StructType": "cm_delta_dagster.protocol.schema.types",
     "Table": "cm_delta_dagster.client.table",
+    "TableAlterer": "cm_delta_dagster.api.table_alterer",
     "TableEntry": "cm_delta_dagster.catalog.tables",
     "TableIdentifier": "cm_delta_dagster.catalog.tables",
     "TableMove": "cm_delta_dagster.operations.recovery.relocate",

@@ -82,22 +82,6 @@ class NewColumn:
     first: bool = False
     after: str | None = None
 
-    @property
-    def path(self) -> tuple[str, ...]:
-        return column_path(self.name)
-
-    @property
-    def position(self) -> Position | None:
-        return position_of(first=self.first, after=self.after)
-
-    def field(self) -> StructField:
-        """The column as a field of its struct."""
-        found = table_changes.column_type(self.type)
-        metadata: dict[str, Any] = dict(found.metadata)
-        if self.comment is not None:
-            metadata[COMMENT] = self.comment
-        return StructField(self.path[-1], found.type, self.nullable, metadata)
-
 
 @dataclass(frozen=True, slots=True)
 class AddColumns:
@@ -109,9 +93,10 @@ class AddColumns:
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         listed = []
         for column in self.columns:
-            described: dict[str, Any] = {"column": _described(column.path, column.field())}
-            if column.position is not None:
-                described["position"] = str(column.position)
+            described: dict[str, Any] = {"column": _described(column_path(column.name), _field_of(column))}
+            position = position_of(first=column.first, after=column.after)
+            if position is not None:
+                described["position"] = str(position)
             listed.append(described)
         return {"columns": _json(listed)}
 
@@ -120,7 +105,8 @@ class AddColumns:
             raise InvalidArgumentError("No column to add is given. Name at least one.")
         wanted = table
         for column in self.columns:
-            wanted = table_changes.add_column(wanted, column.path, column.field(), column.position)
+            position = position_of(first=column.first, after=column.after)
+            wanted = table_changes.add_column(wanted, column_path(column.name), _field_of(column), position)
         return Change(wanted=wanted)
 
 
@@ -309,6 +295,13 @@ def position_of(*, first: bool = False, after: str | None = None) -> Position | 
     if first and after is not None:
         raise InvalidArgumentError(f"A column is either first or after {after!r}; give one of them.")
     return Position(after=after) if first or after is not None else None
+
+
+def _field_of(column: NewColumn) -> StructField:
+    """The column as a field of its struct."""
+    found = table_changes.column_type(column.type)
+    comment = {} if column.comment is None else {COMMENT: column.comment}
+    return StructField(column_path(column.name)[-1], found.type, column.nullable, {**found.metadata, **comment})
 
 
 def _refuse_constraints(keys: Sequence[str] | Mapping[str, str], verb: str) -> None:

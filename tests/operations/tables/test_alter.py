@@ -1,7 +1,9 @@
 """ALTER TABLE: one commit for each change, with the operations and parameters of delta-spark."""
 
+import datetime
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -32,6 +34,7 @@ from cm_delta_dagster.operations.tables.alterations import (
 )
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.table_features import supports
+from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator
 from cm_delta_dagster.protocol.schema.alterations import Position
 from tests.support.lake import Lake, broken_storage, vector
 
@@ -376,3 +379,27 @@ def test_type_widening_of_a_table_without_rows_is_dropped(lake: Lake) -> None:
     assert "delta.typeChanges" not in snapshot.metadata.schema_string
     assert not supports(snapshot.protocol, "typeWidening")
     assert "delta.enableTypeWidening" not in snapshot.metadata.configuration
+
+
+def test_files_are_skipped_by_values_of_the_earlier_types(lake: Lake) -> None:
+    """UP-TW-5, SKIP-1: statistics and partition values of old files are those of the type that they were written with."""
+    table = lake.new_table(properties={"delta.enableTypeWidening": "true"})
+    alter_table(table, EnableFeature("timestampNtz"))
+    alter_table(table, AddColumns([NewColumn("e", "date"), NewColumn("n", "smallint")]))
+    lake.append(
+        table,
+        stats='{"numRecords":10,"minValues":{"e":"2026-01-01","n":5},"maxValues":{"e":"2026-01-03","n":7}}',
+    )
+    for column, wanted in (("day", "timestamp_ntz"), ("e", "timestamp_ntz"), ("n", "decimal(12,2)")):
+        alter_table(table, ChangeColumn(column=column, type=wanted))
+    snapshot = table.snapshot()
+
+    def kept(column: str, operator: ComparisonOperator, value: object) -> bool:
+        found = snapshot.matching_files(Comparison(column=column, operator=operator, value=value))
+        return found.num_rows == 1
+
+    equal, less = ComparisonOperator("="), ComparisonOperator("<")
+    first = datetime.datetime(2026, 1, 1)
+    assert (kept("day", equal, first), kept("day", less, first)) == (True, False)
+    assert (kept("e", equal, first), kept("e", less, first)) == (True, False)
+    assert (kept("n", equal, Decimal("7.00")), kept("n", less, Decimal("5.00"))) == (True, False)
