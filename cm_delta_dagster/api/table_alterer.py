@@ -117,14 +117,10 @@ class TableAlterer:
         """
         return self._alter(SetProperties(properties=dict(properties), any_name=any_name))
 
-    def unset_properties(self, names: str | Sequence[str], *, if_exists: bool = False) -> AlterResult:
-        """Remove table properties.
-
-        Args:
-            if_exists: ignore properties that the table does not have.
-        """
+    def unset_properties(self, names: str | Sequence[str]) -> AlterResult:
+        """Remove table properties; those that the table does not have are ignored."""
         listed = (names,) if isinstance(names, str) else tuple(names)
-        return self._alter(UnsetProperties(names=listed, if_exists=if_exists))
+        return self._alter(UnsetProperties(names=listed))
 
     def enable_feature(self, feature: str) -> AlterResult:
         """Add a table feature, such as ``timestampNtz``, and those that it needs to the protocol."""

@@ -40,7 +40,7 @@ def test_every_verb(lake: Lake) -> None:
     alter.set_not_null("id")
     alter.drop_not_null("d.x")
     alter.unset_properties("mine")
-    alter.unset_properties(["mine"], if_exists=True)
+    alter.unset_properties(["mine"])
     alter.enable_feature("timestampNtz")
     alter.set_comment("all")
     last = alter.with_context(CommitContext(user_metadata="why")).drop_feature("deletionVectors")

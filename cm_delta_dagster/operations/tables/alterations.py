@@ -216,27 +216,17 @@ class SetProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsetProperties:
-    """``UNSET TBLPROPERTIES``.
-
-    Attributes:
-        if_exists: ignore properties that the table does not have.
-    """
+    """``UNSET TBLPROPERTIES``. Properties that the table does not have are ignored, as by delta-spark."""
 
     names: Sequence[str]
-    if_exists: bool = False
     operation: typing.ClassVar[str] = "UNSET TBLPROPERTIES"
 
     def parameters(self, table: TableDefinition) -> dict[str, str]:
-        return {"properties": _json(list(self.names)), "ifExists": _json(self.if_exists)}
+        return {"properties": _json(list(self.names)), "ifExists": "true"}
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
         check_removable_properties(self.names)
         _refuse_constraints(self.names, "dropped")
-        missing = [name for name in self.names if name not in table.metadata.configuration]
-        if missing and not self.if_exists:
-            raise InvalidArgumentError(
-                f"The table has no property {missing[0]!r}. Nothing was changed. Check the spelling, or pass if_exists=True."
-            )
         return Change(wanted=table.with_properties(**dict.fromkeys(self.names)))
 
 

@@ -22,7 +22,7 @@ _WIDER = "100000 AS n, 100000 AS p, named_struct('d', cast(123456.789 as decimal
 
 def test_an_append_widens_types_if_the_table_allows_it(client: DeltaClient, spark: SparkSession) -> None:
     """SCHEVO-4, UP-TW-2, UP-TW-3, UP-TW-5: also of a partition column and inside of a struct."""
-    first, wider = spark.range(2).selectExpr(_FIRST), spark.range(1).selectExpr(_WIDER)
+    first, wider = spark.sql(f"SELECT {_FIRST} FROM range(2)"), spark.sql(f"SELECT {_WIDER}")
     properties = {"delta.enableTypeWidening": "true"}
     schema = from_spark(first.schema)
     for name, given in (("plain", {}), ("widening", properties)):
