@@ -119,6 +119,8 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
+    from cm_delta_dagster.protocol.features.column_specs import Column
+    from cm_delta_dagster.protocol.features.identity_columns import Identity
     from cm_delta_dagster.protocol.predicates.predicates import (
         AlwaysTrue,
         And,
@@ -168,6 +170,7 @@ __all__ = [
     "ClientSettings",
     "ClientSpec",
     "CmDeltaError",
+    "Column",
     "CommitConflictError",
     "CommitContext",
     "CommitError",
@@ -198,6 +201,7 @@ __all__ = [
     "HistoryEntry",
     "Idempotency",
     "IdempotencyRule",
+    "Identity",
     "IllegalCommitError",
     "In",
     "InactiveState",
@@ -314,6 +318,7 @@ _MODULES = {
     "CleanStagedCommitsResult": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
     "ClientSettings": "cm_delta_dagster.client.settings",
     "ClientSpec": "cm_delta_dagster.client.client",
+    "Column": "cm_delta_dagster.protocol.features.column_specs",
     "CommitContext": "cm_delta_dagster.client.commits.context",
     "CommitInfo": "cm_delta_dagster.protocol.actions.actions",
     "CommitMode": "cm_delta_dagster.catalog.commit_policy",
@@ -335,6 +340,7 @@ _MODULES = {
     "HistoryEntry": "cm_delta_dagster.client.snapshots.history",
     "Idempotency": "cm_delta_dagster.client.commits.context",
     "IdempotencyRule": "cm_delta_dagster.client.commits.context",
+    "Identity": "cm_delta_dagster.protocol.features.identity_columns",
     "In": "cm_delta_dagster.protocol.predicates.predicates",
     "InactiveState": "cm_delta_dagster.catalog.tables",
     "InactiveTable": "cm_delta_dagster.catalog.tables",

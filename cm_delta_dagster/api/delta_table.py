@@ -48,8 +48,8 @@ class DeltaTable(TableReads[Table]):
 
     @property
     def alter(self) -> TableAlterer:
-        """ALTER TABLE: ``table.alter.add_columns(...)``, ``rename_column``, ``set_properties`` and so on."""
-        return TableAlterer(self.table)
+        """ALTER TABLE: ``table.alter.add_columns(...)``, ``rename_column``, ``set_properties``, ``add_constraint`` and so on."""
+        return TableAlterer(self.table, self._connection)
 
     def append(
         self,

@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from pyspark.sql import types as T
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.api.constraint_methods import ConstraintMethods
+from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table
 from cm_delta_dagster.operations.tables.alterations import (
@@ -33,7 +33,7 @@ AnyType: TypeAlias = DataType | T.DataType | str
 """A type of this package or of pyspark, or SQL text such as ``bigint`` or ``struct<a: int>``."""
 
 
-class TableAlterer:
+class TableAlterer(ConstraintMethods):
     """Changes the columns, the properties and the features of one table; each call is one commit.
 
     A column is named by text such as ``a``, ``a.b``, ``items.element.x`` or ``pairs.value.y``, or by the list of the names. Case
@@ -46,13 +46,9 @@ class TableAlterer:
         context: provenance of the commits, recorded in the table history.
     """
 
-    def __init__(self, table: Table, *, context: CommitContext = NO_CONTEXT) -> None:
-        self._table = table
-        self._context = context
-
     def with_context(self, context: CommitContext) -> "TableAlterer":
         """The same methods, with another provenance of their commits."""
-        return TableAlterer(self._table, context=context)
+        return TableAlterer(self._table, self._connection, context=context)
 
     def add_columns(self, columns: NewColumn | Sequence[NewColumn] | Mapping[str, AnyType]) -> AlterResult:
         """Add columns or fields; rows that exist have NULL in them.

@@ -37,7 +37,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_o
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.evolution import reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.guards import checked_columns
+from cm_delta_dagster.spark.guards import guarded_columns
 from cm_delta_dagster.spark.schema import from_spark
 
 
@@ -194,8 +194,7 @@ def _with_guard(frame: DataFrame, output_schema: StructType, within: Predicate |
     """``frame`` with a check that makes the Spark job fail if a row lies outside of ``within``."""
     if within is None:
         return frame
-    columns = checked_columns(frame, output_schema, guard=within)
-    return frame.withColumns(columns) if columns else frame
+    return frame.withColumns(guarded_columns(output_schema, within))
 
 
 def _refuse_existing_rows(

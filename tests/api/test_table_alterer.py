@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as T
 
+from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.api.table_alterer import TableAlterer
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -25,7 +26,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 def test_every_verb(lake: Lake) -> None:
     """META-6, COLMAP-10, COLMAP-11, COLMAP-12"""
     table = lake.new_table()
-    alter = TableAlterer(table)
+    alter = TableAlterer(table, ClientSession(lake.client))
     alter.set_properties({"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true", "mine": "1"})
     alter.add_columns({"a": "int", "b": T.ArrayType(T.IntegerType()), "c": LONG})
     alter.add_columns(NewColumn("d", T.StructType([T.StructField("x", T.ShortType(), False)]), first=True))
@@ -65,7 +66,7 @@ def test_every_verb(lake: Lake) -> None:
 
 
 def test_a_place_is_named_once(lake: Lake) -> None:
-    alter = TableAlterer(lake.new_table())
+    alter = TableAlterer(lake.new_table(), ClientSession(lake.client))
     with pytest.raises(InvalidArgumentError, match="new place"):
         alter.reorder_column("id")
     with pytest.raises(InvalidArgumentError, match="give one of them"):

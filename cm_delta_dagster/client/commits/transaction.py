@@ -6,7 +6,7 @@ the committer, which proposes it, rebases it over winners and reports the outcom
 
 import typing
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.commits.commit_validation import check_commit
 from cm_delta_dagster.protocol.commits.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.column_mapping import logical_partitions
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
 from cm_delta_dagster.protocol.features.table_features import check_writable, is_catalog_managed, supports
@@ -196,7 +197,7 @@ class Transaction:
         """Partition values of the files that change data, each once; None if they are unknown or too many for the feed."""
         if self._metadata is not None:
             return None
-        return changed_partitions(self.snapshot.partition_columns, [*self._adds, *self._removes])
+        return changed_partitions(self.snapshot, [*self._adds, *self._removes])
 
     @property
     def isolation(self) -> IsolationLevel:
@@ -236,6 +237,7 @@ class Transaction:
             isolation=self.isolation,
             schema=parse_schema(metadata.schema_string),
             partition_columns=metadata.partition_columns,
+            mapping=self.snapshot.column_mapping,
         )
 
     def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
@@ -330,10 +332,11 @@ class Transaction:
 
 
 def changed_partitions(
-    partition_columns: Sequence[str], files: Iterable[AddFile | RemoveFile]
+    snapshot: Snapshot, files: Iterable[AddFile | RemoveFile]
 ) -> tuple[Mapping[str, str | None], ...] | None:
-    """Partition values of those ``files`` that change data, each once; None if they are unknown or too many."""
-    if not partition_columns:
+    """Partition values of those ``files`` that change data, by logical names, each once; None if they are unknown or too many."""
+    columns, mapping = snapshot.partition_columns, snapshot.column_mapping
+    if not columns:
         return None
     changed: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
     for file in files:
@@ -344,4 +347,4 @@ def changed_partitions(
         changed.setdefault(tuple(file.partition_values.items()), file.partition_values)
         if len(changed) > MAX_PARTITIONS_IN_FEED:
             return None
-    return tuple(changed.values())
+    return tuple(logical_partitions(values, columns, snapshot.schema, mapping) for values in changed.values())

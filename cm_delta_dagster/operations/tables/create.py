@@ -28,6 +28,7 @@ from cm_delta_dagster.operations.tables.purge import purge_abandoned
 from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.actions.partition_values import is_partition_type
+from cm_delta_dagster.protocol.features.column_specs import check_column_specs
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, new_definition
 from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol, requested_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
@@ -293,10 +294,12 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
     check_column_names(design.schema, any_characters=is_mapped)
     check_writable_types(design.schema)
     check_void_places(design.schema)
+    partition_columns = check_partition_columns(design.schema, design.partition_columns)
+    check_column_specs(design.schema, partition_columns)
     draft = Metadata(
         id=str(uuid.uuid4()),
         schema_string=schema_to_json(design.schema),
-        partition_columns=check_partition_columns(design.schema, design.partition_columns),
+        partition_columns=partition_columns,
         configuration=stored_properties(design.properties),
         description=design.description,
         created_time=client.now_ms(),

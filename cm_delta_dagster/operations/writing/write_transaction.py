@@ -29,8 +29,9 @@ from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.features.column_ids import with_ids_of
-from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, without_own_metadata
+from cm_delta_dagster.protocol.features.identity_columns import with_high_water_marks
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
@@ -49,10 +50,11 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.spark.fill import fill_missing
 from cm_delta_dagster.spark.rewrite import count_frame_rows
 from cm_delta_dagster.spark.scan import scan, scan_with_files
 from cm_delta_dagster.spark.schema import schema_of
-from cm_delta_dagster.spark.write import WrittenFiles, write_files, write_spec
+from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.discard import discard_below
 
 
@@ -110,6 +112,7 @@ class CommitOptions:
 
 
 DEFAULT_OPTIONS = CommitOptions()
+DEFAULT_SPEC = WriteSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,17 +209,23 @@ def _nullable(data_type: DataType) -> DataType:
             return data_type
 
 
-def write_rows(
-    table: WriteTarget, frame: DataFrame, shape: TargetShape, guard: Predicate | None = None
-) -> WrittenFiles:
-    """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
-    layout = TableLayout(
+def layout_of(table: WriteTarget, shape: TargetShape) -> TableLayout:
+    """What a write needs to know of the table after the commit."""
+    return TableLayout(
         location=table.location,
         schema=shape.schema,
         partition_columns=shape.metadata.partition_columns,
+        mapping=column_mapping_mode(shape.protocol, shape.metadata),
         properties=TableProperties(shape.metadata.configuration),
     )
-    spec = write_spec(layout, guard=guard, now_ms=table.services.now_ms())
+
+
+def write_rows(
+    table: WriteTarget, frame: DataFrame, shape: TargetShape, spec: WriteSpec = DEFAULT_SPEC
+) -> WrittenFiles:
+    """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
+    layout = layout_of(table, shape)
+    spec = write_spec(layout, replace(spec, now_ms=table.services.now_ms()))
     return write_files(frame, store=table.store, layout=layout, spec=spec)
 
 
@@ -271,11 +280,44 @@ class WriteTransaction:
         for files in self.written:
             discard_below(self.table.store, files.directory)
 
-    def add_rows(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
-        """Write the rows of ``frame`` to data files, which :meth:`commit` adds to the table."""
-        written = write_rows(self.table, frame, self.shape, guard)
+    @property
+    def layout(self) -> TableLayout:
+        """What a write needs to know of the table after the commit."""
+        return layout_of(self.table, self.shape)
+
+    def add_rows(
+        self, frame: DataFrame, guard: Predicate | None = None, *, spec: WriteSpec = DEFAULT_SPEC
+    ) -> WrittenFiles:
+        """Write the rows of ``frame`` to data files, which :meth:`commit` adds to the table.
+
+        Args:
+            frame: rows with the values of all columns that the table computes; see :meth:`add_new_rows`.
+            guard: every row must satisfy it.
+            spec: how they are written; statistics, compression and time come from the table.
+        """
+        spec = spec if guard is None else replace(spec, guard=guard)
+        written = write_rows(self.table, frame, self.shape, spec)
         self.written.append(written)
+        if written.high_water_marks:
+            # The next rows of this transaction continue after these.
+            schema = with_high_water_marks(self.shape.schema, written.high_water_marks)
+            metadata = replace(self.shape.metadata, schema_string=schema_to_json(schema))
+            self.shape = replace(self.shape, schema=schema, metadata=metadata)
         return written
+
+    def add_new_rows(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
+        """As :meth:`add_rows`, for new rows: columns that ``frame`` lacks get their default, identity or generated value."""
+        filled = fill_missing(frame, self.layout)
+        return self.add_rows(filled.frame, guard, spec=WriteSpec(numbered=filled.numbered))
+
+    def move_rows(self, frame: DataFrame) -> WrittenFiles:
+        """As :meth:`add_rows`, for rows of the table that stay as they are."""
+        return self.add_rows(frame, spec=WriteSpec(checked=False))
+
+    @property
+    def numbers_rows(self) -> bool:
+        """Whether the written rows have new values of identity columns."""
+        return any(files.high_water_marks for files in self.written)
 
     def commit(self, removed: pa.Table, metrics: Mapping[str, int]) -> WriteResult:
         """Commit the written files and the removal of ``removed``; commit nothing if nothing changes.

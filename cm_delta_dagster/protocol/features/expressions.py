@@ -5,6 +5,7 @@ Spark evaluates them. Here they are checked as far as their text suffices, and t
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import sqlglot
 from sqlglot import TokenType, exp
@@ -106,7 +107,7 @@ def _known(path: Path, schema: StructType) -> Path:
     return tuple(names)
 
 
-def _paths(tree: exp.Expression) -> Iterator[Path]:
+def _paths(tree: Any) -> Iterator[Path]:
     for column in tree.find_all(exp.Column):
         names = [part.name for part in column.parts]
         above = column.parent

@@ -37,6 +37,9 @@ IDENTITY_PREFIX = "delta.identity."
 """Prefix of the keys in the metadata of an identity column."""
 
 
+_TABLE_METADATA = ("delta.", CURRENT_DEFAULT, "EXISTS_DEFAULT")
+
+
 class SchemaMode(StrEnum):
     """How a write may change the schema of the table."""
 
@@ -90,6 +93,7 @@ def reconcile_schemas(
             message lists the faults and shows both schemas.
     """
     check_unique_names(offered)
+    offered = without_table_metadata(offered)
     if mode is SchemaMode.OVERWRITE:
         return offered
     rules = _Rules(mode=mode, widens=widens)
@@ -102,6 +106,33 @@ def reconcile_schemas(
             + "Nothing was written. Cast or drop the columns, or allow the schema to be merged where columns are new."
         )
     return result
+
+
+def without_table_metadata(schema: StructType) -> StructType:
+    """A schema of rows without the metadata that has a meaning only in a table: defaults, generation, identity, column mapping.
+
+    Rows that were read from a table may carry it.
+    """
+    return StructType(tuple(_plain_field(item) for item in schema.fields))
+
+
+def _plain_field(item: StructField) -> StructField:
+    metadata = {key: value for key, value in item.metadata.items() if not key.startswith(_TABLE_METADATA)}
+    return StructField(item.name, _plain_type(item.type), item.nullable, metadata)
+
+
+def _plain_type(data_type: DataType) -> DataType:
+    match data_type:
+        case StructType():
+            return without_table_metadata(data_type)
+        case ArrayType():
+            return ArrayType(_plain_type(data_type.element_type), data_type.contains_null)
+        case MapType():
+            return MapType(
+                _plain_type(data_type.key_type), _plain_type(data_type.value_type), data_type.value_contains_null
+            )
+        case _:
+            return data_type
 
 
 def fits(offered: DataType, column: DataType) -> bool:

@@ -66,7 +66,9 @@ def test_the_fully_supported_features_are_listed() -> None:
     } == SUPPORTED_READER_FEATURES
     assert {"deletionVectors", "appendOnly", "domainMetadata", "inCommitTimestamp"} <= SUPPORTED_WRITER_FEATURES
     assert {"columnMapping", "typeWidening", "rowTracking", "checkpointProtection"} <= SUPPORTED_WRITER_FEATURES
-    assert "clustering" not in SUPPORTED_WRITER_FEATURES
+    assert {"invariants", "checkConstraints", "generatedColumns", "variantType"} <= SUPPORTED_WRITER_FEATURES
+    assert {"identityColumns", "allowColumnDefaults"} <= SUPPORTED_WRITER_FEATURES
+    assert not {"icebergCompatV1", "icebergCompatV2", "clustering"} & SUPPORTED_WRITER_FEATURES
 
 
 @pytest.mark.parametrize(
@@ -180,17 +182,28 @@ def test_unknown_writer_features_stop_only_writing() -> None:
     [
         ("invariants", metadata({"delta.invariants": "{}"})),
         ("checkConstraints", metadata(**{"constraints.c": "a > 0"})),
-        ("changeDataFeed", metadata(enableChangeDataFeed="true")),
         ("generatedColumns", metadata({"delta.generationExpression": "1"})),
         ("identityColumns", metadata({"delta.identity.start": 1})),
         ("allowColumnDefaults", metadata({"CURRENT_DEFAULT": "1"})),
-        ("icebergCompatV1", metadata(enableIcebergCompatV1="true")),
-        ("icebergCompatV2", metadata(enableIcebergCompatV2="true")),
         ("variantType", metadata(data_type=ArrayType(VARIANT))),
     ],
 )
+def test_features_whose_rules_the_write_follows_are_writable(feature: str, used: Metadata) -> None:
+    """TF-10, PROT-5."""
+    check_writable(features(feature), "t", metadata=used)
+    assert feature in required_features(parse_schema(used.schema_string), used.configuration)
+
+
+@pytest.mark.parametrize(
+    ("feature", "used"),
+    [
+        ("changeDataFeed", metadata(enableChangeDataFeed="true")),
+        ("icebergCompatV1", metadata(enableIcebergCompatV1="true")),
+        ("icebergCompatV2", metadata(enableIcebergCompatV2="true")),
+    ],
+)
 def test_unsupported_features_refuse_writing_while_they_are_active(feature: str, used: Metadata) -> None:
-    """TF-10, PROT-5, INV-3."""
+    """TF-10, PROT-5."""
     listed = features(feature)
 
     check_writable(listed, "t", metadata=metadata())
@@ -211,6 +224,8 @@ def test_features_active_when_listed_refuse_writing_but_not_reading(feature: str
 
 def test_without_metadata_a_feature_that_may_be_in_use_is_refused() -> None:
     """PROT-7."""
+    with pytest.raises(UnsupportedFeatureError, match="icebergCompatV1"):
+        check_writable(features("icebergCompatV1"), "t")
     with pytest.raises(UnsupportedFeatureError, match="changeDataFeed"):
         check_writable(features("changeDataFeed"), "t")
     check_readable(protocol(2, 5), "t", metadata=metadata())
