@@ -47,6 +47,7 @@ from cm_delta_dagster.protocol.schema.types import (
     check_column_names,
     data_type_text,
     schema_text,
+    schema_to_json,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
