@@ -79,8 +79,8 @@ def test_columns_of_a_table_with_rows_are_renamed_dropped_and_added_again(
     ):
         alter_table(table, alteration)
     later = spark.sql(
-        "SELECT 2 AS id, 'b' AS `the part`, named_struct('renamed', 20, 'y', 'new') AS s, array(named_struct('w', 7, 'v', 6)) AS l, "
-        "1.5D AS extra"
+        "SELECT 2 AS id, 'b' AS `the part`, named_struct('renamed', 20, 'y', 'new') AS s, array(named_struct('w', 7, 'v', 6)) AS l,"
+        " 1.5D AS extra"
     )
     append(table, frame=later, schema_mode=SchemaMode.MERGE)
     expected = [
