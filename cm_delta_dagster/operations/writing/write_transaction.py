@@ -39,10 +39,6 @@ from cm_delta_dagster.protocol.features.type_widening import widening_in_writes,
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
     StructType,
     check_column_names,
     data_type_text,
@@ -188,26 +184,11 @@ def _replacement_schema(offered: StructType, snapshot: Snapshot) -> StructType:
             f"Keep it, or create another table. Offered schema:\n{schema_text(offered)}"
         )
     partitions = {name.lower(): name for name in snapshot.partition_columns}
+    nullable = reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
     # The partition columns keep the spelling that the metadata has for them.
     return StructType(
-        tuple(
-            StructField(partitions.get(item.name.lower(), item.name), _nullable(item.type), True, item.metadata)
-            for item in offered.fields
-        )
+        tuple(replace(item, name=partitions.get(item.name.lower(), item.name)) for item in nullable.fields)
     )
-
-
-def _nullable(data_type: DataType) -> DataType:
-    match data_type:
-        case StructType():
-            fields = (StructField(item.name, _nullable(item.type), True, item.metadata) for item in data_type.fields)
-            return StructType(tuple(fields))
-        case ArrayType():
-            return ArrayType(_nullable(data_type.element_type), True)
-        case MapType():
-            return MapType(_nullable(data_type.key_type), _nullable(data_type.value_type), True)
-        case _:
-            return data_type
 
 
 def layout_of(table: WriteTarget, shape: TargetShape) -> TableLayout:

@@ -12,7 +12,7 @@ from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import AddColumns, DropColumns, NewColumn, RenameColumn
-from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.create import create_table, first_schema
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.features.column_mapping import field_id
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
@@ -27,7 +27,7 @@ def test_an_append_widens_types_if_the_table_allows_it(client: DeltaClient, spar
     """SCHEVO-4, UP-TW-2, UP-TW-3, UP-TW-5: also of a partition column and inside of a struct."""
     first, wider = spark.sql(f"SELECT {_FIRST} FROM range(2)"), spark.sql(f"SELECT {_WIDER}")
     properties = {"delta.enableTypeWidening": "true"}
-    schema = from_spark(first.schema)
+    schema = first_schema(from_spark(first.schema))
     for name, given in (("plain", {}), ("widening", properties)):
         create_table(client, identifier=f"main.test.{name}", schema=schema, partition_columns=("p",), properties=given)
     plain, table = client.table("main.test.plain"), client.table("main.test.widening")
@@ -90,9 +90,9 @@ def test_columns_of_a_table_with_rows_are_renamed_dropped_and_added_again(
     found = [row.asDict(recursive=True) for row in read(table, spark=spark).orderBy("id").collect()]
     assert found == expected
     assert sorted(read_arrow(table).to_pylist(), key=lambda row: row["id"]) == expected
-    assert table.snapshot().metadata.configuration["delta.columnMapping.maxColumnId"] == "9"
+    assert table.snapshot().metadata.configuration["delta.columnMapping.maxColumnId"] == "10"
     overwrite(table, frame=rows.withColumnRenamed("p", "the part"), schema_mode=SchemaMode.OVERWRITE)
     after = table.snapshot()
     ids = {".".join(path): field_id(item) for path, item in walk_fields(after.schema)}
-    assert (ids["id"], ids["the part"], ids["s"], ids["s.x"], ids["l.element.v"]) == (1, 2, 3, 10, 7)
+    assert (ids["id"], ids["the part"], ids["s"], ids["s.x"], ids["l.element.v"]) == (1, 2, 3, 11, 7)
     assert read_arrow(table).to_pylist()[0]["s"] == {"x": 10, "y": "old"}
