@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Protocol
 from cm_delta_dagster.protocol.features import row_tracking, type_widening
-from cm_delta_dagster.protocol.features.column_ids import strip_metadata
+from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.enablement import COLUMN_MAPPING_MODE, SUSPENDED, TableDefinition
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
@@ -156,7 +156,8 @@ def _column_mapping(table: TableDefinition, files: FilesOfTable) -> TableDefinit
             f"{COLUMN_MAPPING_MODE} is {table.mapping.value!r}, and the data files have physical names",
             "Copy the rows to a table without column mapping.",
         )
-    return table
+    plain = table.with_schema(strip_metadata(table.schema, (MAPPING_PREFIX,)))
+    return plain.with_properties(**{COLUMN_MAPPING_MODE: None, MAX_COLUMN_ID: None})
 
 
 _REMOVALS: Mapping[str, _Removal] = {

@@ -380,6 +380,16 @@ def test_type_widening_of_a_table_without_rows_is_dropped(lake: Lake) -> None:
     assert "delta.enableTypeWidening" not in snapshot.metadata.configuration
 
 
+def test_column_mapping_that_is_not_used_is_dropped(lake: Lake) -> None:
+    """TF-14"""
+    table = lake.new_table()
+    alter_table(table, EnableFeature("columnMapping"))
+    before = table.snapshot()
+    after = alter_table(table, DropFeature("columnMapping")).snapshot
+    assert after.schema == before.schema
+    assert not supports(after.protocol, "columnMapping")
+
+
 def test_files_are_skipped_by_values_of_the_earlier_types(lake: Lake) -> None:
     """UP-TW-5, SKIP-1: statistics and partition values of old files are those of the type that they were written with."""
     table = lake.new_table(properties={"delta.enableTypeWidening": "true"})
