@@ -18,6 +18,7 @@ from cm_delta_dagster.version import __version__
 if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
+    from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.arrow.dataset import DeltaDataset
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
@@ -113,6 +114,8 @@ if typing.TYPE_CHECKING:
         SkippedLog,
         WarehousePlan,
     )
+    from cm_delta_dagster.operations.tables.alter import AlterResult
+    from cm_delta_dagster.operations.tables.alterations import NewColumn
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
@@ -121,6 +124,8 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
+    from cm_delta_dagster.protocol.features.column_specs import Column
+    from cm_delta_dagster.protocol.features.identity_columns import Identity
     from cm_delta_dagster.protocol.log.restoration import FileDifference
     from cm_delta_dagster.protocol.predicates.predicates import (
         AlwaysTrue,
@@ -152,6 +157,7 @@ __all__ = [
     "AdoptedState",
     "AdoptionPlan",
     "AdoptionResult",
+    "AlterResult",
     "AlwaysTrue",
     "And",
     "ArrayType",
@@ -171,6 +177,7 @@ __all__ = [
     "ClientSettings",
     "ClientSpec",
     "CmDeltaError",
+    "Column",
     "CommitConflictError",
     "CommitContext",
     "CommitError",
@@ -204,6 +211,7 @@ __all__ = [
     "HistoryEntry",
     "Idempotency",
     "IdempotencyRule",
+    "Identity",
     "IllegalCommitError",
     "In",
     "InactiveState",
@@ -227,6 +235,7 @@ __all__ = [
     "MetadataAggregates",
     "MissingFiles",
     "MoveState",
+    "NewColumn",
     "Not",
     "NotCatalogManagedError",
     "ObjectAlreadyExistsError",
@@ -284,6 +293,7 @@ __all__ = [
     "StructType",
     "Table",
     "TableAlreadyExistsError",
+    "TableAlterer",
     "TableEntry",
     "TableError",
     "TableIdentifier",
@@ -312,6 +322,7 @@ _MODULES = {
     "AdoptedState": "cm_delta_dagster.catalog.recovery",
     "AdoptionPlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
     "AdoptionResult": "cm_delta_dagster.operations.recovery.warehouse_plan",
+    "AlterResult": "cm_delta_dagster.operations.tables.alter",
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
@@ -324,6 +335,7 @@ _MODULES = {
     "CleanStagedCommitsResult": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
     "ClientSettings": "cm_delta_dagster.client.settings",
     "ClientSpec": "cm_delta_dagster.client.client",
+    "Column": "cm_delta_dagster.protocol.features.column_specs",
     "CommitContext": "cm_delta_dagster.client.commits.context",
     "CommitInfo": "cm_delta_dagster.protocol.actions.actions",
     "CommitMode": "cm_delta_dagster.catalog.commit_policy",
@@ -348,6 +360,7 @@ _MODULES = {
     "HistoryEntry": "cm_delta_dagster.client.snapshots.history",
     "Idempotency": "cm_delta_dagster.client.commits.context",
     "IdempotencyRule": "cm_delta_dagster.client.commits.context",
+    "Identity": "cm_delta_dagster.protocol.features.identity_columns",
     "In": "cm_delta_dagster.protocol.predicates.predicates",
     "InactiveState": "cm_delta_dagster.catalog.tables",
     "InactiveTable": "cm_delta_dagster.catalog.tables",
@@ -364,6 +377,7 @@ _MODULES = {
     "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
     "MissingFiles": "cm_delta_dagster.operations.tables.restore",
     "MoveState": "cm_delta_dagster.operations.recovery.relocate",
+    "NewColumn": "cm_delta_dagster.operations.tables.alterations",
     "Not": "cm_delta_dagster.protocol.predicates.predicates",
     "OnCatalogBehind": "cm_delta_dagster.client.settings",
     "Opaque": "cm_delta_dagster.protocol.predicates.predicates",
@@ -407,6 +421,7 @@ _MODULES = {
     "StructField": "cm_delta_dagster.protocol.schema.types",
     "StructType": "cm_delta_dagster.protocol.schema.types",
     "Table": "cm_delta_dagster.client.table",
+    "TableAlterer": "cm_delta_dagster.api.table_alterer",
     "TableEntry": "cm_delta_dagster.catalog.tables",
     "TableIdentifier": "cm_delta_dagster.catalog.tables",
     "TableMove": "cm_delta_dagster.operations.recovery.relocate",

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from cm_delta_dagster.api.table_alterer import TableAlterer
 from cm_delta_dagster.api.table_reads import TableReads
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
@@ -47,6 +48,11 @@ class DeltaTable(TableReads[Table]):
 
     If the table is dropped and another table takes its name, the methods raise TableNotFoundError.
     """
+
+    @property
+    def alter(self) -> TableAlterer:
+        """ALTER TABLE: ``table.alter.add_columns(...)``, ``rename_column``, ``set_properties``, ``add_constraint`` and so on."""
+        return TableAlterer(self.table, self._connection)
 
     def append(
         self,

@@ -7,6 +7,7 @@ target, cause no ambiguity. NULL keys match no row.
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import reduce
 from operator import and_, or_
 from typing import Any
@@ -16,6 +17,8 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
+from cm_delta_dagster.protocol.features.generated_columns import generated_columns
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import (
     Comparison,
     ComparisonOperator,
@@ -39,6 +42,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.spark.align import align
 from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.fill import computed_columns, fill
 from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.scan import FILE_COLUMN, spark_file_key
@@ -214,6 +218,36 @@ def _hits(target: DataFrame, source: MergeSource, *, how: str) -> dict[str, Hits
     }
 
 
+ORIGIN = "__cm_delta_origin"
+"""Column of merged rows: what the merge does to the row, a value of :class:`RowOrigin`."""
+
+
+class RowOrigin(IntEnum):
+    """What a merge does to a row that it writes."""
+
+    COPIED = 0
+    UPDATED = 1
+    INSERTED = 2
+
+
+def filled(rows: DataFrame, source: MergeSource, layout: TableLayout) -> DataFrame:
+    """Merged rows with the values that the table computes.
+
+    Columns that the source lacks keep their value in updated rows, but generated columns are computed again; inserted rows get
+    defaults, identity values and generated values.
+
+    Args:
+        rows: merged rows with the column :data:`ORIGIN`, which the result does not have.
+    """
+    schema, generated = source.schema, generated_columns(source.schema)
+    missing = [name for name in computed_columns(schema) if source.offered.field(name) is None]
+    origin = F.col(ORIGIN)
+    given = {
+        name: origin == RowOrigin.COPIED if name in generated else origin != RowOrigin.INSERTED for name in missing
+    }
+    return fill(rows, layout, given).drop(ORIGIN)
+
+
 def upserted(target: DataFrame, source: MergeSource, within: Predicate | None) -> DataFrame:
     """Target rows with the source's values where the key matches, and the source's other rows."""
     return _joined(target, source, within, how="full_outer")
@@ -263,7 +297,10 @@ def _joined(
         if item.name in places:
             value = F.when(found, F.col(f"s{places[item.name]}")).otherwise(value)
         columns.append(value.alias(item.name))
-    return joined.select(*columns)
+    # Scope is NULL only for source rows without a match.
+    inserted = F.when(F.col("scope").isNull(), RowOrigin.INSERTED)
+    origin = inserted.when(found, RowOrigin.UPDATED).otherwise(RowOrigin.COPIED).alias(ORIGIN)
+    return joined.select(*columns, origin)
 
 
 def _shown(key: Column) -> Column:

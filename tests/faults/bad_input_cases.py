@@ -17,7 +17,6 @@ from cm_delta_dagster.errors import (
     PartitionMismatchError,
     SchemaMismatchError,
     TableAlreadyExistsError,
-    UnsupportedFeatureError,
     VersionNotFoundError,
 )
 from cm_delta_dagster.operations.reading.read import read
@@ -137,12 +136,6 @@ COLUMNS: list[Case] = [
         SchemaMismatchError,
         ("main.test.plain", "'i'", "interval", "Cast"),
         lambda act: append(act.plain, frame=act.some("interval 1 day i"), schema_mode=SchemaMode.MERGE),
-    ),
-    (
-        "a variant",
-        UnsupportedFeatureError,
-        ("main.test.plain", "'x' (variant)", "cast", "nothing was written"),
-        lambda act: append(act.plain, frame=act.some("parse_json('1') x"), schema_mode=SchemaMode.MERGE),
     ),
     (
         "a name that Parquet cannot hold",
@@ -386,12 +379,6 @@ CREATIONS: list[Case] = [
         SchemaMismatchError,
         ("'x'", "interval", "Cast"),
         lambda act: created(act, "main.test.new", "SELECT interval 1 day x"),
-    ),
-    (
-        "a variant as a column",
-        UnsupportedFeatureError,
-        ("main.test.new", "variantType"),
-        lambda act: created(act, "main.test.new", "SELECT parse_json('1') x"),
     ),
     (
         "a variant as a partition column",

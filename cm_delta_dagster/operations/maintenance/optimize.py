@@ -34,13 +34,14 @@ from cm_delta_dagster.operations.writing.write_transaction import scan_files, sc
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, partition_column, removes_of
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.features.column_mapping import stored_names
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_of, partition_only, short_sql, to_sql
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.spark.bins import together_by_bin
 from cm_delta_dagster.spark.layout import absolute_locations
 from cm_delta_dagster.spark.session import temporary_settings
-from cm_delta_dagster.spark.write import WrittenFiles, write_files, write_spec
+from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.discard import discard_below
 
 _log = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ def plan_optimize(
         snapshot=snapshot,
         bins=pack(
             snapshot.matching_files(predicate),
-            partition_columns=snapshot.partition_columns,
+            partition_columns=_stored_partitions(snapshot),
             target_size=target,
             min_size=least,
         ),
@@ -228,6 +229,11 @@ def pack(files: pa.Table, *, partition_columns: Sequence[str], target_size: int,
     )
 
 
+def _stored_partitions(snapshot: Snapshot) -> tuple[str, ...]:
+    """The keys of the partition values of files."""
+    return stored_names(snapshot.partition_columns, snapshot.schema, snapshot.column_mapping)
+
+
 def _spans(partitions: Sequence[tuple[int, ...]], sizes: Sequence[int], target_size: int) -> list[tuple[int, int]]:
     """Split files sorted by partition into ranges [start, end) of one partition and at most ``target_size`` bytes."""
     spans = []
@@ -282,7 +288,7 @@ def _parameters(plan: OptimizePlan) -> dict[str, str]:
 def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: list[WrittenFiles]) -> None:
     """Write one file for each bin, many bins in one Spark job. Appends the files of each job to ``written``."""
     snapshot = plan.snapshot
-    spec = write_spec(snapshot.layout)
+    spec = write_spec(snapshot.layout, WriteSpec(checked=False))
     started, done = time.monotonic(), 0
     with temporary_settings(spark, _ONE_TASK_PER_BIN):
         for bins, rows in _jobs(table, plan, spark):
@@ -319,7 +325,7 @@ def _shuffle(table: Table, snapshot: Snapshot, bins: Sequence[pa.Table], spark: 
     files = pa.concat_tables(bins)
     rows = scan_files_by_name(table, snapshot, spark, files, snapshot.schema)
     locations = [absolute_locations(table.location, members["path"]) for members in bins]
-    return together_by_bin(rows, locations, tasks=_num_tasks(bins, snapshot.partition_columns, size_of(files)))
+    return together_by_bin(rows, locations, tasks=_num_tasks(bins, _stored_partitions(snapshot), size_of(files)))
 
 
 def _num_tasks(bins: Sequence[pa.Table], partition_columns: Sequence[str], size: int) -> int:
@@ -379,9 +385,7 @@ def _rows_by_partition(snapshot: Snapshot, files: pa.Table) -> dict[tuple[str, .
     if not snapshot.partition_columns:
         return {(): sum(rows)}
     columns = []
-    for name in snapshot.partition_columns:
-        field = snapshot.schema.field(name)
-        assert field is not None
+    for field, name in zip(snapshot.layout.partition_fields, _stored_partitions(snapshot), strict=True):
         texts = partition_column(files, name).to_pylist()
         parsed = {text: repr(parse_partition_value(text, field.type)) for text in set(texts)}
         columns.append([parsed[text] for text in texts])

@@ -44,6 +44,7 @@ def plan_copy_on_write(
         predicate,
         schema=snapshot.schema,
         partition_columns=snapshot.partition_columns,
+        mapping=snapshot.column_mapping,
         zone=snapshot.time_zone,
     )
     whole, mixed = candidates.filter(fully_matching), candidates.filter(pc.invert(fully_matching))

@@ -49,7 +49,7 @@ def delete(
     with start_write(table, snapshot, shape=shape, operation="DELETE", parameters=parameters, options=options) as write:
         write.transaction.read(predicate)
         plan = plan_copy_on_write(table, snapshot, spark, predicate)
-        copied = write.add_rows(plan.copied_rows) if plan.copied_rows is not None else None
+        copied = write.move_rows(plan.copied_rows) if plan.copied_rows is not None else None
         metrics = {
             "numRemovedFiles": plan.removed_files.num_rows,
             "numRemovedBytes": size_of(plan.removed_files),

@@ -32,6 +32,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
     start_write,
     target_shape,
 )
+from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     Predicate,
@@ -43,12 +44,14 @@ from cm_delta_dagster.protocol.predicates.predicates import (
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType, data_type_text
 from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.fill import numbered_columns
 from cm_delta_dagster.spark.merge import (
     Hits,
     MergeSource,
     SourceFacts,
     check_keys_are_stored,
     check_unique,
+    filled,
     find_hits,
     find_scope,
     merge_source,
@@ -62,6 +65,7 @@ from cm_delta_dagster.spark.object_stores import spark_storage
 from cm_delta_dagster.spark.rewrite import count_frame_rows, files_named
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
+from cm_delta_dagster.spark.write import WriteSpec
 
 
 class MergeMode(StrEnum):
@@ -119,7 +123,9 @@ def merge(
         check_not_append_only(snapshot, f"a merge of mode {mode.value}")
     scope = write_condition(within, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
     scope = None if isinstance(scope, AlwaysTrue) else scope
-    names = _key_names(keys, snapshot.schema, schema_of(frame))
+    offered = schema_of(frame)
+    names = _key_names(keys, snapshot.schema, offered)
+    _check_identity(snapshot.schema, offered, names, mode)
     shape = target_shape(snapshot, frame, schema_mode)
     parameters = _parameters(names, mode, scope)
     spark_storage(
@@ -195,20 +201,25 @@ class _Merge:
         rows = self.source.frame
         if candidates.num_rows:
             rows = new_rows(self._scan(candidates), self.source, self.scope)
-        self.write.add_rows(rows)
+        self.write.add_new_rows(rows)
         return self._commit(candidates.slice(0, 0), inserted=self._written_rows())
 
     def _add_rows(self, touched: pa.Table) -> None:
         if not touched.num_rows:
             if self.mode is not MergeMode.UPDATE_ONLY:
-                self.write.add_rows(self.source.frame)
+                self.write.add_new_rows(self.source.frame)
             return
         join = {
             MergeMode.UPSERT: upserted,
             MergeMode.UPDATE_ONLY: updated,
             MergeMode.DELETE_UNMATCHED: replaced,
         }[self.mode]
-        self.write.add_rows(join(self._scan(touched), self.source, self.scope))
+        rows = filled(join(self._scan(touched), self.source, self.scope), self.source, self.write.layout)
+        missing = [name for name in self.source.schema.names if self.source.offered.field(name) is None]
+        numbered = numbered_columns(self.source.schema, missing)
+        self.write.add_rows(
+            rows, spec=WriteSpec(numbered=numbered if self.mode is not MergeMode.UPDATE_ONLY else frozenset())
+        )
 
     def _finish(self, touched: pa.Table, hits: Mapping[str, Hits]) -> WriteResult:
         matched = sum(hit.matched for hit in hits.values())
@@ -284,6 +295,18 @@ def _key_names(keys: Sequence[str], table: StructType, offered: StructType) -> t
             )
         names.append(in_table.name)
     return tuple(names)
+
+
+def _check_identity(table: StructType, offered: StructType, keys: Sequence[str], mode: MergeMode) -> None:
+    """Refuse a source that would set an identity column: always in updated rows, and in inserted rows if it is always generated."""
+    for name in identity_columns(table):
+        if mode is not MergeMode.INSERT_ONLY and name not in keys and offered.field(name) is not None:
+            raise InvalidArgumentError(
+                f"The source has the identity column {name!r}, and a merge of mode {mode.value} would update it. Nothing was "
+                "written. Leave the column out, or use it as a key."
+            )
+    if mode is not MergeMode.UPDATE_ONLY:
+        check_not_given(table, offered.names, action="inserts")
 
 
 def _check_inside(facts: SourceFacts, scope: Predicate | None) -> None:

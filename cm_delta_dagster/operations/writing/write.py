@@ -1,10 +1,12 @@
 """Append and overwrite, in one commit each."""
 
+import logging
+
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
-from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
 from cm_delta_dagster.operations.writing.copy_on_write import CopyOnWritePlan, plan_copy_on_write
@@ -24,12 +26,16 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 )
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, to_sql
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.spark.fill import computed_columns
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
 
 __all__ = ["WriteOutcome", "WriteResult", "append", "overwrite"]
 
+_log = logging.getLogger(__name__)
+
 OPERATION = "WRITE"
+_MAX_RENUMBERINGS = 10
 
 
 @names_table
@@ -48,8 +54,10 @@ def append(
 
     Raises:
         SchemaMismatchError: the columns do not fit; the message shows both schemas.
-        InvalidDataError: a row violates NOT NULL or has a partition value that cannot be stored.
-        CommitConflictError: a concurrent commit changed what an append depends on, e.g. the schema.
+        InvalidDataError: a row violates NOT NULL or a constraint, or has a partition value that cannot be stored.
+        InvalidArgumentError: ``frame`` has an identity column that is always generated, or ``schema_mode`` is OVERWRITE.
+        CommitConflictError: a concurrent commit changed what an append depends on, e.g. the schema. If it only numbered rows of
+            an identity column, the rows of this append are numbered and written again.
         CommitStateUnknownError: it is unknown whether the commit succeeded.
     """
     check_frame(frame)
@@ -57,6 +65,25 @@ def append(
         raise InvalidArgumentError(
             "An append cannot replace the schema, because old rows stay. Use overwrite, or merge."
         )
+    for _ in range(_MAX_RENUMBERINGS):
+        try:
+            return _append(table, frame, schema_mode, options)
+        except _RenumberedError as error:
+            _log.info("Another writer numbered rows of %s; these rows are numbered and written again", table.identifier)
+            conflict = error.conflict
+    raise conflict
+
+
+class _RenumberedError(Exception):
+    """The values of identity columns were taken by another writer. The files were deleted."""
+
+    def __init__(self, conflict: CommitConflictError) -> None:
+        super().__init__(str(conflict))
+        self.conflict = conflict
+
+
+def _append(table: WriteTarget, frame: DataFrame, schema_mode: SchemaMode, options: CommitOptions) -> WriteResult:
+    """One attempt of an append. Raises _RenumberedError after a conflict if the rows have generated identity values."""
     snapshot = table.snapshot()
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
@@ -64,13 +91,19 @@ def append(
     shape = target_shape(snapshot, frame, schema_mode)
     _check_partition_columns(snapshot, frame)
     with _start(table, snapshot, shape, _parameters("Append", snapshot), options) as write:
-        written = write.add_rows(frame)
+        written = write.add_new_rows(frame)
         metrics = {
             "numFiles": len(written.adds),
             "numOutputRows": written.num_rows,
             "numOutputBytes": written.size_bytes,
         }
-        return write.commit(snapshot.files.slice(0, 0), metrics)
+        try:
+            return write.commit(snapshot.files.slice(0, 0), metrics)
+        except CommitConflictError as error:
+            if not write.numbers_rows:
+                raise
+            write.discard()
+            raise _RenumberedError(error) from error
 
 
 @names_table
@@ -126,8 +159,8 @@ def _replace(write: WriteTransaction, frame: DataFrame, predicate: Predicate | N
     else:
         write.transaction.read(predicate)
         plan = plan_copy_on_write(write.table, snapshot, frame.sparkSession, predicate)
-    write.add_rows(frame, predicate)
-    copied = 0 if plan.copied_rows is None else write.add_rows(plan.copied_rows).num_rows
+    write.add_new_rows(frame, predicate)
+    copied = 0 if plan.copied_rows is None else write.move_rows(plan.copied_rows).num_rows
     metrics = {
         "numFiles": sum(len(files.adds) for files in write.written),
         "numOutputRows": sum(files.num_rows for files in write.written),
@@ -155,7 +188,8 @@ def _parameters(mode: str, snapshot: Snapshot, predicate: Predicate | None = Non
 def _check_partition_columns(snapshot: Snapshot, frame: DataFrame) -> None:
     """Refuse rows without a partition column: all of them would go to the partition of NULL."""
     offered = schema_of(frame)
-    missing = [name for name in snapshot.partition_columns if offered.field(name) is None]
+    computed = computed_columns(snapshot.schema)
+    missing = [name for name in snapshot.partition_columns if offered.field(name) is None and name not in computed]
     if missing:
         raise SchemaMismatchError(
             f"The rows lack the partition column {missing[0]!r} of {snapshot.identifier}; they have the columns "

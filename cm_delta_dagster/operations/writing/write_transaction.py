@@ -25,19 +25,20 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
+from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
-from cm_delta_dagster.protocol.features.protocol_evolution import required_features, with_features
+from cm_delta_dagster.protocol.features.column_ids import with_ids_of
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
+from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, without_own_metadata
+from cm_delta_dagster.protocol.features.identity_columns import with_high_water_marks
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.features.type_widening import widening_in_writes, with_type_changes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
     StructType,
     check_column_names,
     data_type_text,
@@ -46,10 +47,11 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.spark.fill import fill_missing
 from cm_delta_dagster.spark.rewrite import count_frame_rows
 from cm_delta_dagster.spark.scan import scan, scan_with_files
 from cm_delta_dagster.spark.schema import schema_of
-from cm_delta_dagster.spark.write import WrittenFiles, write_files, write_spec
+from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.discard import discard_below
 
 
@@ -107,6 +109,7 @@ class CommitOptions:
 
 
 DEFAULT_OPTIONS = CommitOptions()
+DEFAULT_SPEC = WriteSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,23 +146,25 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
     """
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     present = snapshot.schema
-    offered = schema_of(frame)
+    offered = without_own_metadata(schema_of(frame))
     if not offered.fields:
         raise SchemaMismatchError(
             f"The rows for {snapshot.identifier} have no columns; nothing was written. Select at least one of the "
             f"table's columns: {', '.join(present.names)}."
         )
-    schema = reconcile_schemas(present, offered, mode=mode)
+    before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
+    schema = reconcile_schemas(present, offered, mode=mode, widens=widening_in_writes(before.properties))
     if mode is SchemaMode.OVERWRITE:
-        schema = _replacement_schema(schema, snapshot)
+        schema = with_ids_of(_replacement_schema(schema, snapshot), present)
+    else:
+        schema = with_type_changes(present, schema)
     if schema == present:
         return TargetShape(schema=present, metadata=snapshot.metadata, protocol=snapshot.protocol)
-    check_column_names(schema)
+    check_column_names(schema, any_characters=snapshot.column_mapping is not ColumnMappingMode.NONE)
     check_void_places(schema)
-    metadata = replace(snapshot.metadata, schema_string=schema_to_json(schema))
-    protocol = with_features(snapshot.protocol, required_features(schema, metadata.configuration))
+    after = changed_definition(before, before.with_schema(schema), new_name=unique_name)
     try:
-        check_writable(protocol, snapshot.identifier, metadata=metadata)
+        check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
     except UnsupportedFeatureError as error:
         changed = [item for item in schema.fields if present.field(item.name) != item]
         columns = ", ".join(f"{item.name!r} ({data_type_text(item.type)})" for item in changed)
@@ -167,7 +172,7 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
             f"With the new or changed columns {columns}, {snapshot.identifier} would need a feature that this client "
             f"does not have; nothing was written. Leave them out or cast them, e.g. to a string. ({error})"
         ) from error
-    return TargetShape(schema=schema, metadata=metadata, protocol=protocol)
+    return TargetShape(schema=after.schema, metadata=after.metadata, protocol=after.protocol)
 
 
 def _replacement_schema(offered: StructType, snapshot: Snapshot) -> StructType:
@@ -179,39 +184,30 @@ def _replacement_schema(offered: StructType, snapshot: Snapshot) -> StructType:
             f"Keep it, or create another table. Offered schema:\n{schema_text(offered)}"
         )
     partitions = {name.lower(): name for name in snapshot.partition_columns}
+    nullable = reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
     # The partition columns keep the spelling that the metadata has for them.
     return StructType(
-        tuple(
-            StructField(partitions.get(item.name.lower(), item.name), _nullable(item.type), True, item.metadata)
-            for item in offered.fields
-        )
+        tuple(replace(item, name=partitions.get(item.name.lower(), item.name)) for item in nullable.fields)
     )
 
 
-def _nullable(data_type: DataType) -> DataType:
-    match data_type:
-        case StructType():
-            fields = (StructField(item.name, _nullable(item.type), True, item.metadata) for item in data_type.fields)
-            return StructType(tuple(fields))
-        case ArrayType():
-            return ArrayType(_nullable(data_type.element_type), True)
-        case MapType():
-            return MapType(_nullable(data_type.key_type), _nullable(data_type.value_type), True)
-        case _:
-            return data_type
-
-
-def write_rows(
-    table: WriteTarget, frame: DataFrame, shape: TargetShape, guard: Predicate | None = None
-) -> WrittenFiles:
-    """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
-    layout = TableLayout(
+def layout_of(table: WriteTarget, shape: TargetShape) -> TableLayout:
+    """What a write needs to know of the table after the commit."""
+    return TableLayout(
         location=table.location,
         schema=shape.schema,
         partition_columns=shape.metadata.partition_columns,
+        mapping=column_mapping_mode(shape.protocol, shape.metadata),
         properties=TableProperties(shape.metadata.configuration),
     )
-    spec = write_spec(layout, guard=guard, now_ms=table.services.now_ms())
+
+
+def write_rows(
+    table: WriteTarget, frame: DataFrame, shape: TargetShape, spec: WriteSpec = DEFAULT_SPEC
+) -> WrittenFiles:
+    """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
+    layout = layout_of(table, shape)
+    spec = write_spec(layout, replace(spec, now_ms=table.services.now_ms()))
     return write_files(frame, store=table.store, layout=layout, spec=spec)
 
 
@@ -266,11 +262,44 @@ class WriteTransaction:
         for files in self.written:
             discard_below(self.table.store, files.directory)
 
-    def add_rows(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
-        """Write the rows of ``frame`` to data files, which :meth:`commit` adds to the table."""
-        written = write_rows(self.table, frame, self.shape, guard)
+    @property
+    def layout(self) -> TableLayout:
+        """What a write needs to know of the table after the commit."""
+        return layout_of(self.table, self.shape)
+
+    def add_rows(
+        self, frame: DataFrame, guard: Predicate | None = None, *, spec: WriteSpec = DEFAULT_SPEC
+    ) -> WrittenFiles:
+        """Write the rows of ``frame`` to data files, which :meth:`commit` adds to the table.
+
+        Args:
+            frame: rows with the values of all columns that the table computes; see :meth:`add_new_rows`.
+            guard: every row must satisfy it.
+            spec: how they are written; statistics, compression and time come from the table.
+        """
+        spec = spec if guard is None else replace(spec, guard=guard)
+        written = write_rows(self.table, frame, self.shape, spec)
         self.written.append(written)
+        if written.high_water_marks:
+            # The next rows of this transaction continue after these.
+            schema = with_high_water_marks(self.shape.schema, written.high_water_marks)
+            metadata = replace(self.shape.metadata, schema_string=schema_to_json(schema))
+            self.shape = replace(self.shape, schema=schema, metadata=metadata)
         return written
+
+    def add_new_rows(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
+        """As :meth:`add_rows`, for new rows: columns that ``frame`` lacks get their default, identity or generated value."""
+        filled = fill_missing(frame, self.layout)
+        return self.add_rows(filled.frame, guard, spec=WriteSpec(numbered=filled.numbered))
+
+    def move_rows(self, frame: DataFrame) -> WrittenFiles:
+        """As :meth:`add_rows`, for rows of the table that stay as they are."""
+        return self.add_rows(frame, spec=WriteSpec(checked=False))
+
+    @property
+    def numbers_rows(self) -> bool:
+        """Whether the written rows have new values of identity columns."""
+        return any(files.high_water_marks for files in self.written)
 
     def commit(self, removed: pa.Table, metrics: Mapping[str, int]) -> WriteResult:
         """Commit the written files and the removal of ``removed``; commit nothing if nothing changes.

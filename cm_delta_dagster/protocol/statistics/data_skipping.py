@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array, states_zone
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.features.generated_filters import with_generated_filters
 from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
 from cm_delta_dagster.protocol.predicates.normal_forms import negations_inwards
 from cm_delta_dagster.protocol.predicates.predicates import (
@@ -87,7 +88,7 @@ def keep_mask(
         zone: time zone of ``timestamp`` partition values that state none; None if it is unknown, so that they exclude no file.
     """
     index = index or FileIndex()
-    parts = conjuncts(negations_inwards(predicate))
+    parts = conjuncts(with_generated_filters(negations_inwards(predicate), schema))
     on_partitions = And(tuple(part for part in parts if partition_only(part, partition_columns)))
     on_rows = And(tuple(part for part in parts if not partition_only(part, partition_columns)))
     columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping, zone=zone)
