@@ -18,6 +18,7 @@ from cm_delta_dagster.version import __version__
 if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
+    from cm_delta_dagster.api.merge_builder import MergeBuilder
     from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.arrow.dataset import DeltaDataset
@@ -119,8 +120,9 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
+    from cm_delta_dagster.operations.writing.write import PartitionOverwrite
+    from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
     from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode
-    from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
@@ -230,6 +232,7 @@ __all__ = [
     "MaintenanceNotPermittedError",
     "MaintenanceRule",
     "MapType",
+    "MergeBuilder",
     "MergeMode",
     "Metadata",
     "MetadataAggregates",
@@ -249,6 +252,7 @@ __all__ = [
     "OutputMode",
     "OvertakenCommit",
     "PartitionMismatchError",
+    "PartitionOverwrite",
     "PathDeltaTable",
     "PermissionDeniedError",
     "PrimitiveType",
@@ -372,6 +376,7 @@ _MODULES = {
     "MaintenanceKind": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceRule": "cm_delta_dagster.catalog.maintenance",
     "MapType": "cm_delta_dagster.protocol.schema.types",
+    "MergeBuilder": "cm_delta_dagster.api.merge_builder",
     "MergeMode": "cm_delta_dagster.operations.writing.merge",
     "Metadata": "cm_delta_dagster.protocol.actions.actions",
     "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
@@ -387,6 +392,7 @@ _MODULES = {
     "Or": "cm_delta_dagster.protocol.predicates.predicates",
     "OutputMode": "cm_delta_dagster.operations.writing.write_stream",
     "OvertakenCommit": "cm_delta_dagster.operations.recovery.plan",
+    "PartitionOverwrite": "cm_delta_dagster.operations.writing.write",
     "PathDeltaTable": "cm_delta_dagster.api.table_reads",
     "PrimitiveType": "cm_delta_dagster.protocol.schema.types",
     "Problem": "cm_delta_dagster.operations.doctor.findings",
@@ -430,8 +436,8 @@ _MODULES = {
     "VacuumPlan": "cm_delta_dagster.operations.maintenance.vacuum",
     "VacuumResult": "cm_delta_dagster.operations.maintenance.vacuum",
     "WarehousePlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
-    "WriteOutcome": "cm_delta_dagster.operations.writing.write_transaction",
-    "WriteResult": "cm_delta_dagster.operations.writing.write_transaction",
+    "WriteOutcome": "cm_delta_dagster.operations.writing.write_result",
+    "WriteResult": "cm_delta_dagster.operations.writing.write_result",
     "connect": "cm_delta_dagster.api.connection",
     "raw_sql": "cm_delta_dagster.protocol.predicates.predicates",
 }

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import overload
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from cm_delta_dagster.api.merge_builder import MergeBuilder, key_columns, merge_condition
 from cm_delta_dagster.api.table_alterer import TableAlterer
 from cm_delta_dagster.api.table_reads import TableReads
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
@@ -25,14 +27,18 @@ from cm_delta_dagster.operations.maintenance.clean_staged_commits import (
 from cm_delta_dagster.operations.maintenance.compact_log import CompactLogResult, compact_log
 from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
 from cm_delta_dagster.operations.maintenance.publish import PublishResult, publish
+from cm_delta_dagster.operations.maintenance.reorg import plan_reorg, reorg
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult, plan_vacuum, vacuum
 from cm_delta_dagster.operations.tables.restore import MissingFiles, RestorePlan, RestoreResult, plan_restore, restore
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
-from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.operations.writing.row_change import Expression, RowChange
+from cm_delta_dagster.operations.writing.update import update
+from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append, overwrite
+from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode, StreamWrite, write_stream
-from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 
@@ -85,11 +91,18 @@ class DeltaTable(TableReads[Table]):
         frame: DataFrame,
         *,
         where: Condition | None = None,
+        partitions: PartitionOverwrite | str = PartitionOverwrite.STATIC,
+        replace_using: str | Sequence[str] = (),
         schema_mode: SchemaMode = SchemaMode.STRICT,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
-        """Replace all rows, or the rows that satisfy ``where``, by the rows of ``frame``, in one commit.
+        """Replace all rows by the rows of ``frame``, in one commit; or the rows of a condition, of partitions or of keys.
+
+        Args:
+            where: replace only the rows that satisfy it; every row of ``frame`` must.
+            partitions: ``"dynamic"`` replaces only the partitions in which ``frame`` has rows.
+            replace_using: key column or columns; replace only the rows that have the keys of a row of ``frame``.
 
         Raises:
             PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
@@ -99,10 +112,13 @@ class DeltaTable(TableReads[Table]):
             self.table,
             frame=frame,
             where=where,
+            partitions=partitions,
+            keys=(replace_using,) if isinstance(replace_using, str) else tuple(replace_using),
             schema_mode=schema_mode,
             options=CommitOptions(idempotency=idempotency, context=context),
         )
 
+    @overload
     def merge(
         self,
         frame: DataFrame,
@@ -113,11 +129,41 @@ class DeltaTable(TableReads[Table]):
         schema_mode: SchemaMode = SchemaMode.STRICT,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
-    ) -> WriteResult:
-        """Update, insert or delete rows by key, in one commit.
+    ) -> WriteResult: ...
+
+    @overload
+    def merge(
+        self,
+        frame: DataFrame,
+        on: str | Column,
+        *,
+        source_alias: str,
+        target_alias: str = "target",
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> MergeBuilder: ...
+
+    def merge(
+        self,
+        frame: DataFrame,
+        on: str | Sequence[str] | Column,
+        *,
+        source_alias: str | None = None,
+        target_alias: str = "target",
+        mode: MergeMode = MergeMode.UPSERT,
+        within: Condition | None = None,
+        schema_mode: SchemaMode = SchemaMode.STRICT,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult | MergeBuilder:
+        """Update, insert or delete rows, in one commit: by key, or with clauses if ``source_alias`` is given.
 
         Args:
-            on: key column or columns; unique among the rows of ``frame``.
+            on: key column or columns; unique among the rows of ``frame``. With ``source_alias``: a condition on source and table,
+                as SQL text or Column.
+            source_alias: name of ``frame`` in conditions and values. The result is then a builder: add clauses, then call
+                ``execute``.
+            target_alias: name of the table in conditions and values.
             mode: what to do with matched and unmatched rows.
             within: condition on the rows of the table; other rows are neither read nor changed.
 
@@ -125,10 +171,17 @@ class DeltaTable(TableReads[Table]):
             InvalidDataError: several rows of ``frame`` have the same key.
             CommitConflictError: a concurrent commit changed the matched rows.
         """
+        if source_alias is not None:
+            change = RowChange(
+                source=frame, on=merge_condition(on), source_alias=source_alias, target_alias=target_alias
+            )
+            return MergeBuilder(
+                self.table, change=change, options=CommitOptions(idempotency=idempotency, context=context)
+            )
         return merge(
             self.table,
             frame=frame,
-            keys=(on,) if isinstance(on, str) else tuple(on),
+            keys=key_columns(on),
             mode=mode,
             within=within,
             schema_mode=schema_mode,
@@ -220,6 +273,31 @@ class DeltaTable(TableReads[Table]):
             context=context,
         )
 
+    def update(
+        self,
+        assignments: Mapping[str, Expression],
+        where: Condition | None = None,
+        *,
+        idempotency: Idempotency | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> WriteResult:
+        """Set columns of the rows that satisfy ``where``, or of all rows, in one commit.
+
+        Args:
+            assignments: values by column, as SQL text or Columns; ``a.b`` names the field of a struct.
+
+        Raises:
+            InvalidArgumentError: a condition or value is not valid, or the table has no such column.
+            CommitConflictError: a concurrent commit changed the rows that are read.
+        """
+        return update(
+            self.table,
+            spark=self._connection.spark,
+            assignments=assignments,
+            where=where,
+            options=CommitOptions(idempotency=idempotency, context=context),
+        )
+
     def maintenance_decision(self, kind: MaintenanceKind | str) -> MaintenanceDecision:
         """Return whether the catalog permits a kind of maintenance on this table, by which rule, and why.
 
@@ -278,6 +356,26 @@ class DeltaTable(TableReads[Table]):
         return optimize(
             self.table, spark=self._connection.spark, where=where, target_size=target_size, min_size=min_size
         )
+
+    def plan_reorg(self, *, where: Predicate | str | None = None) -> OptimizePlan:
+        """List the files that :meth:`reorg` would rewrite; changes nothing.
+
+        Args:
+            where: condition on partition columns; None for all partitions.
+        """
+        return plan_reorg(self.table, where=where)
+
+    def reorg(self, *, where: Predicate | str | None = None) -> OptimizeResult:
+        """Rewrite the files that have deleted rows or dropped columns (REORG TABLE ... APPLY (PURGE)); rows do not change.
+
+        Args:
+            where: condition on partition columns that limits the files.
+
+        Raises:
+            MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION.
+            MaintenanceInProgressError: another maintenance run holds the lease of the table.
+        """
+        return reorg(self.table, spark=self._connection.spark, where=where)
 
     def plan_vacuum(
         self, retention: timedelta | None = None, *, retention_check: RetentionCheck = RetentionCheck.ENFORCED

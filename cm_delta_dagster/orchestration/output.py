@@ -24,11 +24,8 @@ from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema, write_or_create
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.write import WriteResult, append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import (
-    CommitOptions,
-    already_committed,
-    is_already_committed,
-)
+from cm_delta_dagster.operations.writing.write_result import already_committed, is_already_committed
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
 from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, idempotency, refuse_other_asset
 from cm_delta_dagster.orchestration.write_contract import WriteContract, WriteMode

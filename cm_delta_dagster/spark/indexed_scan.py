@@ -102,12 +102,13 @@ def _read(
         return frame.select(*[table_column(item, held[item.name]) for item in fields])
     # Values of files are joined before the columns are built: a later join would prevent Spark from pruning columns.
     place = [file_path(frame, scan.storage).alias(FILE_COLUMN)] if scan.with_files else []
-    frame = frame.select("*", *([row_index(frame).alias(POSITION_COLUMN)] if any(extras) else []), *place)
+    numbered = [row_index(frame).alias(POSITION_COLUMN)] if any(extras) or scan.with_files else []
+    frame = frame.select("*", *numbered, *place)
     if words:
         frame = join_numbered_values(scan.session, frame, {WORDS_COLUMN: word_lists(words)})
         frame = frame.where(f"{is_deleted(file=NUMBER_COLUMN)} = 0")
     tracked = [] if scan.row_tracking is None else row_ids(scan.row_tracking, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN)
-    named_files = [F.col(FILE_COLUMN)] if scan.with_files else []
+    named_files = [F.col(FILE_COLUMN), F.col(POSITION_COLUMN)] if scan.with_files else []
     return frame.select(*[table_column(item, held[item.name]) for item in fields], *tracked, *named_files)
 
 

@@ -77,7 +77,9 @@ def _read(scan: Scan, names: Names, files: pa.Table, values: Mapping[str, pa.Arr
         )
         frame = join_file_values(scan.session, frame, locations, values)
     elif scan.with_files:
-        frame = frame.select("*", file_path(frame, scan.storage).alias(FILE_COLUMN))
+        frame = frame.select(
+            "*", file_path(frame, scan.storage).alias(FILE_COLUMN), row_index(frame).alias(POSITION_COLUMN)
+        )
     if WORDS_COLUMN in values:
         frame = frame.where(f"{is_deleted()} = 0")
     outputs = [
@@ -90,7 +92,8 @@ def _read(scan: Scan, names: Names, files: pa.Table, values: Mapping[str, pa.Arr
         outputs += row_ids(
             scan.row_tracking, known(BASE_ROW_ID_COLUMN, "BIGINT"), known(COMMIT_VERSION_COLUMN, "BIGINT")
         )
-    return frame.select(*outputs, *([F.col(FILE_COLUMN)] if scan.with_files else []))
+    named_files = [F.col(FILE_COLUMN), F.col(POSITION_COLUMN)] if scan.with_files else []
+    return frame.select(*outputs, *named_files)
 
 
 def _from_text(item: StructField, text: Column) -> Column:

@@ -25,6 +25,7 @@ from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.file_index import NoFileIndexError, file_indexes, report_fallback
 from cm_delta_dagster.spark.file_values import (
     FILE_COLUMN,
+    POSITION_COLUMN,
     spark_file_key,
     spark_file_path,
 )
@@ -37,7 +38,7 @@ from cm_delta_dagster.spark.schema import quoted, to_spark
 from cm_delta_dagster.spark.session import LISTING_SETTINGS, temporary_settings
 from cm_delta_dagster.storage.store import Store
 
-__all__ = ["FILE_COLUMN", "scan", "scan_with_files", "spark_file_key", "spark_file_path"]
+__all__ = ["FILE_COLUMN", "POSITION_COLUMN", "scan", "scan_with_files", "spark_file_key", "spark_file_path"]
 
 _SMALL_LISTING = 32
 
@@ -63,11 +64,11 @@ def scan(session: SparkSession, *, store: Store, layout: TableLayout, request: S
     return frame.select(*[F.col(quoted(name)) for name in (*_known(request.columns, layout.schema), *extra)])
 
 
-def scan_with_files(session: SparkSession, *, store: Store, layout: TableLayout, files: pa.Table) -> DataFrame:
-    """All columns as :func:`scan`, and :data:`FILE_COLUMN` last; :func:`spark_file_key` makes its values comparable with
-    file keys.
+def scan_with_files(session: SparkSession, *, store: Store, layout: TableLayout, request: ScanRequest) -> DataFrame:
+    """All columns as :func:`scan`, and :data:`FILE_COLUMN` and :data:`POSITION_COLUMN` last; :func:`spark_file_key` makes the
+    values of the first comparable with file keys.
     """
-    return _frame(_new_scan(session, store, layout, ScanRequest(files=files), with_files=True), files)
+    return _frame(_new_scan(session, store, layout, request, with_files=True), request.files)
 
 
 def _known(columns: Sequence[str], schema: StructType) -> list[str]:

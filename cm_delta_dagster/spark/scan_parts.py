@@ -44,7 +44,7 @@ class Scan:
         storage: how Spark reaches the table.
         indexes: of the session; None if it has none.
         never_null: paths of NOT NULL columns that hold no null in any of the files.
-        with_files: also return :data:`FILE_COLUMN`.
+        with_files: also return :data:`FILE_COLUMN` and :data:`POSITION_COLUMN`.
     """
 
     session: SparkSession
@@ -78,7 +78,7 @@ class Scan:
 
     @property
     def result_columns(self) -> list[str]:
-        extra = [FILE_COLUMN] if self.with_files else []
+        extra = [FILE_COLUMN, POSITION_COLUMN] if self.with_files else []
         return [*self.schema.names, *([ROW_ID, ROW_COMMIT_VERSION] if self.row_tracking else []), *extra]
 
     def stored(self, names: Names) -> StructType:

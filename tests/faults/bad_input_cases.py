@@ -23,6 +23,7 @@ from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.spark.schema import from_spark
@@ -304,6 +305,42 @@ CONDITIONS: list[Case] = [
         InvalidArgumentError,
         (NAME, "nosuchfunction"),
         lambda act: read(act.orders, spark=act.spark, where="nosuchfunction(id) > 1"),
+    ),
+    (
+        "an update without values",
+        InvalidArgumentError,
+        (NAME, "values to set", "mapping"),
+        lambda act: update(act.orders, spark=act.spark, assignments={}),
+    ),
+    (
+        "an update of an unknown column",
+        InvalidArgumentError,
+        (NAME, "'nope'", "it has id"),
+        lambda act: update(act.orders, spark=act.spark, assignments={"nope": "1"}),
+    ),
+    (
+        "an update by a function whose value varies",
+        InvalidArgumentError,
+        (NAME, "rand()", "before the call"),
+        lambda act: update(act.orders, spark=act.spark, assignments={"name": "CAST(rand() AS string)"}),
+    ),
+    (
+        "an update by a value that the column cannot hold",
+        InvalidDataError,
+        (NAME, "'x'", "Nothing was committed"),
+        lambda act: update(act.orders, spark=act.spark, assignments={"id": "'x'"}),
+    ),
+    (
+        "an update by a query",
+        InvalidArgumentError,
+        (NAME, "contains a query"),
+        lambda act: update(act.orders, spark=act.spark, assignments={"id": "(SELECT 1)"}),
+    ),
+    (
+        "dynamic partitions and a condition",
+        InvalidArgumentError,
+        (NAME, "where and partitions", "Leave"),
+        lambda act: overwrite(act.orders, frame=act.good, where="id = 1", partitions="dynamic"),
     ),
     (
         "a condition that fails on a row",

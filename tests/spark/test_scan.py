@@ -404,7 +404,9 @@ def test_each_row_can_name_its_file(spark: SparkSession, tmp_path: Path) -> None
     """The key is comparable with the log's path, whatever characters the path has."""
     files = Files(spark, tmp_path / "a b%20ü", "id long, _metadata string, p string", "p")
     adds = files.write(*[(i, "m", value) for i, value in enumerate(VALUES["string"])])
-    frame = scan_with_files(spark, store=LocalStore(), layout=files.layout(), files=adds_to_table(adds))
+    frame = scan_with_files(
+        spark, store=LocalStore(), layout=files.layout(), request=ScanRequest(files=adds_to_table(adds))
+    )
     found = {row["p"]: spark_file_key(row[FILE_COLUMN]) for row in frame.collect()}
     assert found == {add.partition_values["p"]: file_key(files.location, add.path) for add in adds}
 

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import IllegalCommitError, UnsupportedFeatureError
+from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.actions import (
     Action,
+    AddCdcFile,
     AddFile,
     CommitInfo,
     DomainMetadata,
@@ -81,6 +82,8 @@ class Transaction:
         self.parameters = dict(parameters or {})
         self.context = context
         self.metrics: dict[str, str] = {}
+        self.keeps_row_ids = False
+        """Whether the rows of removed files that are in added files keep their ids."""
         self.txn_id = str(uuid.uuid4())
         self._committer = committer
         self._reads: list[Predicate] = []
@@ -88,6 +91,7 @@ class Transaction:
         self._adds: list[AddFile] = []
         self._removes: list[RemoveFile] = []
         self._updated: list[str] = []
+        self._changes: list[AddCdcFile] = []
         self._metadata: Metadata | None = None
         self._protocol: Protocol | None = None
         self._drops_feature = False
@@ -118,6 +122,10 @@ class Transaction:
         for file in files:
             self._adds.append(replace(file, data_change=False))
             self._updated.append(file.path)
+
+    def add_change_files(self, files: Iterable[AddCdcFile]) -> None:
+        """Record files with the row changes of this commit; they are then all that a reader of changes reads of it."""
+        self._changes.extend(files)
 
     def set_metadata(self, metadata: Metadata) -> None:
         """Replace the table's metadata as a whole. Raises IllegalCommitError if the id would change."""
@@ -255,9 +263,7 @@ class Transaction:
             adds = list(fresh.adds)
             if fresh.high_water_mark > before:
                 domains[row_tracking.DOMAIN] = row_tracking.high_water_mark_domain(fresh.high_water_mark)
-            self._check_row_ids(base)
-            # Rows that are copied get fresh ids, since materialized ones are not written.
-            tags[row_tracking.PRESERVED_TAG] = "false" if self._removes else "true"
+            tags[row_tracking.PRESERVED_TAG] = "true" if self.keeps_row_ids or not self._removes else "false"
         info = CommitInfo(
             in_commit_timestamp=in_commit_timestamp,
             timestamp=in_commit_timestamp,
@@ -281,6 +287,7 @@ class Transaction:
         actions += domains.values()
         actions += self._removes
         actions += adds
+        actions += self._changes
         check_commit(actions)
         self._check_metadata(base)
         return actions
@@ -298,15 +305,6 @@ class Transaction:
     def metadata(self) -> Metadata:
         """What the table's metadata will be: what this transaction sets, or that of its snapshot."""
         return self._metadata or self.snapshot.metadata
-
-    def _check_row_ids(self, base: Snapshot) -> None:
-        """Refuse to copy rows of a table that promises to keep their ids, since materialized ones are not written."""
-        metadata = self._metadata or base.metadata
-        if self._removes and self._adds and row_tracking.is_enabled(self._protocol or base.protocol, metadata):
-            raise UnsupportedFeatureError(
-                f"{self.operation} on {self.snapshot.identifier} would give new row ids to rows that it copies, and the table has "
-                f"{row_tracking.ENABLED} = true. Nothing was committed. Unset the property first."
-            )
 
     def _check_metadata(self, base: Snapshot) -> None:
         """New metadata and the protocol it lands under must fit each other and this client."""

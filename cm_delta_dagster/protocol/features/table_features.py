@@ -148,9 +148,7 @@ FEATURES: Mapping[str, Feature] = {
         _writer("appendOnly", _FULL, legacy_writer=2, is_active=_property_is_true(APPEND_ONLY_KEY)),
         _writer("invariants", _FULL, legacy_writer=2, is_active=_field_has("delta.invariants")),
         _writer("checkConstraints", _FULL, legacy_writer=3, is_active=_has_constraint),
-        _writer(
-            "changeDataFeed", _INACTIVE, legacy_writer=4, is_active=_property_is_true("delta.enableChangeDataFeed")
-        ),
+        _writer("changeDataFeed", _FULL, legacy_writer=4, is_active=_property_is_true("delta.enableChangeDataFeed")),
         _writer("generatedColumns", _FULL, legacy_writer=4, is_active=_field_has(GENERATION_EXPRESSION)),
         Feature(
             name="columnMapping",
@@ -162,7 +160,6 @@ FEATURES: Mapping[str, Feature] = {
         _writer("identityColumns", _FULL, legacy_writer=6, is_active=_field_has(IDENTITY_PREFIX)),
         _writer("allowColumnDefaults", _FULL, is_active=_field_has(CURRENT_DEFAULT)),
         _both("deletionVectors", _FULL, is_active=_property_is_true(DELETION_VECTORS_KEY)),
-        # Commits assign row ids if the feature is listed. Rows that move must keep their ids only if it is enabled.
         _writer(
             "rowTracking",
             _FULL,

@@ -465,18 +465,6 @@ def test_files_without_a_number_of_rows_get_no_ids_and_are_not_committed(tracked
     assert tracked.snapshot().version == 0
 
 
-def test_a_table_that_promises_to_keep_row_ids_copies_no_rows(new_table: NewTable) -> None:
-    """ROWTRK-1, ROWTRK-12: rewritten rows would lose their ids; appended ones get theirs."""
-    table = new_table(delta__enableRowTracking="true")
-    _start(table, _file("a", 10)).commit()
-    rewriting = _start(table, _file("b", 10))
-    removed = removes_of(rewriting.snapshot.files, deletion_timestamp=1_700_000_000_000, data_change=False)
-    rewriting.remove_files(removed)
-    with pytest.raises(UnsupportedFeatureError, match="new row ids"):
-        rewriting.commit()
-    assert table.snapshot().version == 1
-
-
 def test_the_level_that_was_used_is_recorded(new_table: NewTable, store: MemoryStore) -> None:
     """OCC-14: as delta-spark does, a mere rearrangement is said to be isolated from what it reads only."""
     for number, level in enumerate(("WriteSerializable", "Serializable")):

@@ -197,7 +197,6 @@ def test_features_whose_rules_the_write_follows_are_writable(feature: str, used:
 @pytest.mark.parametrize(
     ("feature", "used"),
     [
-        ("changeDataFeed", metadata(enableChangeDataFeed="true")),
         ("icebergCompatV1", metadata(enableIcebergCompatV1="true")),
         ("icebergCompatV2", metadata(enableIcebergCompatV2="true")),
     ],
@@ -226,8 +225,8 @@ def test_without_metadata_a_feature_that_may_be_in_use_is_refused() -> None:
     """PROT-7."""
     with pytest.raises(UnsupportedFeatureError, match="icebergCompatV1"):
         check_writable(features("icebergCompatV1"), "t")
-    with pytest.raises(UnsupportedFeatureError, match="changeDataFeed"):
-        check_writable(features("changeDataFeed"), "t")
+    with pytest.raises(UnsupportedFeatureError, match="icebergCompatV2"):
+        check_writable(features("icebergCompatV2"), "t")
     check_readable(protocol(2, 5), "t", metadata=metadata())
     check_writable(features("invariants"), "t")
 
