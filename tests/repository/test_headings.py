@@ -30,6 +30,7 @@ UNCITED = {
     "predicates/boolean_structure.py": "conditions are Spark SQL",
     "predicates/normal_forms.py": "conditions are Spark SQL",
     "predicates/predicates.py": "conditions are Spark SQL",
+    "predicates/references.py": "expressions are Spark SQL",
     "predicates/sql_expressions.py": "conditions are Spark SQL",
     "predicates/sql_functions.py": "conditions are Spark SQL",
     "predicates/sql_literals.py": "conditions are Spark SQL",
