@@ -132,8 +132,13 @@ def test_values_are_cast_as_they_are_stored(build: Build) -> None:
     builder = build("id long, b byte, s string")
     builder.append((1, 1, "a"))
     source = builder.frame((1, 300), columns="id long, n int")
-    with pytest.raises(InvalidDataError):
-        _merge(builder, source).when_matched_update({"b": "s.n"}).execute()
+    try:
+        for ansi in ("false", "true"):
+            builder.spark.conf.set("spark.sql.ansi.enabled", ansi)
+            with pytest.raises(InvalidDataError, match="300"):
+                _merge(builder, source).when_matched_update({"b": "s.n"}).execute()
+    finally:
+        builder.spark.conf.unset("spark.sql.ansi.enabled")
     _merge(builder, source).when_matched_update({"b": "s.n - 200", "t.s": "DEFAULT"}).execute()
     assert builder.rows() == [(1, 100, None)]
 
