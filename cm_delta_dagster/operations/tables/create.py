@@ -33,6 +33,7 @@ from cm_delta_dagster.protocol.features.enablement import TableDefinition, new_d
 from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol, requested_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import (
+    TABLE_ID_KEY,
     TableProperties,
     check_user_properties,
     default_properties,
@@ -300,7 +301,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         id=str(uuid.uuid4()),
         schema_string=schema_to_json(design.schema),
         partition_columns=partition_columns,
-        configuration=stored_properties(design.properties),
+        configuration={**default_properties(), **stored_properties(design.properties)},
         description=design.description,
         created_time=client.now_ms(),
     )
@@ -325,16 +326,10 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         identifier=name,
         staging=staging,
         store=client.stores.store_for(staging.location),
-        metadata=definition.with_properties(**_defaults(staging.table_id, design.properties)).metadata,
+        metadata=definition.with_properties(**{TABLE_ID_KEY: staging.table_id}).metadata,
         protocol=definition.protocol,
         parameters=_parameters(draft, design),
     )
-
-
-def _defaults(table_id: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties of every table, except that the user may have disabled deletion vectors."""
-    defaults = default_properties(table_id)
-    return {**defaults, **{key: value for key, value in properties.items() if key in defaults}}
 
 
 def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
