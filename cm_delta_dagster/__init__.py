@@ -73,6 +73,7 @@ if typing.TYPE_CHECKING:
         TableStorageMissingError,
         UnpublishedVersionError,
         UnsupportedFeatureError,
+        VacuumRefusedError,
         VersionNotFoundError,
         WarehouseMismatchError,
         WriteRefusedError,
@@ -111,6 +112,7 @@ if typing.TYPE_CHECKING:
         SkippedLog,
         WarehousePlan,
     )
+    from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
@@ -168,6 +170,8 @@ __all__ = [
     "CleanStagedCommitsResult",
     "ClientSettings",
     "ClientSpec",
+    "CloneMode",
+    "CloneResult",
     "CmDeltaError",
     "CommitConflictError",
     "CommitContext",
@@ -291,6 +295,7 @@ __all__ = [
     "UnpublishedVersionError",
     "UnsupportedFeatureError",
     "VacuumPlan",
+    "VacuumRefusedError",
     "VacuumResult",
     "VersionNotFoundError",
     "WarehouseMismatchError",
@@ -320,6 +325,8 @@ _MODULES = {
     "CleanStagedCommitsResult": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
     "ClientSettings": "cm_delta_dagster.client.settings",
     "ClientSpec": "cm_delta_dagster.client.client",
+    "CloneMode": "cm_delta_dagster.operations.tables.clone",
+    "CloneResult": "cm_delta_dagster.operations.tables.clone",
     "CommitContext": "cm_delta_dagster.client.commits.context",
     "CommitInfo": "cm_delta_dagster.protocol.actions.actions",
     "CommitMode": "cm_delta_dagster.catalog.commit_policy",

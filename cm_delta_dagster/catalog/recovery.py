@@ -4,13 +4,13 @@
 """
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
-from cm_delta_dagster.catalog.tables import TableDefinition, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import RelatedTable, TableDefinition, TableEntry, TableIdentifier
 
 FEED_GAP = 2**32
 """Feed positions that are skipped before recovered commits: more than a catalog can assign after a backup of it was made."""
@@ -112,6 +112,14 @@ class RecoverableCatalog(typing.Protocol):
             TableAlreadyExistsError: another table has the name.
             RecoveryError: another table has the location, or the id is known with another location or history.
             InvalidArgumentError: the name is malformed.
+        """
+        ...
+
+    def record_sources(self, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
+        """Record that the table may read files of the tables at ``locations``, as a shallow clone. A repeated call has no effect.
+
+        Returns:
+            The tables that the catalog has at these locations, without the table itself.
         """
         ...
 

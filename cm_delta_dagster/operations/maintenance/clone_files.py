@@ -1,0 +1,138 @@
+"""What shallow clones need of the tables whose files they read: the files that VACUUM keeps, and leases on both.
+
+The catalog knows the clones. Whoever clones or restores a table holds the maintenance lease of each table whose files the result
+may read, and VACUUM holds that lease too, so that it never meets a clone whose files are not yet in a log.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pyarrow as pa
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
+from cm_delta_dagster.client.snapshots.log_reader import load_state
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CmDeltaError, ObjectNotFoundError, VacuumRefusedError
+from cm_delta_dagster.operations.maintenance.authorization import MaintenanceLease, maintenance_lease
+from cm_delta_dagster.protocol.actions.actions import Metadata
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
+from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.log import cleanup
+
+
+class SourceLeases:
+    """The leases of a table and of the tables whose files it reads."""
+
+    def __init__(self, leases: tuple[MaintenanceLease, ...]) -> None:
+        self._leases = leases
+
+    def check(self) -> None:
+        """Call before the commit. Raises MaintenanceInProgressError if a lease expired or was lost."""
+        for lease in self._leases:
+            lease.check()
+
+
+@contextmanager
+def leases_with_sources(table: Table, kind: MaintenanceKind) -> Iterator[SourceLeases]:
+    """Hold the maintenance leases of ``table``, and of the tables whose files it reads as a shallow clone, while the block runs.
+
+    A table that was dropped has no lease; it can be neither vacuumed nor, as long as it has clones, purged.
+
+    Raises:
+        MaintenanceInProgressError: another run holds one of the leases.
+    """
+    with ExitStack() as stack:
+        leases = [stack.enter_context(maintenance_lease(table, kind))]
+        for source in table.services.registry.sources_of(table.table_id):
+            if source.state is None:
+                leases.append(stack.enter_context(maintenance_lease(_handle(table, source), kind)))
+        yield SourceLeases(tuple(leases))
+
+
+def _handle(table: Table, related: RelatedTable) -> Table:
+    return Table(
+        services=table.services,
+        identifier=related.identifier,
+        table_id=related.table_id,
+        location=related.location,
+        store=table.services.stores.store_for(related.location),
+    )
+
+
+def files_of_clones(table: Table, *, now_ms: int) -> frozenset[str]:
+    """Keys of all files that the shallow clones of ``table`` name: live ones, and those removed within the clone's retention.
+
+    Clones that are being created are not considered: the caller holds the lease of ``table``, or only plans.
+
+    Args:
+        now_ms: epoch milliseconds.
+
+    Raises:
+        VacuumRefusedError: a clone cannot be loaded, so that its files are not known.
+    """
+    found: set[str] = set()
+    for clone in table.services.registry.clones_of(table.table_id):
+        if clone.state is InactiveState.STAGING:
+            continue
+        try:
+            found |= _files_of(table, clone, now_ms=now_ms)
+        except (CmDeltaError, OSError) as error:
+            raise VacuumRefusedError(
+                f"VACUUM of {table.identifier} was refused: the files that its shallow clone {clone.identifier} (table id "
+                f"{clone.table_id}) needs are not known, because the clone cannot be loaded ({error}). Nothing was deleted. Repair "
+                "the clone, or drop and purge it."
+            ) from error
+    return frozenset(found)
+
+
+def _files_of(table: Table, clone: RelatedTable, *, now_ms: int) -> set[str]:
+    assert clone.ratified is not None
+    ratified = clone.ratified
+    reader = CommitReader(table.services.stores.store_for(clone.location), clone.location)
+    state = load_state(
+        reader, version=ratified.latest_version, ratified=ratified.commits, cached=ratified.cached_commits
+    ).state
+    since_ms = now_ms - _retention_ms(state.metadata)
+    tombstones = cleanup.unexpired_tombstones(
+        state.files.removes, now_ms=now_ms, retention_ms=_retention_ms(state.metadata)
+    )
+    found = _keys(clone.location, state.files.adds) | _keys(clone.location, tombstones)
+    # A checkpoint may have dropped tombstones, by a shorter retention of that time.
+    for commit in _recent_commits(reader, clone, since_ms=since_ms):
+        found |= _keys(clone.location, commit.removes)
+    return found
+
+
+def _retention_ms(metadata: Metadata) -> int:
+    return TableProperties(metadata.configuration).deleted_file_retention_ms
+
+
+def _recent_commits(reader: CommitReader, clone: RelatedTable, *, since_ms: int) -> Iterator[CommitActions]:
+    """The commits of the clone made at or after ``since_ms``, newest first, as far as the log still has them."""
+    assert clone.ratified is not None
+    sources = commit_sources(
+        clone.location,
+        start=0,
+        end=clone.ratified.latest_version,
+        ratified=clone.ratified.commits,
+        cached=clone.ratified.cached_commits,
+    )
+    for source in reversed(sources):
+        try:
+            (commit,) = reader.decode_all((source,))
+        except ObjectNotFoundError:
+            return  # Log cleanup removed the older commits.
+        info = commit.commit_info
+        if info is not None and info.in_commit_timestamp is not None and info.in_commit_timestamp < since_ms:
+            return
+        yield commit
+
+
+def _keys(location: str, files: pa.Table) -> set[str]:
+    keys: set[str] = set(file_keys(location, files["path"]).to_pylist())
+    return keys | {normalise_location(at) for at in vector_files(location, files)}
