@@ -33,6 +33,7 @@ from cm_delta_dagster.operations.tables.orphan_files import find_orphan_files
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge, purge_abandoned
 from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.operations.tables.undrop import undrop_table
+from cm_delta_dagster.protocol.actions.paths import decode_path
 from tests.support.actions import add_file
 from tests.support.lake import Lake, broken_storage, vector
 
@@ -182,7 +183,7 @@ def test_a_version_that_vacuum_has_emptied_is_not_cloned(lake: Lake, source: Tab
 def test_a_deep_clone_has_copies(lake: Lake, source: Table) -> None:
     result = cloned(lake, source, mode=DEEP)
     table = opened(lake)
-    assert live(table) == live(source)
+    assert list(map(decode_path, live(table))) == list(map(decode_path, live(source)))
     assert lake.data_files(table) == {"a.parquet", "day=2026-01-01/b c.parquet"}
     assert (result.num_copied_files, result.copied_bytes) == (2, 200)
     assert references(lake, source) == []
