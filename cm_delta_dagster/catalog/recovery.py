@@ -127,7 +127,8 @@ class RecoverableCatalog(typing.Protocol):
         """Change the location of a table in any state. A repeated call has no effect.
 
         Raises:
-            RecoveryError: another table is at, above or below ``location``, or this table is not at ``moved_from``.
+            RecoveryError: another table is at, above or below ``location``, this table is not at ``moved_from``, or shallow
+                clones name its files there.
             TableNotFoundError: the id is unknown or purged.
         """
         ...

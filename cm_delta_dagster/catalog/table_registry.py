@@ -135,8 +135,8 @@ class TableRegistry(typing.Protocol):
     def abandon_clones(self, table_id: str) -> None:
         """Prevent the registration of the reserved clones of the table, and leave them to the purge of abandoned creations.
 
-        Whoever holds the maintenance lease of the table may call this: a client that creates a clone holds it too, so that a
-        reserved clone shows that its client has failed.
+        Only a client that holds the maintenance lease of the table may call this. A client that creates a clone holds it too, so
+        that a clone which is still reserved then belongs to a client that has failed.
         """
         ...
 

@@ -9,7 +9,7 @@ import pytest
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable, TableEntry, TableIdentifier
-from cm_delta_dagster.errors import PurgeRefusedError, TableAlreadyExistsError, TableNotFoundError
+from cm_delta_dagster.errors import PurgeRefusedError, RecoveryError, TableAlreadyExistsError, TableNotFoundError
 from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, proposal, summary
 
 CLONE, SECOND = TableIdentifier("main", "sales", "clone"), TableIdentifier("main", "sales", "second")
@@ -150,6 +150,15 @@ def recovered_references_are_recorded_once(bench: Bench) -> None:
         assert catalog.clones_of(other.table_id) == ()
 
 
+def a_source_with_clones_is_not_relocated(bench: Bench) -> None:
+    with bench.client() as catalog:
+        source = create(catalog)
+        clone = clone_of(catalog, source)
+        with pytest.raises(RecoveryError, match="shallow clones name its files"):
+            catalog.relocate_table(source.table_id, location="memory://new/t", moved_from=source.location)
+        catalog.relocate_table(clone.table_id, location="memory://new/c", moved_from=clone.location)
+
+
 TABLE_REGISTRY_CLONES_CONTRACT: tuple[Rule, ...] = (
     a_clone_is_known_from_its_reservation_to_its_purge,
     only_an_active_table_is_cloned,
@@ -158,4 +167,5 @@ TABLE_REGISTRY_CLONES_CONTRACT: tuple[Rule, ...] = (
     a_reserved_clone_can_be_abandoned,
     one_of_concurrent_clone_and_purge_succeeds,
     recovered_references_are_recorded_once,
+    a_source_with_clones_is_not_relocated,
 )

@@ -1,7 +1,7 @@
 """What shallow clones need of the tables whose files they read: the files that VACUUM keeps, and leases on both.
 
-The catalog knows the clones. Whoever clones or restores a table holds the maintenance lease of each table whose files the result
-may read, and VACUUM holds that lease too, so that it never meets a clone whose files are not yet in a log.
+The catalog knows the clones. A client that clones or restores a table holds the maintenance lease of each table whose files the
+result may read. VACUUM holds that lease too, so that the log of each clone names the files that the clone needs.
 """
 
 from collections.abc import Iterator

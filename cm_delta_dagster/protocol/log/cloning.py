@@ -100,7 +100,7 @@ def vector_names(vectors: pa.ChunkedArray) -> list[tuple[str, str] | None]:
 
 
 def descriptor_named(name: tuple[str, str]) -> DeletionVectorDescriptor:
-    """A descriptor with these names, which tells where its file is."""
+    """A descriptor with these names, from which the location of its file follows."""
     return DeletionVectorDescriptor(storage_type=name[0], path_or_inline_dv=name[1], size_in_bytes=0, cardinality=0)
 
 

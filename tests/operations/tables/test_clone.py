@@ -17,6 +17,7 @@ from cm_delta_dagster.errors import (
     MaintenanceInProgressError,
     ObjectNotFoundError,
     PurgeRefusedError,
+    RecoveryError,
     StorageError,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -27,6 +28,7 @@ from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
 from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum, vacuum
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
+from cm_delta_dagster.operations.recovery.relocate import plan_relocation, relocate
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, clone, open_source
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.orphan_files import find_orphan_files
@@ -347,6 +349,16 @@ def test_doctor_names_the_source_of_missing_files(lake: Lake, source: Table) -> 
     lake.memory.delete(f"{source.location}/a.parquet")
     (finding,) = [found for found in doctor(opened(lake)).findings if "missing" in found.message]
     assert f"They are files of main.test.t (table id {source.table_id}, active)" in finding.message
+
+
+def test_a_table_with_clones_is_not_relocated(lake: Lake, source: Table) -> None:
+    cloned(lake, source)
+    lake.client.wait_for_background()
+    for status in list(lake.memory.list_recursive("memory://lake/warehouse")):
+        lake.memory.copy(status.location, status.location.replace("memory://lake/", "memory://moved/"))
+    plan = plan_relocation(lake.client, moved_from="memory://lake/warehouse", moved_to="memory://moved/warehouse")
+    with pytest.raises(RecoveryError, match=r"its shallow clones \(main\.test\.c\) name its files"):
+        relocate(lake.client, plan)
 
 
 def test_a_path_table_is_cloned_with_a_warning(lake: Lake, source: Table) -> None:
