@@ -18,7 +18,10 @@ from cm_delta_dagster.version import __version__
 if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
+    from cm_delta_dagster.api.merge_builder import MergeBuilder
+    from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
+    from cm_delta_dagster.arrow.dataset import DeltaDataset
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
     from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
     from cm_delta_dagster.catalog.recovery import AdoptedState
@@ -91,6 +94,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizePlan, OptimizeResult
     from cm_delta_dagster.operations.maintenance.publish import PublishResult
     from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult
+    from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
     from cm_delta_dagster.operations.reading.read import ReadPlan
     from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream
     from cm_delta_dagster.operations.recovery.plan import (
@@ -112,15 +116,20 @@ if typing.TYPE_CHECKING:
         SkippedLog,
         WarehousePlan,
     )
+    from cm_delta_dagster.operations.tables.alter import AlterResult
+    from cm_delta_dagster.operations.tables.alterations import NewColumn
     from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
+    from cm_delta_dagster.operations.writing.write import PartitionOverwrite
+    from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
     from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode
-    from cm_delta_dagster.operations.writing.write_transaction import WriteOutcome, WriteResult
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
+    from cm_delta_dagster.protocol.features.column_specs import Column
+    from cm_delta_dagster.protocol.features.identity_columns import Identity
     from cm_delta_dagster.protocol.log.restoration import FileDifference
     from cm_delta_dagster.protocol.predicates.predicates import (
         AlwaysTrue,
@@ -152,6 +161,7 @@ __all__ = [
     "AdoptedState",
     "AdoptionPlan",
     "AdoptionResult",
+    "AlterResult",
     "AlwaysTrue",
     "And",
     "ArrayType",
@@ -173,6 +183,7 @@ __all__ = [
     "CloneMode",
     "CloneResult",
     "CmDeltaError",
+    "Column",
     "CommitConflictError",
     "CommitContext",
     "CommitError",
@@ -191,11 +202,13 @@ __all__ = [
     "CorruptLogError",
     "DecimalType",
     "DeltaClient",
+    "DeltaDataset",
     "DeltaTable",
     "Depth",
     "DirectoryNotFoundError",
     "DoctorReport",
     "DomainMetadata",
+    "DuckDBConnection",
     "EngineError",
     "EngineStoppedError",
     "FileDifference",
@@ -204,6 +217,7 @@ __all__ = [
     "HistoryEntry",
     "Idempotency",
     "IdempotencyRule",
+    "Identity",
     "IllegalCommitError",
     "In",
     "InactiveState",
@@ -222,11 +236,13 @@ __all__ = [
     "MaintenanceNotPermittedError",
     "MaintenanceRule",
     "MapType",
+    "MergeBuilder",
     "MergeMode",
     "Metadata",
     "MetadataAggregates",
     "MissingFiles",
     "MoveState",
+    "NewColumn",
     "Not",
     "NotCatalogManagedError",
     "ObjectAlreadyExistsError",
@@ -240,6 +256,7 @@ __all__ = [
     "OutputMode",
     "OvertakenCommit",
     "PartitionMismatchError",
+    "PartitionOverwrite",
     "PathDeltaTable",
     "PermissionDeniedError",
     "PrimitiveType",
@@ -284,6 +301,7 @@ __all__ = [
     "StructType",
     "Table",
     "TableAlreadyExistsError",
+    "TableAlterer",
     "TableEntry",
     "TableError",
     "TableIdentifier",
@@ -313,6 +331,7 @@ _MODULES = {
     "AdoptedState": "cm_delta_dagster.catalog.recovery",
     "AdoptionPlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
     "AdoptionResult": "cm_delta_dagster.operations.recovery.warehouse_plan",
+    "AlterResult": "cm_delta_dagster.operations.tables.alter",
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
@@ -327,6 +346,7 @@ _MODULES = {
     "ClientSpec": "cm_delta_dagster.client.client",
     "CloneMode": "cm_delta_dagster.operations.tables.clone",
     "CloneResult": "cm_delta_dagster.operations.tables.clone",
+    "Column": "cm_delta_dagster.protocol.features.column_specs",
     "CommitContext": "cm_delta_dagster.client.commits.context",
     "CommitInfo": "cm_delta_dagster.protocol.actions.actions",
     "CommitMode": "cm_delta_dagster.catalog.commit_policy",
@@ -339,16 +359,19 @@ _MODULES = {
     "Connection": "cm_delta_dagster.api.connection",
     "DecimalType": "cm_delta_dagster.protocol.schema.types",
     "DeltaClient": "cm_delta_dagster.client.client",
+    "DeltaDataset": "cm_delta_dagster.arrow.dataset",
     "DeltaTable": "cm_delta_dagster.api.delta_table",
     "Depth": "cm_delta_dagster.operations.doctor.findings",
     "DoctorReport": "cm_delta_dagster.operations.doctor.doctor",
     "DomainMetadata": "cm_delta_dagster.protocol.actions.actions",
+    "DuckDBConnection": "cm_delta_dagster.operations.reading.duckdb_connection",
     "FileDifference": "cm_delta_dagster.protocol.log.restoration",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
     "HistoryEntry": "cm_delta_dagster.client.snapshots.history",
     "Idempotency": "cm_delta_dagster.client.commits.context",
     "IdempotencyRule": "cm_delta_dagster.client.commits.context",
+    "Identity": "cm_delta_dagster.protocol.features.identity_columns",
     "In": "cm_delta_dagster.protocol.predicates.predicates",
     "InactiveState": "cm_delta_dagster.catalog.tables",
     "InactiveTable": "cm_delta_dagster.catalog.tables",
@@ -360,11 +383,13 @@ _MODULES = {
     "MaintenanceKind": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceRule": "cm_delta_dagster.catalog.maintenance",
     "MapType": "cm_delta_dagster.protocol.schema.types",
+    "MergeBuilder": "cm_delta_dagster.api.merge_builder",
     "MergeMode": "cm_delta_dagster.operations.writing.merge",
     "Metadata": "cm_delta_dagster.protocol.actions.actions",
     "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
     "MissingFiles": "cm_delta_dagster.operations.tables.restore",
     "MoveState": "cm_delta_dagster.operations.recovery.relocate",
+    "NewColumn": "cm_delta_dagster.operations.tables.alterations",
     "Not": "cm_delta_dagster.protocol.predicates.predicates",
     "OnCatalogBehind": "cm_delta_dagster.client.settings",
     "Opaque": "cm_delta_dagster.protocol.predicates.predicates",
@@ -374,6 +399,7 @@ _MODULES = {
     "Or": "cm_delta_dagster.protocol.predicates.predicates",
     "OutputMode": "cm_delta_dagster.operations.writing.write_stream",
     "OvertakenCommit": "cm_delta_dagster.operations.recovery.plan",
+    "PartitionOverwrite": "cm_delta_dagster.operations.writing.write",
     "PathDeltaTable": "cm_delta_dagster.api.table_reads",
     "PrimitiveType": "cm_delta_dagster.protocol.schema.types",
     "Problem": "cm_delta_dagster.operations.doctor.findings",
@@ -408,6 +434,7 @@ _MODULES = {
     "StructField": "cm_delta_dagster.protocol.schema.types",
     "StructType": "cm_delta_dagster.protocol.schema.types",
     "Table": "cm_delta_dagster.client.table",
+    "TableAlterer": "cm_delta_dagster.api.table_alterer",
     "TableEntry": "cm_delta_dagster.catalog.tables",
     "TableIdentifier": "cm_delta_dagster.catalog.tables",
     "TableMove": "cm_delta_dagster.operations.recovery.relocate",
@@ -416,8 +443,8 @@ _MODULES = {
     "VacuumPlan": "cm_delta_dagster.operations.maintenance.vacuum",
     "VacuumResult": "cm_delta_dagster.operations.maintenance.vacuum",
     "WarehousePlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
-    "WriteOutcome": "cm_delta_dagster.operations.writing.write_transaction",
-    "WriteResult": "cm_delta_dagster.operations.writing.write_transaction",
+    "WriteOutcome": "cm_delta_dagster.operations.writing.write_result",
+    "WriteResult": "cm_delta_dagster.operations.writing.write_result",
     "connect": "cm_delta_dagster.api.connection",
     "raw_sql": "cm_delta_dagster.protocol.predicates.predicates",
 }

@@ -292,7 +292,7 @@ class RecoveryError(CatalogError):
 
 
 class EngineError(CmDeltaError):
-    """The compute engine (Spark) failed or is missing."""
+    """A compute engine (Spark, DuckDB, polars) failed or is missing."""
 
 
 class JavaNotFoundError(EngineError):

@@ -30,15 +30,20 @@ from cm_delta_dagster.operations.tables.create import (
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteResult
+from cm_delta_dagster.operations.writing.write_result import WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
+from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
+from cm_delta_dagster.protocol.features.default_columns import has_defaults
+from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.spark.constraints import check_expression_types
 from cm_delta_dagster.spark.schema import from_spark, schema_of
 from cm_delta_dagster.spark.session import check_frame
 
-AnySchema: TypeAlias = StructType | T.StructType | pa.Schema
-"""Columns as a schema of this package, of pyspark or of pyarrow."""
+AnySchema: TypeAlias = StructType | T.StructType | pa.Schema | Sequence[Column]
+"""Columns as a schema of this package, of pyspark or of pyarrow, or as a list of :class:`Column` values."""
 
 
 class CreationMethods(ClientSession):
@@ -57,20 +62,21 @@ class CreationMethods(ClientSession):
 
         Args:
             name: ``catalog.schema.table``.
-            schema: columns, as a schema of pyspark, pyarrow or this package.
+            schema: columns, as a schema of pyspark, pyarrow or this package, or as a list of ``Column`` values, which can also
+                have defaults, generation expressions and identities. Spark analyses such expressions.
             partition_by: column or columns of ``schema``, in partition order.
             properties: table properties such as ``{"delta.appendOnly": "true"}``.
 
         Raises:
             TableAlreadyExistsError: the name is taken.
-            InvalidArgumentError: an invalid name, partition column or property.
+            InvalidArgumentError: an invalid name, partition column, property, default, generation expression or identity.
             SchemaMismatchError: a column name that Delta cannot store.
             UnsupportedFeatureError: schema or properties need a feature that this client does not have.
         """
         table = create_table(
             self.client,
             identifier=name,
-            schema=_schema(schema),
+            schema=self._schema(schema),
             partition_columns=_columns(partition_by),
             properties=properties,
             description=description,
@@ -94,7 +100,7 @@ class CreationMethods(ClientSession):
         table = open_or_create(
             self.client,
             identifier=name,
-            schema=_schema(schema),
+            schema=self._schema(schema),
             partition_columns=_columns(partition_by),
             properties=properties,
             description=description,
@@ -257,6 +263,13 @@ class CreationMethods(ClientSession):
             ),
         )
 
+    def _schema(self, schema: AnySchema) -> StructType:
+        """The schema of a new table; Spark analyses its expressions if it has some."""
+        found = _schema(schema)
+        if has_defaults(found) or generated_columns(found):
+            check_expression_types(self.spark, found)
+        return found
+
     def _write(
         self, name: TableIdentifier | str, design: "_Design", verb: Callable[[WriteTarget], WriteResult]
     ) -> WriteResult:
@@ -304,7 +317,9 @@ def _schema(schema: AnySchema) -> StructType:
         return from_spark(schema)
     if isinstance(schema, pa.Schema):
         return from_arrow_schema(schema)
+    if isinstance(schema, list | tuple):
+        return schema_of_columns(schema)
     raise InvalidArgumentError(
-        f"The schema is of type {type(schema).__name__}. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, or "
-        "a cm_delta_dagster.StructType."
+        f"The schema is of type {type(schema).__name__}. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, "
+        "a cm_delta_dagster.StructType, or a list of cm_delta_dagster.Column."
     )

@@ -11,6 +11,7 @@ from datetime import tzinfo
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from cm_delta_dagster.api.engine_reads import EngineReads
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
@@ -60,7 +61,7 @@ class HasSession(typing.Protocol):
     def running_time_zone(self) -> tzinfo | None: ...
 
 
-class TableReads(typing.Generic[TableT]):
+class TableReads(EngineReads, typing.Generic[TableT]):
     """The methods that read one table.
 
     Each call reads the version that is the latest at the time of the call, unless a version or timestamp is given. A

@@ -20,6 +20,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKin
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.cli.alter_commands import alter
 from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
 from cm_delta_dagster.cli.clone_command import clone
 from cm_delta_dagster.cli.hints import HintingGroup
@@ -270,7 +271,7 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
     click.echo(f"{counted(len(found), 'location')} without a table in this catalog.")
 
 
-for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, clone, restore, spark_jars):
+for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, alter, clone, restore, spark_jars):
     main.add_command(_command)
 
 

@@ -35,6 +35,7 @@ class SqlEngine:
 
 
 ENGINES: Mapping[str, SqlEngine] = {
+    "duckdb": SqlEngine(library="duckdb", module="cm_delta_dagster.operations.sql.duckdb_rows", function="duckdb_rows"),
     "spark": SqlEngine(library="pyspark", module="cm_delta_dagster.api.sql_engines", function="spark_rows"),
 }
 """Engines in order of preference."""

@@ -186,7 +186,7 @@ class _FirstCommit(Transaction):
         return any(file.data_change for file in self._adds)
 
     def changed_partitions(self) -> tuple[Mapping[str, str | None], ...] | None:
-        return changed_partitions(self.snapshot.partition_columns, self._adds)
+        return changed_partitions(self.snapshot, self._adds)
 
     def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
         info, *others = super().actions(base, in_commit_timestamp=in_commit_timestamp)

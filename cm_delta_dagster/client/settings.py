@@ -48,6 +48,8 @@ class ClientSettings:
             version, with one warning for each table and process. REFUSE or "refuse": they fail as writes do.
         max_clock_difference_ms: if the clocks of this machine and of the catalog differ by more, the client logs one warning
             and uses the catalog's clock.
+        max_deleted_rows_ratio: a file of which a larger share of rows is deleted is rewritten instead of getting a deletion
+            vector; 0 rewrites every file.
         time_zone: time zone of times that state none, in partition values of ``timestamp`` columns and in conditions: the name of
             a region, an offset or a ``tzinfo``. None for the time zone of the Spark session, and UTC without one.
     """
@@ -65,6 +67,7 @@ class ClientSettings:
     publish_delay_seconds: float = 0.05
     on_catalog_behind_storage: OnCatalogBehind = OnCatalogBehind.WARN
     max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS
+    max_deleted_rows_ratio: float = 0.5
     time_zone: tzinfo | str | None = None
 
     def __post_init__(self) -> None:

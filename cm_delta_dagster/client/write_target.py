@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.storage.store import Store
 
 
-class _HasClock(typing.Protocol):
+class _WriteServices(typing.Protocol):
+    @property
+    def settings(self) -> ClientSettings: ...
+
     @property
     def now_ms(self) -> Callable[[], int]:
         """The client's clock, epoch milliseconds."""
@@ -35,7 +39,7 @@ class WriteTarget(typing.Protocol):
     def store(self) -> Store: ...
 
     @property
-    def services(self) -> _HasClock: ...
+    def services(self) -> _WriteServices: ...
 
     def snapshot(self) -> Snapshot:
         """The state that the write builds on: the latest version, or that of :meth:`Snapshot.before_creation`."""

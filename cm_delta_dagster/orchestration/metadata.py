@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.writing.write import WriteResult
 from cm_delta_dagster.orchestration.partitions import PartitionSlice
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.features.column_mapping import stored_names
 from cm_delta_dagster.protocol.predicates.predicates import IsNull, Not, Or, Predicate, partition_only
 from cm_delta_dagster.protocol.schema.types import StructType, data_type_text
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
@@ -127,7 +128,8 @@ def rows_by_key(snapshot: Snapshot, part: PartitionSlice) -> Mapping[str, int]:
         return {key: rows for key, rows in counted.items() if rows is not None}
     files = snapshot.matching_files(part.predicate)
     names = [f"value_{position}" for position in range(len(columns))]
-    texts = pa.table([partition_column(files, column) for column in columns], names=names)
+    stored = stored_names(columns, snapshot.schema, snapshot.column_mapping)
+    texts = pa.table([partition_column(files, column) for column in stored], names=names)
     counts = dict.fromkeys(part.keys, 0)
     for row in texts.group_by(names).aggregate([]).to_pylist():
         fields = {column: snapshot.schema.field(column) for column in columns}

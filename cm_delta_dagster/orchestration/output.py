@@ -24,19 +24,17 @@ from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema, write_or_create
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.write import WriteResult, append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import (
-    CommitOptions,
-    already_committed,
-    is_already_committed,
-)
+from cm_delta_dagster.operations.writing.write_result import already_committed, is_already_committed
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
 from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, idempotency, refuse_other_asset
 from cm_delta_dagster.orchestration.write_contract import WriteContract, WriteMode
+from cm_delta_dagster.protocol.features.type_widening import widening_in_writes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_of, conjunction, partition_only
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.evolution import reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.guards import checked_columns
+from cm_delta_dagster.spark.guards import guarded_columns
 from cm_delta_dagster.spark.schema import from_spark
 
 
@@ -122,7 +120,12 @@ def _design(output_schema: StructType, write: OutputWrite) -> TableDesign:
 
 
 def _resulting_schema(snapshot: Snapshot, output_schema: StructType, contract: WriteContract) -> StructType:
-    schema = reconcile_schemas(snapshot.schema, output_schema, mode=contract.schema_mode)
+    schema = reconcile_schemas(
+        snapshot.schema,
+        output_schema,
+        mode=contract.schema_mode,
+        widens=widening_in_writes(snapshot.properties),
+    )
     for column in contract.partition_expr.values():
         if schema.field(column) is not None and output_schema.field(column) is None:
             raise SchemaMismatchError(
@@ -188,8 +191,7 @@ def _with_guard(frame: DataFrame, output_schema: StructType, within: Predicate |
     """``frame`` with a check that makes the Spark job fail if a row lies outside of ``within``."""
     if within is None:
         return frame
-    columns = checked_columns(frame, output_schema, guard=within)
-    return frame.withColumns(columns) if columns else frame
+    return frame.withColumns(guarded_columns(output_schema, within))
 
 
 def _refuse_existing_rows(

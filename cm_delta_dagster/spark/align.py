@@ -7,7 +7,16 @@ orders and casts them.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructType, check_unique_names
+from cm_delta_dagster.protocol.schema.evolution import fits
+from cm_delta_dagster.protocol.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructType,
+    check_unique_names,
+    data_type_text,
+)
+from cm_delta_dagster.spark.errors import Violation, violation_suffix
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, sql_type
 
 
@@ -55,8 +64,21 @@ def _converted(column: Column, have: DataType, want: DataType) -> Column:
             if same_shape(have.value_type, want.value_type):
                 return keyed
             return F.transform_values(keyed, lambda _, value: _converted(value, have.value_type, want.value_type))
-        case _:
+        case _ if fits(have, want):
             return column.cast(sql_type(want))
+        case _:
+            return _stored_value(column, have, want)
+
+
+def _stored_value(column: Column, have: DataType, want: DataType) -> Column:
+    """A cast that fails for a value that does not fit, whether or not the session has ANSI mode."""
+    text = (
+        f"A value of type {data_type_text(have)} cannot be stored as {data_type_text(want)}; nothing was committed. Correct the "
+        "value, or cast it to a type that holds it. The value is "
+    )
+    shown = F.coalesce(column.try_cast("string"), F.lit("unknown"))
+    message = F.concat(F.lit(text), shown, F.lit("." + violation_suffix(Violation.CAST)))
+    return F.when(column.isNotNull(), F.coalesce(column.try_cast(sql_type(want)), F.raise_error(message)))
 
 
 def _struct(column: Column, have: StructType, want: StructType) -> Column:

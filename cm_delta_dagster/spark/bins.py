@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.spark.file_values import FILE_COLUMN, join_file_values, known
+from cm_delta_dagster.spark.file_values import FILE_COLUMN, POSITION_COLUMN, join_file_values, known
 from cm_delta_dagster.spark.schema import quoted
 
 _TASK_COLUMN = "__cm_delta_task"
@@ -23,14 +23,14 @@ def together_by_bin(rows: DataFrame, bins: Sequence[pa.Array], *, tasks: int) ->
     """``rows`` with ``tasks`` partitions: all rows of bin ``i`` are in partition ``i % tasks``.
 
     Args:
-        rows: of :func:`~cm_delta_dagster.spark.scan.scan_with_files`; the column of files is dropped.
+        rows: of :func:`~cm_delta_dagster.spark.scan.scan_with_files`; the columns of files and positions are dropped.
         bins: decoded absolute locations of the files of each bin.
     """
     keys = task_keys(tasks)[np.arange(len(bins)) % tasks]
     numbers = pa.array(np.repeat(keys, [len(locations) for locations in bins]), pa.int32())
     joined = join_file_values(rows.sparkSession, rows, pa.concat_arrays(bins), {_TASK_COLUMN: numbers})
     spread = joined.repartition(tasks, F.expr(known(_TASK_COLUMN, "INT")))
-    return spread.select(*[F.col(quoted(name)) for name in rows.columns if name != FILE_COLUMN])
+    return spread.select(*[F.col(quoted(name)) for name in rows.columns if name not in (FILE_COLUMN, POSITION_COLUMN)])
 
 
 def task_keys(count: int) -> npt.NDArray[np.int32]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
@@ -43,6 +43,58 @@ def column_predicate(column: Column, schema: StructType) -> Predicate:
         return Opaque(_description(column), expression=column)
 
 
+def column_text(column: Column) -> str | None:
+    """SQL text that is equivalent to ``column``; None if there is none."""
+    try:
+        return _text(column)
+    except (_NotTranslatedError, CmDeltaError, Py4JError, AttributeError, TypeError, RecursionError):
+        return None
+
+
+def check_repeatable_column(column: Column, scope: DataFrame) -> None:
+    """Refuse a Column over ``scope`` whose value may differ between two evaluations.
+
+    Raises:
+        InvalidArgumentError: the column is not deterministic, or ``scope`` has no such columns.
+    """
+    found = _called(_description(column))
+    if found:
+        raise InvalidArgumentError(_varies(found))
+    if is_connect(scope.sparkSession):
+        return
+    with spark_errors("analysing an expression of a write"):
+        frame: Any = scope.select(column)
+        expressions = frame._jdf.queryExecution().analyzed().expressions()
+    if not all(bool(item.deterministic()) for item in _items(expressions)):
+        raise InvalidArgumentError(
+            f"The expression {_description(column)!r} is not deterministic, and a write evaluates its expressions more than once, "
+            "each time with another value. Nothing was written. Compute the values before, e.g. into a column of the source."
+        )
+
+
+def check_repeatable_text(text: str, names: frozenset[str]) -> None:
+    """Refuse SQL text that calls a function whose value differs from one evaluation to the next.
+
+    Args:
+        names: lower-cased names of columns.
+
+    Raises:
+        InvalidArgumentError: names the functions.
+    """
+    found = varying_functions(text, names)
+    if found:
+        raise InvalidArgumentError(_varies(found))
+
+
+def _varies(functions: Sequence[str]) -> str:
+    calls = ", ".join(f"{name}()" for name in functions)
+    return (
+        f"The condition calls {calls}, and a write evaluates its condition more than once, each time with another "
+        "value. Nothing was written. Compute the value before the call and write it as a literal, or store it in a "
+        "column of the table."
+    )
+
+
 def check_repeatable(predicate: Predicate, schema: StructType, session: SparkSession) -> None:
     """Refuse a condition whose value may differ between two evaluations, because a write evaluates it more than once.
 
@@ -55,12 +107,7 @@ def check_repeatable(predicate: Predicate, schema: StructType, session: SparkSes
             continue
         found = varying_functions(leaf.sql, names) if leaf.expression is None else _called(leaf.sql)
         if found:
-            calls = ", ".join(f"{name}()" for name in found)
-            raise InvalidArgumentError(
-                f"The condition calls {calls}, and a write evaluates its condition more than once, each time with another "
-                "value. Nothing was written. Compute the value before the call and write it as a literal, or store it in a "
-                "column of the table."
-            )
+            raise InvalidArgumentError(_varies(found))
         if not is_connect(session) and (leaf.expression is not None or leaf.columns is None):
             _check_deterministic(leaf, schema, session)
 

@@ -35,6 +35,9 @@ class Violation(StrEnum):
     """Rules that an expression inside the Spark job checks."""
 
     NOT_NULL = "not-null"
+    CONSTRAINT = "constraint"
+    CAST = "cast"
+    IDENTITY = "identity"
     OUTSIDE = "outside"
     PARTITION_VALUE = "partition-value"
     ENGINE = "engine"
@@ -113,8 +116,8 @@ def spark_errors(doing: str) -> Iterator[None]:
         doing: the activity, for the message, e.g. ``writing data files of s3://b/t``.
 
     Raises:
-        InvalidDataError: rows broke NOT NULL, have a partition value that cannot be stored, or a value that cannot be
-            converted, e.g. a text that is not a number.
+        InvalidDataError: rows broke NOT NULL or another constraint, have a partition value that cannot be stored, or a value
+            that cannot be converted, e.g. a text that is not a number.
         PartitionMismatchError: rows do not satisfy the declared predicate.
         InvalidArgumentError: Spark could not resolve or parse an expression.
         ObjectNotFoundError: a data file is missing; the message names it.

@@ -1,43 +1,52 @@
-"""Row rules that the job which writes the rows enforces: NOT NULL and the predicate that the write declares.
+"""Row rules that the job which writes the rows enforces: NOT NULL, the constraints of the table, and the predicate that the write
+declares.
 
 Each rule becomes a condition. One written column is wrapped so that computing it raises an error for a row that breaks a
 rule. If there is no rule to check, no column is wrapped.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of, short_sql
-from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, PrimitiveType, StructType
-from cm_delta_dagster.spark.errors import Violation, violation_suffix
+from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, StructType
+from cm_delta_dagster.spark.char_lengths import length_rules
+from cm_delta_dagster.spark.constraints import constraint_rules, generated_rules
+from cm_delta_dagster.spark.errors import Violation
 from cm_delta_dagster.spark.predicates import holds
+from cm_delta_dagster.spark.row_rules import Rule, row_message
 from cm_delta_dagster.spark.schema import quoted
 
-_SHOWN_COLUMNS = 6
+_TABLE_RULES: Sequence[Callable[[TableLayout], Iterable[Rule]]] = (length_rules, constraint_rules, generated_rules)
+"""What the metadata of a table demands of its rows, besides NOT NULL."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """``broken`` is true for an offending row; ``message`` describes it and shows the row."""
-
-    broken: Column
-    message: Column
-
-
-def checked_columns(frame: DataFrame, schema: StructType, *, guard: Predicate | None) -> dict[str, Column]:
+def checked_columns(frame: DataFrame, layout: TableLayout, *, guard: Predicate | None) -> dict[str, Column]:
     """Columns of an aligned frame, by name, whose evaluation checks the row rules; empty if there is no rule to check.
 
     Args:
-        frame: aligned; columns that are not nullable in its schema are not checked.
-        schema: the table's schema, whose NOT NULL is enforced at every level.
+        frame: aligned; columns that are not nullable in its schema are not checked for NULL.
+        layout: of the table, whose NOT NULL is enforced at every level.
         guard: a row for which it is not true is an error.
     """
-    rules = [*_null_rules(frame, schema), *_guard_rules(schema, guard)]
-    if not rules:
-        return {}
+    schema = layout.schema
+    rules = [*_null_rules(frame, schema)]
+    for table_rules in _TABLE_RULES:
+        rules += table_rules(layout)
+    if guard is not None:
+        rules.append(_guard_rule(schema, guard))
+    return _carried(rules, schema) if rules else {}
+
+
+def guarded_columns(schema: StructType, guard: Predicate) -> dict[str, Column]:
+    """As :func:`checked_columns`, for the guard alone and a frame of this schema."""
+    return _carried([_guard_rule(schema, guard)], schema)
+
+
+def _carried(rules: Sequence[Rule], schema: StructType) -> dict[str, Column]:
     # Any column that is written can carry the checks; wrapping keeps its value.
     carrier = next(item.name for item in schema.fields if item.type != VOID)
     wrapped = F.when(rules[0].broken, F.raise_error(rules[0].message))
@@ -46,21 +55,18 @@ def checked_columns(frame: DataFrame, schema: StructType, *, guard: Predicate | 
     return {carrier: wrapped.otherwise(F.col(quoted(carrier)))}
 
 
-def _guard_rules(schema: StructType, guard: Predicate | None) -> Iterator[_Rule]:
-    if guard is None:
-        return
+def _guard_rule(schema: StructType, guard: Predicate) -> Rule:
     named = sorted({column_path(column)[0].lower() for column in columns_of(guard)})
-    shown = [item.name for item in schema.fields if item.name.lower() in named] or [item.name for item in schema.fields]
+    shown = [(item.name,) for item in schema.fields if item.name.lower() in named]
     text = (
         f"A row lies outside of the condition {short_sql(guard)} that this write declared; nothing was committed. "
         "Write only rows that satisfy it, or widen the condition. The row has "
     )
-    yield _Rule(~holds(guard, schema), _message(Violation.OUTSIDE, text, shown, schema))
+    return Rule(~holds(guard, schema), row_message(Violation.OUTSIDE, text, shown, schema))
 
 
-def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[_Rule]:
+def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[Rule]:
     offered = {item.name: item.nullable for item in frame.schema.fields}
-    shown = [item.name for item in schema.fields]
     for item in schema.fields:
         column = F.col(quoted(item.name))
         conditions: list[tuple[str, Column]] = []
@@ -72,7 +78,7 @@ def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[_Rule]:
                 f"Column {path!r} is NOT NULL in the table and a row holds NULL there; nothing was committed. Fill the "
                 "value or drop the row. The row has "
             )
-            yield _Rule(broken, _message(Violation.NOT_NULL, text, shown, schema))
+            yield Rule(broken, row_message(Violation.NOT_NULL, text, (), schema))
 
 
 def _nested_nulls(column: Column, data_type: DataType, path: str) -> list[tuple[str, Column]]:
@@ -113,19 +119,3 @@ def _any_element(elements: Column, condition: Callable[[Column], Column]) -> Col
 
 def _nested_condition(element_type: DataType, path: str, position: int) -> Callable[[Column], Column]:
     return lambda element: _nested_nulls(element, element_type, path)[position][1]
-
-
-def _message(kind: Violation, text: str, shown: list[str], schema: StructType) -> Column:
-    simple = [item.name for item in schema.fields if item.name in shown and not _is_nested(item.type)][:_SHOWN_COLUMNS]
-    parts: list[Column] = [F.lit(text)]
-    for position, name in enumerate(simple):
-        value = F.coalesce(F.col(quoted(name)).cast("string"), F.lit("NULL"))
-        parts += [F.lit(f"{', ' if position else ''}{name} = "), value]
-    return F.concat(*parts, F.lit("." + violation_suffix(kind)))
-
-
-def _is_nested(data_type: DataType) -> bool:
-    return isinstance(data_type, StructType | ArrayType | MapType) or data_type in (
-        PrimitiveType("variant"),
-        PrimitiveType("binary"),
-    )

@@ -5,13 +5,11 @@ therefore passed to Spark as NOT NULL only if the statistics of every file prove
 is checked, and a null is an error instead of a wrong result.
 """
 
-import json
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
@@ -21,8 +19,7 @@ from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, DecimalT
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
 from cm_delta_dagster.spark.errors import Violation, violation_text
-from cm_delta_dagster.spark.schema import spark_type, to_spark
-from cm_delta_dagster.spark.session import file_relation, is_connect
+from cm_delta_dagster.spark.schema import spark_type
 
 # Two different values of each type: if they were equal, Spark would remove the check as redundant.
 _VALUES: dict[str, tuple[str, str]] = {
@@ -79,35 +76,6 @@ def non_null(value: Column, data_type: DataType, where: str) -> Column:
     nested = isinstance(data_type, StructType | ArrayType | MapType)
     # The cast adds the metadata of inner fields, without which the two types would differ.
     return F.coalesce(value, fallback.cast(spark_type(data_type)) if nested else fallback)
-
-
-def with_nullability(session: SparkSession, frame: DataFrame, stored: StructType) -> DataFrame | None:
-    """A frame just loaded from Parquet with the nullability of ``stored``; None if that is not possible.
-
-    Spark's reader makes every column nullable. On classic Spark the relation is created again with the right schema; on
-    Spark Connect it is not accessible.
-    """
-    if is_connect(session):
-        return None
-    try:
-        relation = file_relation(frame)
-        shape = json.loads(relation.dataSchema().json())
-        wanted = {item["name"]: item for item in json.loads(to_spark(stored).json())["fields"]}
-        shape["fields"] = [wanted.get(item["name"], item) for item in shape["fields"]]
-        java_session = session._jsparkSession
-        exact = session._jvm.org.apache.spark.sql.execution.datasources.HadoopFsRelation(  # type: ignore[union-attr]  # The JVM is there on classic Spark.
-            relation.location(),
-            relation.partitionSchema(),
-            java_session.parseDataType(json.dumps(shape)),
-            relation.bucketSpec(),
-            relation.fileFormat(),
-            relation.options(),
-            relation.sparkSession(),
-        )
-        return DataFrame(java_session.baseRelationToDataFrame(exact), session)
-    except (Py4JError, AttributeError, TypeError):
-        # The session reads Parquet through another source; every value is checked instead.
-        return None
 
 
 def _constant(data_type: DataType, which: int) -> str:

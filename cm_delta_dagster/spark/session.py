@@ -93,15 +93,6 @@ def forget_gone_session() -> None:
         SparkSession._activeSession = None
 
 
-def file_relation(frame: DataFrame) -> Any:
-    """The JVM's relation of a frame just loaded from files.
-
-    Raises:
-        Py4JError, AttributeError, TypeError: the frame has none, as on Spark Connect and for other sources.
-    """
-    return frame._jdf.queryExecution().analyzed().relation()  # type: ignore[operator]  # py4j has no types.
-
-
 def check_frame(frame: Any) -> DataFrame:
     """``frame`` if it is a Spark DataFrame, classic or Connect.
 

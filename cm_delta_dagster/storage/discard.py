@@ -19,3 +19,11 @@ def discard_below(store: Store, directory: str) -> None:
         store.remove_empty_directories(directory)
     except (CmDeltaError, OSError) as error:
         _log.warning("Files below %s that no commit refers to were not deleted: %s", directory, error)
+
+
+def discard(store: Store, location: str) -> None:
+    """Delete one object. A failure is logged and not raised, as in :func:`discard_below`."""
+    try:
+        store.delete(location)
+    except (CmDeltaError, OSError) as error:
+        _log.warning("The file %s, which no commit refers to, was not deleted: %s", location, error)

@@ -40,10 +40,12 @@ def by_arrow(table: DeltaTable) -> list[tuple[int, str | None]]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("vectors", ["true", "false"])
 def test_a_shallow_clone_is_read_written_and_maintained(
-    lake: Connection, source: DeltaTable, spark: SparkSession
+    lake: Connection, source: DeltaTable, spark: SparkSession, vectors: str
 ) -> None:
-    lake.clone(source, "main.a.c")
+    """With deletion vectors, and by rewriting the files of the source."""
+    lake.clone(source, "main.a.c", properties={"delta.enableDeletionVectors": vectors})
     copy = lake.table("main.a.c")
     assert by_spark(copy) == by_arrow(copy) == ROWS
     assert by_spark(copy) == sorted((row.id, row.p) for row in copy.to_df(where="id < 9").collect())

@@ -125,14 +125,31 @@ def test_values_of_every_kind_are_shown(capsys: pytest.CaptureFixture[str]) -> N
     assert '"{""day"": ""2026-01-01""}","{""k"": 1}",AA==,nan,1' in capsys.readouterr().out
 
 
-def test_sql_runs_through_spark(url: str, spark: SparkSession) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+def test_sql_runs_through_each_engine(url: str, spark: SparkSession, engine: str) -> None:
+    def sql(statement: str, *options: str) -> Result:
+        return run(url, "sql", statement, "--engine", engine, *options)
+
     statement = f"SELECT day, count(*) AS rows, max(id) AS id FROM {NAME} GROUP BY day ORDER BY day"
-    assert json.loads(run(url, "sql", statement, "--json").stdout) == [
+    assert json.loads(sql(statement, "--json").stdout) == [
         {"day": "2026-01-01", "rows": 3, "id": 2},
         {"day": "2026-01-02", "rows": 3, "id": 5},
     ]
-    limited = run(url, "sql", f"select id, id from {NAME} order by 1", "--limit", "1", "--engine", "spark")
-    assert limited.stdout == "id  id\n--  --\n 0   0\n" and "first 1 rows" in limited.stderr
-    assert run(url, "sql", "show tables").stdout.splitlines()[-1].split() == ["main.sales", "orders", "false"]
-    refused = CliRunner().invoke(main, ["--catalog", url, "sql", "drop table main.sales.orders"])
+    limited = sql(f"select id as a, id as b from {NAME} order by 1", "--limit", "1")
+    assert limited.stdout == "a  b\n-  -\n0  0\n" and "first 1 rows" in limited.stderr
+    assert sql("show tables").stdout.splitlines()[-1].split() == ["main.sales", "orders", "false"]
+    assert "WRITE" in sql(f"describe history {NAME}").stdout
+    refused = CliRunner().invoke(main, ["--catalog", url, "sql", "drop table main.sales.orders", "--engine", engine])
     assert refused.exit_code == 1 and "lake.drop" in refused.output
+    wrong = CliRunner().invoke(main, ["--catalog", url, "sql", f"select nothing from {NAME}", "--engine", engine])
+    assert wrong.exit_code == 1 and "nothing" in wrong.output and "Traceback" not in wrong.output
+
+
+def test_duckdb_is_preferred_and_loads_no_spark(url: str) -> None:
+    code = (
+        "import sys; from cm_delta_dagster.cli.main import main\n"
+        f"main(['--catalog', {url!r}, 'sql', 'select count(*) from {NAME}'], standalone_mode=False)\n"
+        "sys.exit(sum(name in sys.modules for name in ('pyspark', 'dagster')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.split()[-1]) == (0, "6"), done.stderr

@@ -17,13 +17,13 @@ from cm_delta_dagster.errors import (
     PartitionMismatchError,
     SchemaMismatchError,
     TableAlreadyExistsError,
-    UnsupportedFeatureError,
     VersionNotFoundError,
 )
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.spark.schema import from_spark
@@ -137,12 +137,6 @@ COLUMNS: list[Case] = [
         SchemaMismatchError,
         ("main.test.plain", "'i'", "interval", "Cast"),
         lambda act: append(act.plain, frame=act.some("interval 1 day i"), schema_mode=SchemaMode.MERGE),
-    ),
-    (
-        "a variant",
-        UnsupportedFeatureError,
-        ("main.test.plain", "'x' (variant)", "cast", "nothing was written"),
-        lambda act: append(act.plain, frame=act.some("parse_json('1') x"), schema_mode=SchemaMode.MERGE),
     ),
     (
         "a name that Parquet cannot hold",
@@ -313,6 +307,42 @@ CONDITIONS: list[Case] = [
         lambda act: read(act.orders, spark=act.spark, where="nosuchfunction(id) > 1"),
     ),
     (
+        "an update without values",
+        InvalidArgumentError,
+        (NAME, "values to set", "mapping"),
+        lambda act: update(act.orders, spark=act.spark, assignments={}),
+    ),
+    (
+        "an update of an unknown column",
+        InvalidArgumentError,
+        (NAME, "'nope'", "it has id"),
+        lambda act: update(act.orders, spark=act.spark, assignments={"nope": "1"}),
+    ),
+    (
+        "an update by a function whose value varies",
+        InvalidArgumentError,
+        (NAME, "rand()", "before the call"),
+        lambda act: update(act.orders, spark=act.spark, assignments={"name": "CAST(rand() AS string)"}),
+    ),
+    (
+        "an update by a value that the column cannot hold",
+        InvalidDataError,
+        (NAME, "'x'", "Nothing was committed"),
+        lambda act: update(act.orders, spark=act.spark, assignments={"id": "'x'"}),
+    ),
+    (
+        "an update by a query",
+        InvalidArgumentError,
+        (NAME, "contains a query"),
+        lambda act: update(act.orders, spark=act.spark, assignments={"id": "(SELECT 1)"}),
+    ),
+    (
+        "dynamic partitions and a condition",
+        InvalidArgumentError,
+        (NAME, "where and partitions", "Leave"),
+        lambda act: overwrite(act.orders, frame=act.good, where="id = 1", partitions="dynamic"),
+    ),
+    (
         "a condition that fails on a row",
         InvalidDataError,
         (NAME, "'a'", "INT", "Correct"),
@@ -386,12 +416,6 @@ CREATIONS: list[Case] = [
         SchemaMismatchError,
         ("'x'", "interval", "Cast"),
         lambda act: created(act, "main.test.new", "SELECT interval 1 day x"),
-    ),
-    (
-        "a variant as a column",
-        UnsupportedFeatureError,
-        ("main.test.new", "variantType"),
-        lambda act: created(act, "main.test.new", "SELECT parse_json('1') x"),
     ),
     (
         "a variant as a partition column",

@@ -25,9 +25,14 @@ from cm_delta_dagster.operations.tables.create import TableDesign, create_table,
 from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.merge_rows import merge_rows
+from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
+from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.actions.paths import decode_path
+from cm_delta_dagster.spark.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.schema import schema_of
+from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from tests.faults.nth_call import DiskWorld, Fault, Plan
 
 pytestmark = pytest.mark.slow
@@ -63,6 +68,20 @@ def make(client: DeltaClient, spark: SparkSession) -> object:
     return create_table_as(client, identifier=MADE, design=design, write=lambda table: append(table, frame=rows))
 
 
+def clauses(source: DataFrame) -> RowChange:
+    """Deletes a row, inserts one and updates one."""
+    delete_matched = RowClause(kind=ClauseKind.MATCHED, action=ClauseAction.DELETE)
+    insert = RowClause(kind=ClauseKind.NOT_MATCHED, action=ClauseAction.INSERT, assignments=None)
+    others = RowClause(
+        kind=ClauseKind.NOT_MATCHED_BY_SOURCE,
+        action=ClauseAction.UPDATE,
+        condition="id = 4",
+        assignments={"text": "upper(text)"},
+    )
+    on = "target.id = source.id"
+    return RowChange(clauses=(delete_matched, insert, others), source=source, on=on)
+
+
 VERBS: Mapping[str, Verb] = {
     "append": Verb(
         act=on_table(lambda table, spark: append(table, frame=frame(spark, (7, "g")))), rows=(*START, (7, "g"))
@@ -90,6 +109,16 @@ VERBS: Mapping[str, Verb] = {
         act=on_table(lambda table, spark: delete(table, spark=spark, where="id = 2")),
         rows=((1, "a"), (3, "c"), (4, "d")),
     ),
+    "update": Verb(
+        act=on_table(
+            lambda table, spark: update(table, spark=spark, assignments={"text": "upper(text)"}, where="id IN (2, 3)")
+        ),
+        rows=((1, "a"), (2, "B"), (3, "C"), (4, "d")),
+    ),
+    "merge with clauses": Verb(
+        act=on_table(lambda table, spark: merge_rows(table, change=clauses(frame(spark, (2, "B"), (7, "g"))))),
+        rows=((1, "a"), (3, "c"), (4, "D"), (7, "g")),
+    ),
     "optimize": Verb(act=on_table(lambda table, spark: optimize(table, spark=spark)), rows=START),
     "restore": Verb(act=on_table(lambda table, spark: restore(table, version=1)), rows=START[:2]),
     "create_table_as": Verb(act=make, rows=((7, "g"),), table=MADE),
@@ -114,10 +143,18 @@ def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iter
 
 
 def rows_at(table: Table, version: int | None = None) -> tuple[Row, ...]:
-    """Return the rows of a version as pyarrow reads them from its files."""
+    """Return the rows of a version as pyarrow reads them from its files, without those that deletion vectors mark."""
     root = Path(table.location.removeprefix("file://"))
-    paths = [root / decode_path(path) for path in table.snapshot(version=version).files["path"].to_pylist()]
-    found = [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
+    files = table.snapshot(version=version).files
+    marked = files.filter(files["deletionVector"].is_valid())
+    vectors = read_deletion_vectors(table.store, location=table.location, files=marked)
+    deleted = dict(zip(marked["path"].to_pylist(), vectors, strict=True))
+    found = [
+        row
+        for path in files["path"].to_pylist()
+        for position, row in enumerate(pq.ParquetFile(root / decode_path(path)).read().to_pylist())
+        if position not in deleted.get(path, ())
+    ]
     return tuple(sorted((row["id"], row["text"]) for row in found))
 
 

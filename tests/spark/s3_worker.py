@@ -30,6 +30,7 @@ from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, table_
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.spark.scan import scan
+from cm_delta_dagster.spark.session import is_connect
 
 FOREIGN = "cdf-table-with-cdc-and-dvs"
 KEY, SECRET = "AKIDVISIBLE", "NEVERSHOWN"
@@ -104,6 +105,7 @@ def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
     orders.append(rows.where("id < 10").selectExpr("id + 1000 AS id", "name"))
     seen["appended"] = ids(orders.to_df())
     seen["filtered"] = ids(orders.to_df(where="id > 57 AND id < 1002"))
+    seen["late"] = late(orders.to_df(), "id > 57 AND id < 1002")
     orders.merge(spark.sql("SELECT id, 'merged' AS name FROM range(58, 62)"), on=["id"])
     seen["merged"] = ids(orders.to_df(where="name = 'merged'"))
     orders.delete("id >= 1000 OR id = 3")
@@ -131,7 +133,33 @@ def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
     seen["optimized"] = [optimized.num_removed_files > optimized.num_added_files, ids(orders.to_df())]
     vacuumed = orders.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
     seen["vacuumed"] = [vacuumed.num_files > 0, ids(orders.to_df())]
+    seen["damaged"] = damaged(lake)
     return seen
+
+
+def late(frame: DataFrame, condition: str) -> list[Any]:
+    """The ids, and whether the condition left files out when the query was planned; Connect has no file index that could."""
+    chosen = frame.where(condition)
+    if is_connect(frame.sparkSession):
+        return [ids(chosen), True]
+    plan = chosen._jdf.queryExecution().executedPlan()  # type: ignore[operator]  # py4j has no types.
+    files = plan.collectLeaves().head().selectedPartitions()
+    return [ids(chosen), files.totalNumberOfFiles() < len(frame.inputFiles())]
+
+
+def damaged(lake: Connection) -> list[bool]:
+    """Whether reading is an error that names the file: one that is missing, and one that was cut short."""
+    named = []
+    for content in (None, b"PAR1 cut"):
+        table = lake.create_table_as(f"main.sales.damaged{len(named)}", lake.spark.range(0, 4, 1, 2))
+        location = f"{table.snapshot().layout.location}/{table.snapshot().files['path'][1].as_py()}"
+        table.table.store.delete(location) if content is None else table.table.store.write(location, content)
+        try:
+            ids(table.to_df())
+            named.append(False)
+        except Exception as error:
+            named.append(location.rpartition("/")[2] in str(error))
+    return named
 
 
 def rows_through_a_committer(lake: Connection) -> list[int]:

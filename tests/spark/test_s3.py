@@ -62,6 +62,8 @@ def environment(**more: str) -> dict[str, str]:
 def check_rows(seen: dict[str, Any]) -> None:
     assert seen["appended"] == [*range(60), *range(1000, 1010)]
     assert seen["filtered"] == [58, 59, 1000, 1001]
+    assert seen["late"] == [[58, 59, 1000, 1001], True]
+    assert seen["damaged"] == [True, True]
     assert seen["merged"] == [58, 59, 60, 61]
     assert seen["deleted"] == KEPT
     assert seen["time travel"] == [[*range(60)], [*range(60), *range(1000, 1010)]]

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, StorageError, UnsupportedFeatureError
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
 from cm_delta_dagster.protocol.actions.paths import decode_path, encode_path, file_key
@@ -22,8 +21,6 @@ from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, e
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.statistics import schema_leaves
-from cm_delta_dagster.spark.load import Loader, lists_exactly
-from cm_delta_dagster.spark.object_stores import ON_THIS_FILE_SYSTEM
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark
 from cm_delta_dagster.spark.write import WriteSpec, write_files
@@ -180,7 +177,7 @@ def test_many_partition_values_without_directories_come_from_the_log(spark: Spar
 
 
 def test_a_foreign_file_in_a_live_directory_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
-    """LOG-19: the live set decides, whatever lies beside it."""
+    """LOG-19, LIST-4: the live set decides, whatever lies beside it."""
     files = Files(
         spark,
         tmp_path,
@@ -232,17 +229,6 @@ def test_names_are_no_patterns(spark: SparkSession, tmp_path: Path, directory: s
     if deleted:
         files.adds = [replace(add, deletion_vector=encode_inline([1])) for add in files.adds]
     assert files.rows() == sorted([(number,) for number in range(7)] + ([] if deleted else 7 * [(-1,)]))
-
-
-def test_files_that_spark_finds_beside_those_asked_for_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """LIST-4: whatever made Spark list them, no row of theirs comes back."""
-    for name in ("asked", "other"):
-        pq.write_table(pa.table({"id": [1]}), tmp_path / f"{name}.parquet")
-    frame = spark.read.parquet(str(tmp_path))
-    loader = Loader(session=spark, store=LocalStore(), location=tmp_path.as_uri(), partitions=())
-    asked = tmp_path / "asked.parquet"
-    with pytest.raises(StorageError, match="other files too"):
-        loader._check_lengths(frame, pa.array([asked.as_uri()]), pa.chunked_array([[asked.stat().st_size]]))
 
 
 @pytest.mark.parametrize("count", [1, 9])
@@ -390,32 +376,7 @@ def test_deleted_rows_are_found_where_the_log_is_wrong_about_sizes(spark: SparkS
     ]
     assert files.rows(swapped) == [(n,) for n in (1, 2, 3, 4, 5, 6, 7, 100)]
     exchanged = [swapped[0], replace(swapped[1], size=one.size)]
-    with pytest.raises(Exception, match=r"1\.parquet|2\.parquet"):
-        files.rows(exchanged)
-
-
-@pytest.mark.parametrize(
-    ("name", "seen"),
-    [("plain", True), ("it's", True), ("a b+%20=c\u00e4", True), ("length=1; isDirectory=false", True)],
-)
-def test_spark_is_believed_about_files_only_if_it_has_listed_exactly_these(
-    spark: SparkSession, tmp_path: Path, name: str, seen: bool
-) -> None:
-    """DV-4, PATH-3: as many bytes are no proof that they are the same files."""
-    files = Files(spark, tmp_path / name, "id long")
-    paths = []
-    for number in (1, 2, 3):
-        files.place(f"{name}-{number}.parquet", pa.table({"id": [number] * 10**number}))
-        paths.append(files.root / f"{name}-{number}.parquet")
-    frame = spark.read.parquet(*[str(path) for path in paths])
-    locations = pa.array([path.as_uri() if name == "plain" else f"file://{path}" for path in paths])
-    sizes = pa.array([path.stat().st_size for path in paths])
-    seen_by_spark = partial(lists_exactly, storage=ON_THIS_FILE_SYSTEM)
-    assert seen_by_spark(frame, locations, sizes) is seen
-    assert not seen_by_spark(frame, locations, sizes.take(pa.array([1, 0, 2])))
-    assert not seen_by_spark(frame, locations.slice(1), sizes.slice(1))
-    assert not seen_by_spark(spark.read.parquet(str(paths[0])), locations, sizes)
-    assert not seen_by_spark(spark.range(3), locations, sizes)
+    assert files.rows(exchanged) == files.rows(swapped)
 
 
 def test_a_deletion_vector_for_more_rows_than_a_file_can_have_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -443,7 +404,9 @@ def test_each_row_can_name_its_file(spark: SparkSession, tmp_path: Path) -> None
     """The key is comparable with the log's path, whatever characters the path has."""
     files = Files(spark, tmp_path / "a b%20ü", "id long, _metadata string, p string", "p")
     adds = files.write(*[(i, "m", value) for i, value in enumerate(VALUES["string"])])
-    frame = scan_with_files(spark, store=LocalStore(), layout=files.layout(), files=adds_to_table(adds))
+    frame = scan_with_files(
+        spark, store=LocalStore(), layout=files.layout(), request=ScanRequest(files=adds_to_table(adds))
+    )
     found = {row["p"]: spark_file_key(row[FILE_COLUMN]) for row in frame.collect()}
     assert found == {add.partition_values["p"]: file_key(files.location, add.path) for add in adds}
 

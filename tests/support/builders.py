@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +12,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.write import WriteResult, append
+from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.spark.schema import from_spark
 
 _numbers = itertools.count()
@@ -43,6 +45,16 @@ class TableBuilder:
             partition_columns=tuple(partition_by),
             properties=dict(properties or {}),
         )
+
+    def with_properties(self, properties: Mapping[str, str], *features: str) -> "TableBuilder":
+        """Set properties that cannot be chosen at creation, and list the features that they need; returns the builder."""
+        snapshot = self.table.snapshot()
+        transaction = self.table.start_transaction(snapshot, operation="SET TBLPROPERTIES")
+        configuration = {**snapshot.metadata.configuration, **properties}
+        transaction.set_metadata(replace(snapshot.metadata, configuration=configuration))
+        transaction.set_protocol(with_features(snapshot.protocol, features))
+        transaction.commit()
+        return self
 
     def frame(self, *rows: Sequence[Any], columns: str | None = None) -> DataFrame:
         """Rows as a DataFrame of one partition, so that an append makes one file for each table partition."""

@@ -125,6 +125,7 @@ ROW_ACTS: Mapping[str, Act] = {
     "del a": Act(reads=("p = 'a'",), removes=("a1", "a4")),
     "del x": Act(reads=("x = 5",), removes=("a4",), adds=(("a", 4, 6),)),
     "mark": Act(reads=("p = 'a' AND x = 2",), marks=("a1",)),
+    "upd": Act(reads=("p = 'a' AND x = 2",), marks=("a1",), adds=(("a", 2, 2),)),
     "ovw": Act(reads=(WHOLE_TABLE,), removes=("a1", "a4", "b1"), adds=(("a", 1, 3),)),
     "ovw b": Act(reads=("p = 'b'",), removes=("b1",), adds=(("b", 1, 3),)),
     "mrg 7": Act(reads=("x >= 7 AND x <= 9",), adds=(("a", 7, 9),)),
@@ -134,8 +135,8 @@ ROW_ACTS: Mapping[str, Act] = {
     "opt a": Act(reads=("p = 'a'",), removes=("a1", "a4"), adds=(("a", 1, 6),), rearranges=True),
 }
 """Transactions that change rows or files: blind appends (the third without statistics), an append of rows that were read,
-deletes by rewriting and by a deletion vector, overwrites, merges on new keys, existing keys and keys of one partition, and an
-OPTIMIZE.
+deletes by rewriting and by a deletion vector, an update by a deletion vector, overwrites, merges on new keys, existing keys and
+keys of one partition, and an OPTIMIZE.
 """
 
 STATE_ACTS: Mapping[str, Act] = {
@@ -250,21 +251,22 @@ def base_metadata(table_id: str, table: CaseTable, isolation: IsolationLevel) ->
 
 
 _ROWS = """
-      | add a | add b | add ? | copy  | del a | del x | mark  | ovw   | ovw b | mrg 7 | mrg 4 | mrg a | mrg b | opt a
-add a | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..
-add b | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..
-add ? | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..
-copy  | ..    | .A    | ..    | ..    | ..    | ..    | ..    | RR    | AA    | ..    | ..    | ..    | AA    | ..
-del a | .A    | ..    | .A    | AA    | RR    | AA    | AA    | AA    | ..    | AA    | AA    | AA    | ..    | DDrAA
-del x | ..s.A | ..s.A | .A    | ..sAA | RR    | AA    | ..sAA | RRsAA | ..sAA | ..sAA | AA    | ..sAA | ..sAA | DDrAA
-mark  | .A    | ..    | .A    | AA    | RR    | ..sAA | AA    | AA    | ..    | ..sAA | ..sAA | AA    | ..    | DDrAA
-ovw   | .A    | .A    | .A    | AA    | RR    | AA    | AA    | AA    | AA    | AA    | AA    | AA    | AA    | DDrAA
-ovw b | ..    | .A    | ..    | ..    | ..    | ..    | ..    | RR    | AA    | ..    | ..    | ..    | AA    | ..
-mrg 7 | ..s.A | ..s.A | .A    | ..sAA | ..sRR | ..sAA | ..sAA | ..sAA | ..sAA | AA    | ..sAA | ..sAA | ..sAA | ..rAA
-mrg 4 | ..s.A | ..s.A | .A    | ..sAA | RR    | AA    | ..sAA | RRsAA | ..sAA | ..sAA | AA    | ..sAA | ..sAA | DDrAA
-mrg a | .A    | ..    | .A    | AA    | RR    | ..sAA | AA    | AA    | ..    | ..sAA | ..sAA | AA    | ..    | DDrAA
-mrg b | ..    | .A    | ..    | ..    | ..    | ..    | ..    | RR    | AA    | ..    | ..    | ..    | AA    | ..
-opt a | ..    | ..    | ..    | ..    | RR    | RR    | RR    | RR    | ..    | ..    | RR    | RR    | ..    | DDrRR
+      | add a | add b | add ? | copy  | del a | del x | mark  | upd   | ovw   | ovw b | mrg 7 | mrg 4 | mrg a | mrg b | opt a
+add a | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..
+add b | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..
+add ? | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..
+copy  | ..    | .A    | ..    | ..    | ..    | ..    | ..    | ..    | RR    | AA    | ..    | ..    | ..    | AA    | ..
+del a | .A    | ..    | .A    | AA    | RR    | AA    | AA    | AA    | AA    | ..    | AA    | AA    | AA    | ..    | DDrAA
+del x | ..s.A | ..s.A | .A    | ..sAA | RR    | AA    | ..sAA | ..sAA | RRsAA | ..sAA | ..sAA | AA    | ..sAA | ..sAA | DDrAA
+mark  | .A    | ..    | .A    | AA    | RR    | ..sAA | AA    | AA    | AA    | ..    | ..sAA | ..sAA | AA    | ..    | DDrAA
+upd   | .A    | ..    | .A    | AA    | RR    | ..sAA | AA    | AA    | AA    | ..    | ..sAA | ..sAA | AA    | ..    | DDrAA
+ovw   | .A    | .A    | .A    | AA    | RR    | AA    | AA    | AA    | AA    | AA    | AA    | AA    | AA    | AA    | DDrAA
+ovw b | ..    | .A    | ..    | ..    | ..    | ..    | ..    | ..    | RR    | AA    | ..    | ..    | ..    | AA    | ..
+mrg 7 | ..s.A | ..s.A | .A    | ..sAA | ..sRR | ..sAA | ..sAA | ..sAA | ..sAA | ..sAA | AA    | ..sAA | ..sAA | ..sAA | ..rAA
+mrg 4 | ..s.A | ..s.A | .A    | ..sAA | RR    | AA    | ..sAA | ..sAA | RRsAA | ..sAA | ..sAA | AA    | ..sAA | ..sAA | DDrAA
+mrg a | .A    | ..    | .A    | AA    | RR    | ..sAA | AA    | AA    | AA    | ..    | ..sAA | ..sAA | AA    | ..    | DDrAA
+mrg b | ..    | .A    | ..    | ..    | ..    | ..    | ..    | ..    | RR    | AA    | ..    | ..    | ..    | AA    | ..
+opt a | ..    | ..    | ..    | ..    | RR    | RR    | RR    | RR    | RR    | ..    | ..    | RR    | RR    | ..    | DDrRR
 """
 
 _STATE = """

@@ -206,8 +206,8 @@ def relocate_table(connection: sa.Connection, table_id: str, *, location: str, m
         )
     if clones.clones_of(connection, table_id):
         raise RecoveryError(
-            f"{identifier_of(row)} was not relocated to {location}: shallow clones name its files at {row.location}. Drop and purge "
-            "the clones first."
+            f"{identifier_of(row)} was not relocated to {location}: shallow clones name its files at {row.location}. Drop and "
+            "purge the clones first."
         )
     _refuse_shared(connection, location, table_id=table_id)
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(location=location))

@@ -6,7 +6,7 @@ the committer, which proposes it, rebases it over winners and reports the outcom
 
 import typing
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.actions import (
     Action,
+    AddCdcFile,
     AddFile,
     CommitInfo,
     DomainMetadata,
@@ -29,9 +30,11 @@ from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.commits.commit_validation import check_commit
 from cm_delta_dagster.protocol.commits.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.column_mapping import logical_partitions
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
 from cm_delta_dagster.protocol.features.table_features import check_writable, is_catalog_managed, supports
+from cm_delta_dagster.protocol.features.table_properties import CHECKPOINT_PROTECTION_KEY
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import parse_schema
 
@@ -79,14 +82,19 @@ class Transaction:
         self.parameters = dict(parameters or {})
         self.context = context
         self.metrics: dict[str, str] = {}
+        self.keeps_row_ids = False
+        """Whether the rows of removed files that are in added files keep their ids."""
         self.txn_id = str(uuid.uuid4())
         self._committer = committer
         self._reads: list[Predicate] = []
         self._reads_whole_table = False
         self._adds: list[AddFile] = []
         self._removes: list[RemoveFile] = []
+        self._updated: list[str] = []
+        self._changes: list[AddCdcFile] = []
         self._metadata: Metadata | None = None
         self._protocol: Protocol | None = None
+        self._drops_feature = False
         self._transactions: dict[str, SetTransaction] = {}
         self._noted: set[str] = set()
         self._domains: dict[str, DomainMetadata] = {}
@@ -106,6 +114,19 @@ class Transaction:
     def remove_files(self, files: Iterable[RemoveFile]) -> None:
         self._removes.extend(files)
 
+    def update_files(self, files: Iterable[AddFile]) -> None:
+        """Add files again that are in the table, with other metadata and the same rows.
+
+        The commit conflicts with one that removes such a file, which would otherwise be in the table again.
+        """
+        for file in files:
+            self._adds.append(replace(file, data_change=False))
+            self._updated.append(file.path)
+
+    def add_change_files(self, files: Iterable[AddCdcFile]) -> None:
+        """Record files with the row changes of this commit; they are then all that a reader of changes reads of it."""
+        self._changes.extend(files)
+
     def set_metadata(self, metadata: Metadata) -> None:
         """Replace the table's metadata as a whole. Raises IllegalCommitError if the id would change."""
         if metadata.id != self.snapshot.metadata.id:
@@ -115,14 +136,15 @@ class Transaction:
             )
         self._metadata = metadata
 
-    def set_protocol(self, protocol: Protocol) -> None:
-        """Replace the protocol. Raises IllegalCommitError if ``catalogManaged`` would be lost."""
+    def set_protocol(self, protocol: Protocol, *, dropped: Collection[str] = ()) -> None:
+        """Replace the protocol. Raises IllegalCommitError if ``catalogManaged`` or a feature not in ``dropped`` would be lost."""
         if is_catalog_managed(self.snapshot.protocol) and not is_catalog_managed(protocol):
             raise IllegalCommitError(
                 f"The protocol of {self.snapshot.identifier} would lose catalogManaged; a listed feature stays."
             )
-        check_protocol_change(self.snapshot.protocol, protocol)
+        check_protocol_change(self.snapshot.protocol, protocol, dropped=dropped)
         self._protocol = protocol
+        self._drops_feature = bool(dropped)
 
     def set_transaction(self, transaction: SetTransaction) -> None:
         """Record ``txn``; the commit conflicts with another one of the same ``app_id``."""
@@ -183,7 +205,7 @@ class Transaction:
         """Partition values of the files that change data, each once; None if they are unknown or too many for the feed."""
         if self._metadata is not None:
             return None
-        return changed_partitions(self.snapshot.partition_columns, [*self._adds, *self._removes])
+        return changed_partitions(self.snapshot, [*self._adds, *self._removes])
 
     @property
     def isolation(self) -> IsolationLevel:
@@ -201,7 +223,7 @@ class Transaction:
         """What the check against the commits after ``base`` needs to know of this transaction."""
         metadata = self.snapshot.metadata
         exclusive = frozenset(self._transactions.keys() - self._noted)
-        removed_paths = pa.array([file.path for file in self._removes], pa.string())
+        removed_paths = pa.array([*(file.path for file in self._removes), *self._updated], pa.string())
         return PendingCommit(
             read_set=ReadSet(
                 predicates=tuple(self._reads),
@@ -223,6 +245,7 @@ class Transaction:
             isolation=self.isolation,
             schema=parse_schema(metadata.schema_string),
             partition_columns=metadata.partition_columns,
+            mapping=self.snapshot.column_mapping,
         )
 
     def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
@@ -240,8 +263,7 @@ class Transaction:
             adds = list(fresh.adds)
             if fresh.high_water_mark > before:
                 domains[row_tracking.DOMAIN] = row_tracking.high_water_mark_domain(fresh.high_water_mark)
-            # Rows that are copied get fresh ids, since materialized ones are not written.
-            tags[row_tracking.PRESERVED_TAG] = "false" if self._removes else "true"
+            tags[row_tracking.PRESERVED_TAG] = "true" if self.keeps_row_ids or not self._removes else "false"
         info = CommitInfo(
             in_commit_timestamp=in_commit_timestamp,
             timestamp=in_commit_timestamp,
@@ -260,16 +282,24 @@ class Transaction:
         if self._protocol is not None:
             actions.append(self._protocol)
         if self._metadata is not None:
-            actions.append(
-                with_enablement(self._metadata, before=base.metadata, version=version, timestamp_ms=in_commit_timestamp)
-            )
+            actions.append(self._metadata_at(base, version=version, timestamp_ms=in_commit_timestamp))
         actions += self._transactions.values()
         actions += domains.values()
         actions += self._removes
         actions += adds
+        actions += self._changes
         check_commit(actions)
         self._check_metadata(base)
         return actions
+
+    def _metadata_at(self, base: Snapshot, *, version: int, timestamp_ms: int) -> Metadata:
+        """The new metadata with the properties that depend on the version of the commit."""
+        assert self._metadata is not None
+        metadata = with_enablement(self._metadata, before=base.metadata, version=version, timestamp_ms=timestamp_ms)
+        if not self._drops_feature or not supports(self._protocol or base.protocol, "checkpointProtection"):
+            return metadata
+        protected = {CHECKPOINT_PROTECTION_KEY: str(version)}
+        return replace(metadata, configuration={**metadata.configuration, **protected})
 
     @property
     def metadata(self) -> Metadata:
@@ -300,10 +330,11 @@ class Transaction:
 
 
 def changed_partitions(
-    partition_columns: Sequence[str], files: Iterable[AddFile | RemoveFile]
+    snapshot: Snapshot, files: Iterable[AddFile | RemoveFile]
 ) -> tuple[Mapping[str, str | None], ...] | None:
-    """Partition values of those ``files`` that change data, each once; None if they are unknown or too many."""
-    if not partition_columns:
+    """Partition values of those ``files`` that change data, by logical names, each once; None if they are unknown or too many."""
+    columns, mapping = snapshot.partition_columns, snapshot.column_mapping
+    if not columns:
         return None
     changed: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
     for file in files:
@@ -314,4 +345,4 @@ def changed_partitions(
         changed.setdefault(tuple(file.partition_values.items()), file.partition_values)
         if len(changed) > MAX_PARTITIONS_IN_FEED:
             return None
-    return tuple(changed.values())
+    return tuple(logical_partitions(values, columns, snapshot.schema, mapping) for values in changed.values())

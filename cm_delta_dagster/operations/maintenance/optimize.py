@@ -28,19 +28,30 @@ from cm_delta_dagster.errors import (
     IllegalCommitError,
     InvalidArgumentError,
 )
-from cm_delta_dagster.operations.arguments import as_predicate
-from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease, require_permission
-from cm_delta_dagster.operations.writing.write_transaction import scan_files, scan_files_by_name, size_of
+from cm_delta_dagster.operations.maintenance.authorization import (
+    MaintenanceLease,
+    maintenance_lease,
+    require_permission,
+)
+from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate, stored_partitions
+from cm_delta_dagster.operations.writing.table_files import (
+    hidden_columns,
+    kept_row_ids,
+    named_row_ids,
+    scan_files,
+    scan_files_by_name,
+    size_of,
+)
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, partition_column, removes_of
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
 from cm_delta_dagster.protocol.features.table_features import check_writable
-from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_of, partition_only, short_sql, to_sql
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.spark.bins import together_by_bin
 from cm_delta_dagster.spark.layout import absolute_locations
 from cm_delta_dagster.spark.session import temporary_settings
-from cm_delta_dagster.spark.write import WrittenFiles, write_files, write_spec
+from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.discard import discard_below
 
 _log = logging.getLogger(__name__)
@@ -82,12 +93,14 @@ class OptimizePlan:
         bins: for each new file, the files that it replaces, as rows of ``file_columns.ADD_SCHEMA``; all in one partition.
         target_size: maximum size in bytes of a bin of several files.
         where: the partition predicate as SQL, or None.
+        operation: name of the operation in the history of the table.
     """
 
     snapshot: Snapshot
     bins: tuple[pa.Table, ...]
     target_size: int
     where: str | None = None
+    operation: str = "OPTIMIZE"
 
     @property
     def num_bins(self) -> int:
@@ -138,7 +151,7 @@ def plan_optimize(
         InvalidArgumentError: ``where`` uses columns that are not partition columns, or a size is not positive.
     """
     snapshot = table.snapshot()
-    predicate = _partition_predicate(snapshot, where)
+    predicate = partition_predicate(snapshot, where)
     target = target_size if target_size is not None else snapshot.properties.target_file_size or TARGET_SIZE
     least = target if min_size is None else min_size
     if target <= 0 or least < 0:
@@ -149,7 +162,7 @@ def plan_optimize(
         snapshot=snapshot,
         bins=pack(
             snapshot.matching_files(predicate),
-            partition_columns=snapshot.partition_columns,
+            partition_columns=stored_partitions(snapshot),
             target_size=target,
             min_size=least,
         ),
@@ -178,36 +191,46 @@ def optimize(
     require_permission(table, MaintenanceKind.DATA_REORGANIZATION)
     with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
         plan = plan_optimize(table, where=where, target_size=target_size, min_size=min_size)
-        if not plan.bins:
-            return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
-        check_writable(plan.snapshot.protocol, plan.snapshot.identifier, metadata=plan.snapshot.metadata)
-        transaction = table.start_transaction(
-            plan.snapshot, operation="OPTIMIZE", parameters=_parameters(plan), context=context
-        )
-        written: list[WrittenFiles] = []
-        try:
-            _rewrite(table, plan, spark, written)
-            rows = _check_content(table, plan, _adds(written, plan), spark)
-            lease.check()
-        except BaseException:  # No commit was proposed, so no commit names the files.
-            _discard(table, written)
-            raise
-        try:
-            return _commit(table, plan, transaction, _adds(written, plan), num_rows=rows)
-        except NOT_COMMITTED:
-            _discard(table, written)
-            raise
+        return apply_plan(table, plan, spark=spark, lease=lease, context=context)
 
 
-def pack(files: pa.Table, *, partition_columns: Sequence[str], target_size: int, min_size: int) -> tuple[pa.Table, ...]:
+def apply_plan(
+    table: Table, plan: OptimizePlan, *, spark: SparkSession, lease: MaintenanceLease, context: CommitContext
+) -> OptimizeResult:
+    """Rewrite the files of ``plan`` in one commit that changes no row. Raises as :func:`optimize`."""
+    if not plan.bins:
+        return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
+    check_writable(plan.snapshot.protocol, plan.snapshot.identifier, metadata=plan.snapshot.metadata)
+    transaction = table.start_transaction(
+        plan.snapshot, operation=plan.operation, parameters=_parameters(plan), context=context
+    )
+    written: list[WrittenFiles] = []
+    try:
+        _rewrite(table, plan, spark, written)
+        rows = _check_content(table, plan, _adds(written, plan), spark)
+        lease.check()
+    except BaseException:  # No commit was proposed, so no commit names the files.
+        _discard(table, written)
+        raise
+    try:
+        return _commit(table, plan, transaction, _adds(written, plan), num_rows=rows)
+    except NOT_COMMITTED:
+        _discard(table, written)
+        raise
+
+
+def pack(
+    files: pa.Table, *, partition_columns: Sequence[str], target_size: int, min_size: int, all_files: bool = False
+) -> tuple[pa.Table, ...]:
     """Assign files to bins, each to be rewritten as one file.
 
     Candidates are files smaller than ``min_size`` and files with many deleted rows. The candidates of a partition are packed
     in order of size into bins of at most ``target_size``. A bin without a file with many deleted rows is dropped if it holds
-    one file, or only files that an earlier run packed for the same target size.
+    one file, or only files that an earlier run packed for the same target size. With ``all_files`` every file is in a bin.
     """
     files = files.append_column("sparse", _is_sparse(files)).append_column("packed", _is_packed(files, target_size))
-    files = files.filter(pc.or_(pc.less(files["size"], min_size), files["sparse"]))
+    if not all_files:
+        files = files.filter(pc.or_(pc.less(files["size"], min_size), files["sparse"]))
     codes = []
     for number, name in enumerate(partition_columns):
         values = partition_column(files, name)
@@ -224,7 +247,7 @@ def pack(files: pa.Table, *, partition_columns: Sequence[str], target_size: int,
     return tuple(
         adds.slice(start, end - start)
         for start, end in spans
-        if any(sparse[start:end]) or (end - start > 1 and not all(packed[start:end]))
+        if all_files or any(sparse[start:end]) or (end - start > 1 and not all(packed[start:end]))
     )
 
 
@@ -260,29 +283,18 @@ def _deleted_rows(files: pa.Table) -> pa.Array:
     return pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
 
 
-def _partition_predicate(snapshot: Snapshot, where: Predicate | str | None) -> Predicate | None:
-    predicate = as_predicate(where, snapshot.schema)
-    if predicate is None:
-        return None
-    if not partition_only(predicate, snapshot.partition_columns):
-        columns = ", ".join(snapshot.partition_columns) or "none: the table is not partitioned"
-        raise InvalidArgumentError(
-            f"OPTIMIZE of {snapshot.identifier} cannot be limited by {short_sql(predicate)}, because that does not depend on "
-            f"partition columns alone (its columns: {', '.join(sorted(columns_of(predicate))) or 'unknown'}; "
-            f"partition columns: {columns}). Files are rewritten whole; use a condition on partition columns."
-        )
-    return predicate
-
-
 def _parameters(plan: OptimizePlan) -> dict[str, str]:
     predicates = [] if plan.where is None else [plan.where]
+    if plan.operation == "REORG":
+        return {"predicate": json.dumps(predicates), "applyPurge": "true"}
     return {"predicate": json.dumps(predicates), "zOrderBy": "[]", "targetSize": str(plan.target_size)}
 
 
 def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: list[WrittenFiles]) -> None:
     """Write one file for each bin, many bins in one Spark job. Appends the files of each job to ``written``."""
     snapshot = plan.snapshot
-    spec = write_spec(snapshot.layout)
+    hidden = hidden_columns(kept_row_ids(snapshot))
+    spec = write_spec(snapshot.layout, WriteSpec(checked=False, hidden_columns=hidden))
     started, done = time.monotonic(), 0
     with temporary_settings(spark, _ONE_TASK_PER_BIN):
         for bins, rows in _jobs(table, plan, spark):
@@ -317,9 +329,10 @@ def _shuffle(table: Table, snapshot: Snapshot, bins: Sequence[pa.Table], spark: 
     if len(bins) == 1:
         return _scan(table, snapshot, bins[0], spark).coalesce(1)
     files = pa.concat_tables(bins)
-    rows = scan_files_by_name(table, snapshot, spark, files, snapshot.schema)
+    row_ids = kept_row_ids(snapshot)
+    rows = named_row_ids(scan_files_by_name(table, snapshot, spark, files, snapshot.schema, row_ids=row_ids), row_ids)
     locations = [absolute_locations(table.location, members["path"]) for members in bins]
-    return together_by_bin(rows, locations, tasks=_num_tasks(bins, snapshot.partition_columns, size_of(files)))
+    return together_by_bin(rows, locations, tasks=_num_tasks(bins, stored_partitions(snapshot), size_of(files)))
 
 
 def _num_tasks(bins: Sequence[pa.Table], partition_columns: Sequence[str], size: int) -> int:
@@ -346,7 +359,8 @@ def _discard(table: Table, written: Sequence[WrittenFiles]) -> None:
 
 
 def _scan(table: Table, snapshot: Snapshot, files: pa.Table, spark: SparkSession) -> DataFrame:
-    return scan_files(table, snapshot, spark, files, snapshot.schema)
+    row_ids = kept_row_ids(snapshot)
+    return named_row_ids(scan_files(table, snapshot, spark, files, snapshot.schema, row_ids=row_ids), row_ids)
 
 
 def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], spark: SparkSession) -> int:
@@ -379,9 +393,7 @@ def _rows_by_partition(snapshot: Snapshot, files: pa.Table) -> dict[tuple[str, .
     if not snapshot.partition_columns:
         return {(): sum(rows)}
     columns = []
-    for name in snapshot.partition_columns:
-        field = snapshot.schema.field(name)
-        assert field is not None
+    for field, name in zip(snapshot.layout.partition_fields, stored_partitions(snapshot), strict=True):
         texts = partition_column(files, name).to_pylist()
         parsed = {text: repr(parse_partition_value(text, field.type)) for text in set(texts)}
         columns.append([parsed[text] for text in texts])
@@ -395,6 +407,7 @@ def _commit(
     table: Table, plan: OptimizePlan, transaction: Transaction, added: Sequence[AddFile], *, num_rows: int
 ) -> OptimizeResult:
     added_bytes = sum(add.size for add in added)
+    transaction.keeps_row_ids = kept_row_ids(plan.snapshot) is not None
     transaction.remove_files(
         removes_of(pa.concat_tables(plan.bins), deletion_timestamp=table.services.now_ms(), data_change=False)
     )

@@ -128,7 +128,7 @@ class _ChangeScan:
 
     def _joined(self, files: pa.Table, change_columns: pa.Table, *, has_own_type: bool) -> DataFrame:
         layout = self._layout(has_own_type=has_own_type)
-        frame = scan_with_files(self.spark, store=self.table.store, layout=layout, files=files)
+        frame = scan_with_files(self.spark, store=self.table.store, layout=layout, request=ScanRequest(files=files))
         names = {
             CHANGE_TYPE: "__cm_delta_kind",
             COMMIT_VERSION: "__cm_delta_version",

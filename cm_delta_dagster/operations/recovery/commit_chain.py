@@ -26,11 +26,13 @@ from cm_delta_dagster.protocol.actions.actions import CommitInfo, Metadata, Prot
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids
 from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode, logical_partitions
 from cm_delta_dagster.protocol.features.table_features import check_readable, check_writable, is_catalog_managed
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+from cm_delta_dagster.protocol.schema.types import parse_schema
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.storage.store import Store
 
@@ -128,7 +130,7 @@ class Chain:
         if commit.metadata is not None or commit.protocol is not None:
             self._defined = (file.version, time)
         link = Link(
-            proposal=_proposal(file, commit, info, time, state.metadata.partition_columns),
+            proposal=_proposal(file, commit, info, time, state),
             found=_found(commit, info, time),
             added=commit.adds["path"],
         )
@@ -243,12 +245,12 @@ def _found(commit: CommitActions, info: CommitInfo, time: int) -> FoundCommit:
 
 
 def _proposal(
-    file: CommitFileContent, commit: CommitActions, info: CommitInfo, time: int, partition_columns: tuple[str, ...]
+    file: CommitFileContent, commit: CommitActions, info: CommitInfo, time: int, state: TableState
 ) -> CommitProposal:
     """The proposal that the writer of the commit sends to the catalog."""
     assert info.txn_id is not None
     tags = dict(info.tags or {})
-    changed = _changed_partitions(commit, partition_columns)
+    changed = _changed_partitions(commit, state)
     if changed is not None:
         tags[CHANGED_PARTITIONS_TAG] = json.dumps(changed)
     # The metadata of version 0 creates the table and changes no data.
@@ -271,17 +273,19 @@ def _proposal(
     )
 
 
-def _changed_partitions(commit: CommitActions, columns: tuple[str, ...]) -> list[dict[str, str | None]] | None:
+def _changed_partitions(commit: CommitActions, state: TableState) -> list[dict[str, str | None]] | None:
     """Distinct partition values of the files that change data, as in the commit feed; None if not known."""
+    columns = state.metadata.partition_columns
     if not columns or (commit.metadata is not None and commit.version > 0):
         return None
+    schema, mode = parse_schema(state.metadata.schema_string), column_mapping_mode(state.protocol, state.metadata)
     found: dict[str, dict[str, str | None]] = {}
     for files in (commit.adds, commit.removes):
         changing = files.filter(pc.fill_null(files["dataChange"], True))
         for value in changing["partitionValues"].to_pylist():
             if value is None:
                 return None
-            values = dict(value)
+            values = dict(logical_partitions(dict(value), columns, schema, mode))
             found.setdefault(json.dumps(values, sort_keys=True), values)
             if len(found) > MAX_PARTITIONS_IN_FEED:
                 return None

@@ -9,7 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -25,13 +25,12 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.operations.tables.purge import purge_abandoned
-from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.operations.writing.column_names import unique_name
+from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.actions.partition_values import is_partition_type
-from cm_delta_dagster.protocol.features.protocol_evolution import (
-    catalog_managed_protocol,
-    requested_features,
-    required_features,
-)
+from cm_delta_dagster.protocol.features.column_specs import check_column_specs
+from cm_delta_dagster.protocol.features.enablement import TableDefinition, new_definition
+from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol, requested_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import (
     TableProperties,
@@ -290,19 +289,27 @@ def _purge(client: DeltaClient) -> None:
 
 def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> CreateTransaction:
     """Phase 1: check the design, then reserve the name."""
-    check_column_names(design.schema)
+    check_user_properties(design.properties)
+    is_mapped = TableProperties(design.properties).column_mapping_mode != "none"
+    check_column_names(design.schema, any_characters=is_mapped)
     check_writable_types(design.schema)
     check_void_places(design.schema)
-    check_user_properties(design.properties)
+    partition_columns = check_partition_columns(design.schema, design.partition_columns)
+    check_column_specs(design.schema, partition_columns)
     draft = Metadata(
         id=str(uuid.uuid4()),
         schema_string=schema_to_json(design.schema),
-        partition_columns=check_partition_columns(design.schema, design.partition_columns),
+        partition_columns=partition_columns,
         configuration=stored_properties(design.properties),
         description=design.description,
         created_time=client.now_ms(),
     )
-    protocol = _protocol(design.schema, draft, design.properties, table=str(name))
+    definition = new_definition(
+        TableDefinition(protocol=catalog_managed_protocol(), metadata=draft),
+        new_name=unique_name,
+        features=requested_features(design.properties),
+    )
+    check_writable(definition.protocol, str(name), metadata=definition.metadata)
     client.warehouse.ensure_marker()
     if TableProperties(draft.configuration).deleted_file_retention_ms == 0:
         _log.warning(
@@ -318,10 +325,16 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         identifier=name,
         staging=staging,
         store=client.stores.store_for(staging.location),
-        metadata=replace(draft, configuration={**draft.configuration, **default_properties(staging.table_id)}),
-        protocol=protocol,
+        metadata=definition.with_properties(**_defaults(staging.table_id, design.properties)).metadata,
+        protocol=definition.protocol,
         parameters=_parameters(draft, design),
     )
+
+
+def _defaults(table_id: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties of every table, except that the user may have disabled deletion vectors."""
+    defaults = default_properties(table_id)
+    return {**defaults, **{key: value for key, value in properties.items() if key in defaults}}
 
 
 def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
@@ -333,11 +346,3 @@ def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
     if design.description is not None:
         parameters["description"] = design.description
     return parameters
-
-
-def _protocol(schema: StructType, draft: Metadata, properties: Mapping[str, str], *, table: str) -> Protocol:
-    """Return the protocol of the new table. Raises UnsupportedFeatureError if this client could not write to the table."""
-    features = required_features(schema, draft.configuration) | requested_features(properties)
-    protocol = catalog_managed_protocol(extra_features=features)
-    check_writable(protocol, table, metadata=draft)
-    return protocol

@@ -1,4 +1,4 @@
-"""DELETE FROM ... WHERE, by copy-on-write, in one commit."""
+"""DELETE FROM ... WHERE, by deletion vectors or copy-on-write, in one commit."""
 
 from pyspark.sql import SparkSession
 
@@ -6,15 +6,17 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
-from cm_delta_dagster.operations.writing.copy_on_write import plan_copy_on_write
+from cm_delta_dagster.operations.writing.delete_rows import delete_rows
+from cm_delta_dagster.operations.writing.table_files import size_of
+from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import (
     CommitOptions,
     TargetShape,
-    WriteResult,
+    WriteTransaction,
     check_not_append_only,
     json_text,
-    size_of,
     start_write,
 )
 from cm_delta_dagster.protocol.features.table_features import check_writable
@@ -48,15 +50,20 @@ def delete(
     options = CommitOptions(context=context)
     with start_write(table, snapshot, shape=shape, operation="DELETE", parameters=parameters, options=options) as write:
         write.transaction.read(predicate)
-        plan = plan_copy_on_write(table, snapshot, spark, predicate)
-        copied = write.add_rows(plan.copied_rows) if plan.copied_rows is not None else None
-        metrics = {
-            "numRemovedFiles": plan.removed_files.num_rows,
-            "numRemovedBytes": size_of(plan.removed_files),
-            "numAddedFiles": len(copied.adds) if copied is not None else 0,
-            "numAddedBytes": copied.size_bytes if copied is not None else 0,
-            "numCopiedRows": copied.num_rows if copied is not None else 0,
-        }
-        if plan.num_deleted_rows is not None:
-            metrics["numDeletedRows"] = plan.num_deleted_rows
-        return write.commit(plan.removed_files, metrics)
+        counts = delete_rows(write, spark, predicate)
+        metrics = {**file_metrics(write, counts), "numCopiedRows": counts.num_copied_rows}
+        if counts.num_deleted_rows is not None:
+            metrics["numDeletedRows"] = sum(counts.num_deleted_rows.values())
+        return write.commit(counts.removed_files, metrics)
+
+
+def file_metrics(write: WriteTransaction, counts: ChangeCounts) -> dict[str, int]:
+    """The metrics of files and deletion vectors that DELETE and UPDATE report."""
+    return {
+        "numRemovedFiles": counts.removed_files.num_rows,
+        "numRemovedBytes": size_of(counts.removed_files),
+        "numAddedFiles": sum(len(files.adds) for files in write.written),
+        "numAddedBytes": sum(files.size_bytes for files in write.written),
+        "numAddedChangeFiles": sum(len(files.adds) for files in write.changes),
+        **counts.vectors.metrics("numDeletionVectors"),
+    }

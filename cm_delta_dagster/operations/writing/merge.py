@@ -1,66 +1,50 @@
-"""MERGE by key: upsert, insert, update, replace a slice, in one commit.
+"""MERGE by key: upsert, insert, update, replace a slice, in one commit. A shorthand for the clauses of :mod:`.merge_rows`."""
 
-Copy-on-write: target files with a matching row are rewritten, the other files stay. The source is evaluated once and cached
-until the merge ends.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import StrEnum
+from functools import reduce
+from operator import and_
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError, PartitionMismatchError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
+from cm_delta_dagster.operations.writing.merge_rows import cached, merge_parameters, run_merge
+from cm_delta_dagster.operations.writing.resolve_change import resolve_change
+from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
+from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
-    WriteResult,
-    WriteTransaction,
     check_not_append_only,
-    earlier_write,
-    json_text,
-    rows_of_files,
-    scan_files,
-    scan_files_by_name,
-    size_of,
     start_write,
     target_shape,
 )
+from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     Predicate,
-    conjunction,
-    quote_column,
     short_sql,
-    to_sql,
 )
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType, data_type_text
 from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.key_ranges import SourceRange
 from cm_delta_dagster.spark.merge import (
-    Hits,
     MergeSource,
     SourceFacts,
     check_keys_are_stored,
     check_unique,
-    find_hits,
-    find_scope,
     merge_source,
-    new_rows,
-    replaced,
     source_facts,
-    updated,
-    upserted,
 )
 from cm_delta_dagster.spark.object_stores import spark_storage
-from cm_delta_dagster.spark.rewrite import count_frame_rows, files_named
-from cm_delta_dagster.spark.schema import schema_of
+from cm_delta_dagster.spark.row_changes import ClauseAction, ClauseKind
+from cm_delta_dagster.spark.schema import quoted, schema_of
 from cm_delta_dagster.spark.session import check_frame
 
 
@@ -119,19 +103,24 @@ def merge(
         check_not_append_only(snapshot, f"a merge of mode {mode.value}")
     scope = write_condition(within, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
     scope = None if isinstance(scope, AlwaysTrue) else scope
-    names = _key_names(keys, snapshot.schema, schema_of(frame))
+    offered = schema_of(frame)
+    names = key_names(keys, snapshot.schema, offered)
+    _check_identity(snapshot.schema, offered, names, mode)
     shape = target_shape(snapshot, frame, schema_mode)
-    parameters = _parameters(names, mode, scope)
     spark_storage(
         frame.sparkSession, table.store, snapshot.location
     )  # Jars that are missing are found before rows are computed.
+    source = merge_source(frame, shape.schema, names, partition_columns=snapshot.partition_columns)
+    change = _row_change(source, mode, scope)
+    resolved = resolve_change(change, snapshot, shape=shape, session=frame.sparkSession, now_ms=table.services.now_ms())
+    parameters = merge_parameters(change)
     with (
         spark_errors(f"merging into {snapshot.identifier}"),
         start_write(table, snapshot, shape=shape, operation="MERGE", parameters=parameters, options=options) as write,
-        _cached(merge_source(frame, shape.schema, names, partition_columns=snapshot.partition_columns)) as source,
+        cached(source.frame) as rows,
     ):
         facts = _checked_facts(source, scope, snapshot)
-        return _Merge(write=write, source=source, facts=facts, scope=scope, mode=mode).run()
+        return run_merge(write, change, resolved, rows, SourceRange(num_rows=facts.num_rows, key_range=facts.key_range))
 
 
 def _checked_facts(source: MergeSource, scope: Predicate | None, snapshot: Snapshot) -> SourceFacts:
@@ -142,127 +131,22 @@ def _checked_facts(source: MergeSource, scope: Predicate | None, snapshot: Snaps
     return facts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Merge:
-    """A merge whose source has been checked."""
-
-    write: WriteTransaction
-    source: MergeSource
-    facts: SourceFacts
-    scope: Predicate | None
-    mode: MergeMode
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self.write.transaction.snapshot
-
-    def run(self) -> WriteResult:
-        candidates = self._declare_read()
-        if self.mode is MergeMode.INSERT_ONLY:
-            return self._insert(candidates)
-        hits = self._hits(candidates)
-        touched = files_named(candidates, self.snapshot.location, {key: hit.matched for key, hit in hits.items()})
-        self._add_rows(touched)
-        return self._finish(touched, hits)
-
-    def _declare_read(self) -> pa.Table:
-        """Declare to the transaction which rows the outcome depends on, and return the files that may hold them."""
-        parts = [] if self.scope is None else [self.scope]
-        if self.mode is not MergeMode.DELETE_UNMATCHED:
-            parts.append(self.facts.key_range)
-        read = conjunction(parts)
-        if isinstance(read, AlwaysTrue):
-            self.write.transaction.read_whole_table()
-        else:
-            self.write.transaction.read(read)
-        if not self.facts.num_rows and self.mode is not MergeMode.DELETE_UNMATCHED:
-            return self.snapshot.files.slice(0, 0)
-        return self.snapshot.matching_files(read)
-
-    def _hits(self, candidates: pa.Table) -> dict[str, Hits]:
-        if not candidates.num_rows:
-            return {}
-        session = self.source.frame.sparkSession
-        rows = scan_files_by_name(self.write.table, self.snapshot, session, candidates, self.source.schema)
-        find = find_scope if self.mode is MergeMode.DELETE_UNMATCHED else find_hits
-        return find(rows, self.source, self.scope)
-
-    def _scan(self, files: pa.Table) -> DataFrame:
-        session = self.source.frame.sparkSession
-        return scan_files(self.write.table, self.snapshot, session, files, self.source.schema)
-
-    def _insert(self, candidates: pa.Table) -> WriteResult:
-        rows = self.source.frame
-        if candidates.num_rows:
-            rows = new_rows(self._scan(candidates), self.source, self.scope)
-        self.write.add_rows(rows)
-        return self._commit(candidates.slice(0, 0), inserted=self._written_rows())
-
-    def _add_rows(self, touched: pa.Table) -> None:
-        if not touched.num_rows:
-            if self.mode is not MergeMode.UPDATE_ONLY:
-                self.write.add_rows(self.source.frame)
-            return
-        join = {
-            MergeMode.UPSERT: upserted,
-            MergeMode.UPDATE_ONLY: updated,
-            MergeMode.DELETE_UNMATCHED: replaced,
-        }[self.mode]
-        self.write.add_rows(join(self._scan(touched), self.source, self.scope))
-
-    def _finish(self, touched: pa.Table, hits: Mapping[str, Hits]) -> WriteResult:
-        matched = sum(hit.matched for hit in hits.values())
-        deleted = sum(hit.unmatched for hit in hits.values())
-        inserted = self._inserted(self._target_rows(touched), deleted)
-        if not 0 <= inserted <= self.facts.num_rows:
-            # Another writer put wrong row counts into the log: count the rows.
-            inserted = self._inserted(count_frame_rows(self._scan(touched)), deleted)
-        return self._commit(touched, inserted=inserted, updated=matched, deleted=deleted)
-
-    def _target_rows(self, touched: pa.Table) -> int:
-        session = self.source.frame.sparkSession
-        return rows_of_files(self.write.table, self.snapshot, session, touched) if touched.num_rows else 0
-
-    def _inserted(self, target_rows: int, deleted: int) -> int:
-        # Source keys are unique, so a target row matches at most one source row and the join does not duplicate it.
-        return self._written_rows() - (target_rows - deleted)
-
-    def _written_rows(self) -> int:
-        return sum(files.num_rows for files in self.write.written)
-
-    def _commit(self, removed: pa.Table, *, inserted: int, updated: int = 0, deleted: int = 0) -> WriteResult:
-        written = self.write.written
-        metrics = {
-            "numSourceRows": self.facts.num_rows,
-            "numTargetRowsInserted": inserted,
-            "numTargetRowsUpdated": updated,
-            "numTargetRowsDeleted": deleted,
-            "numTargetRowsCopied": self._written_rows() - inserted - updated,
-            "numOutputRows": self._written_rows(),
-            "numTargetFilesAdded": sum(len(files.adds) for files in written),
-            "numTargetBytesAdded": sum(files.size_bytes for files in written),
-            "numTargetFilesRemoved": removed.num_rows,
-            "numTargetBytesRemoved": size_of(removed),
-        }
-        return self.write.commit(removed, metrics)
+def _row_change(source: MergeSource, mode: MergeMode, scope: Predicate | None) -> RowChange:
+    """The clauses of ``mode``. Target rows that the keys do not match stay as they are, unless the mode deletes them."""
+    update = RowClause(kind=ClauseKind.MATCHED, action=ClauseAction.UPDATE, assignments=None, lenient=True)
+    insert = RowClause(kind=ClauseKind.NOT_MATCHED, action=ClauseAction.INSERT, assignments=None, lenient=True)
+    remove = RowClause(kind=ClauseKind.NOT_MATCHED_BY_SOURCE, action=ClauseAction.DELETE, condition=scope)
+    clauses = {
+        MergeMode.UPSERT: (update, insert),
+        MergeMode.INSERT_ONLY: (insert,),
+        MergeMode.UPDATE_ONLY: (update,),
+        MergeMode.DELETE_UNMATCHED: (update, insert, remove),
+    }[mode]
+    on = reduce(and_, [F.col(f"target.{quoted(key)}") == F.col(f"source.{quoted(key)}") for key in source.keys])
+    return RowChange(clauses=clauses, source=source.frame, on=on, within=scope)
 
 
-@contextmanager
-def _cached(source: MergeSource) -> Iterator[MergeSource]:
-    """Persist the source for the several passes over it, unless the caller has persisted it."""
-    with spark_errors("caching the source of a merge"):
-        level = source.frame.storageLevel
-        cached_by_caller = level.useMemory or level.useDisk
-        if not cached_by_caller:
-            source.frame.persist()
-    try:
-        yield source
-    finally:
-        if not cached_by_caller:
-            source.frame.unpersist()
-
-
-def _key_names(keys: Sequence[str], table: StructType, offered: StructType) -> tuple[str, ...]:
+def key_names(keys: Sequence[str], table: StructType, offered: StructType) -> tuple[str, ...]:
     """Return the keys as the table spells them."""
     names: list[str] = []
     if not keys:
@@ -286,24 +170,21 @@ def _key_names(keys: Sequence[str], table: StructType, offered: StructType) -> t
     return tuple(names)
 
 
+def _check_identity(table: StructType, offered: StructType, keys: Sequence[str], mode: MergeMode) -> None:
+    """Refuse a source that would set an identity column: always in updated rows, and in inserted rows if it is always generated."""
+    for name in identity_columns(table):
+        if mode is not MergeMode.INSERT_ONLY and name not in keys and offered.field(name) is not None:
+            raise InvalidArgumentError(
+                f"The source has the identity column {name!r}, and a merge of mode {mode.value} would update it. Nothing was "
+                "written. Leave the column out, or use it as a key."
+            )
+    if mode is not MergeMode.UPDATE_ONLY:
+        check_not_given(table, offered.names, action="inserts")
+
+
 def _check_inside(facts: SourceFacts, scope: Predicate | None) -> None:
     if facts.outside is not None and scope is not None:
         raise PartitionMismatchError(
             f"The row with the key {facts.outside} lies outside of {short_sql(scope)}, the slice that this merge "
             "declared. Nothing was committed. Leave such rows out, or widen the slice."
         )
-
-
-def _parameters(keys: Sequence[str], mode: MergeMode, scope: Predicate | None) -> dict[str, str]:
-    conditions = [f"(target.{quote_column((key,))} = source.{quote_column((key,))})" for key in keys]
-    if scope is not None:
-        conditions.append(f"({to_sql(scope)})")
-    updates = [{"actionType": "update"}] if mode is not MergeMode.INSERT_ONLY else []
-    inserts = [{"actionType": "insert"}] if mode is not MergeMode.UPDATE_ONLY else []
-    deletes = [{"actionType": "delete"}] if mode is MergeMode.DELETE_UNMATCHED else []
-    return {
-        "predicate": json_text([" AND ".join(conditions)]),
-        "matchedPredicates": json_text(updates),
-        "notMatchedPredicates": json_text(inserts),
-        "notMatchedBySourcePredicates": json_text(deletes),
-    }

@@ -1,35 +1,55 @@
 """Append and overwrite, in one commit each."""
 
+import logging
+from collections.abc import Sequence
+from enum import StrEnum
+
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
-from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
-from cm_delta_dagster.operations.writing.copy_on_write import CopyOnWritePlan, plan_copy_on_write
+from cm_delta_dagster.operations.writing.merge import key_names
+from cm_delta_dagster.operations.writing.replace_rows import replace_keys, replace_partitions, replace_where
+from cm_delta_dagster.operations.writing.table_files import size_of
+from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
     TargetShape,
-    WriteOutcome,
-    WriteResult,
     WriteTransaction,
     check_not_append_only,
-    earlier_write,
     json_text,
-    size_of,
     start_write,
     target_shape,
 )
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, to_sql
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.spark.fill import computed_columns
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
 
 __all__ = ["WriteOutcome", "WriteResult", "append", "overwrite"]
 
+_log = logging.getLogger(__name__)
+
 OPERATION = "WRITE"
+
+
+class PartitionOverwrite(StrEnum):
+    """Which partitions an overwrite replaces, as Spark's partitionOverwriteMode."""
+
+    STATIC = "static"
+    """All of them."""
+    DYNAMIC = "dynamic"
+    """Those in which the new rows are."""
+
+
+_MAX_RENUMBERINGS = 10
 
 
 @names_table
@@ -48,8 +68,10 @@ def append(
 
     Raises:
         SchemaMismatchError: the columns do not fit; the message shows both schemas.
-        InvalidDataError: a row violates NOT NULL or has a partition value that cannot be stored.
-        CommitConflictError: a concurrent commit changed what an append depends on, e.g. the schema.
+        InvalidDataError: a row violates NOT NULL or a constraint, or has a partition value that cannot be stored.
+        InvalidArgumentError: ``frame`` has an identity column that is always generated, or ``schema_mode`` is OVERWRITE.
+        CommitConflictError: a concurrent commit changed what an append depends on, e.g. the schema. If it only numbered rows of
+            an identity column, the rows of this append are numbered and written again.
         CommitStateUnknownError: it is unknown whether the commit succeeded.
     """
     check_frame(frame)
@@ -57,6 +79,25 @@ def append(
         raise InvalidArgumentError(
             "An append cannot replace the schema, because old rows stay. Use overwrite, or merge."
         )
+    for _ in range(_MAX_RENUMBERINGS):
+        try:
+            return _append(table, frame, schema_mode, options)
+        except _RenumberedError as error:
+            _log.info("Another writer numbered rows of %s; these rows are numbered and written again", table.identifier)
+            conflict = error.conflict
+    raise conflict
+
+
+class _RenumberedError(Exception):
+    """The values of identity columns were taken by another writer. The files were deleted."""
+
+    def __init__(self, conflict: CommitConflictError) -> None:
+        super().__init__(str(conflict))
+        self.conflict = conflict
+
+
+def _append(table: WriteTarget, frame: DataFrame, schema_mode: SchemaMode, options: CommitOptions) -> WriteResult:
+    """One attempt of an append. Raises _RenumberedError after a conflict if the rows have generated identity values."""
     snapshot = table.snapshot()
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
@@ -64,13 +105,19 @@ def append(
     shape = target_shape(snapshot, frame, schema_mode)
     _check_partition_columns(snapshot, frame)
     with _start(table, snapshot, shape, _parameters("Append", snapshot), options) as write:
-        written = write.add_rows(frame)
+        written = write.add_new_rows(frame)
         metrics = {
             "numFiles": len(written.adds),
             "numOutputRows": written.num_rows,
             "numOutputBytes": written.size_bytes,
         }
-        return write.commit(snapshot.files.slice(0, 0), metrics)
+        try:
+            return write.commit(snapshot.files.slice(0, 0), metrics)
+        except CommitConflictError as error:
+            if not write.numbers_rows:
+                raise
+            write.discard()
+            raise _RenumberedError(error) from error
 
 
 @names_table
@@ -79,29 +126,31 @@ def overwrite(
     *,
     frame: DataFrame,
     where: Condition | None = None,
+    partitions: PartitionOverwrite | str = PartitionOverwrite.STATIC,
+    keys: Sequence[str] = (),
     schema_mode: SchemaMode = SchemaMode.STRICT,
     options: CommitOptions = DEFAULT_OPTIONS,
 ) -> WriteResult:
-    """Replace all rows, or exactly the rows that satisfy ``where``, by the rows of ``frame``, in one commit.
+    """Replace all rows by the rows of ``frame``, in one commit; or the rows of a condition, of partitions or of keys.
 
     Args:
         where: the slice to replace; an empty frame clears it. A condition on partition columns alone removes whole files
             and reads nothing. Another condition rewrites the files that hold matching and other rows. Rows for which it is
             NULL stay.
-        schema_mode: OVERWRITE also replaces the schema and excludes ``where``.
+        partitions: DYNAMIC replaces only the partitions in which ``frame`` has rows.
+        keys: replaces only the rows that have the keys of a row of ``frame``; all rows of ``frame`` are added.
+        schema_mode: OVERWRITE also replaces the schema and excludes the others.
 
     Raises:
-        InvalidArgumentError: ``where`` is not a condition over the table's columns, or a write cannot evaluate it.
+        InvalidArgumentError: ``where`` is not a condition over the table's columns, or a write cannot evaluate it; two ways to
+            select rows are given; or the table has no partitions or no such key.
         PartitionMismatchError: a row of ``frame`` does not satisfy ``where``; nothing was committed.
         SchemaMismatchError, InvalidDataError, CommitConflictError, CommitStateUnknownError: as for :func:`append`.
         IllegalCommitError: the table is append-only.
     """
     check_frame(frame)
-    if schema_mode is SchemaMode.OVERWRITE and where is not None:
-        raise InvalidArgumentError(
-            "The schema can be replaced only together with all rows; a slice leaves old rows. Leave out `where`, or "
-            "merge the schema."
-        )
+    dynamic = _is_dynamic(partitions)
+    _check_one_slice(where, keys, schema_mode, dynamic=dynamic)
     snapshot = table.snapshot()
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
@@ -113,30 +162,80 @@ def overwrite(
         check_not_append_only(snapshot, "an overwrite")
     shape = target_shape(snapshot, frame, schema_mode)
     _check_partition_columns(snapshot, frame)
-    with _start(table, snapshot, shape, _parameters("Overwrite", snapshot, predicate), options) as write:
-        return _replace(write, frame, predicate)
+    names = key_names(keys, snapshot.schema, schema_of(frame)) if keys else ()
+    parameters = _parameters("Overwrite", snapshot, predicate)
+    if dynamic:
+        parameters["isDynamicPartitionOverwrite"] = "true"
+    with _start(table, snapshot, shape, parameters, options) as write:
+        if dynamic:
+            counts = replace_partitions(write, frame)
+        elif names:
+            counts = replace_keys(write, frame, names)
+        elif predicate is not None:
+            counts = replace_where(write, frame, predicate)
+        else:
+            return _replace_all(write, frame)
+        return _commit_replaced(write, counts)
 
 
-def _replace(write: WriteTransaction, frame: DataFrame, predicate: Predicate | None) -> WriteResult:
-    """Remove the rows that satisfy ``predicate``, or all rows, add those of ``frame``, and commit."""
-    snapshot = write.transaction.snapshot
-    if predicate is None:
-        write.transaction.read_whole_table()
-        plan = CopyOnWritePlan(removed_files=snapshot.files, copied_rows=None, num_deleted_rows=snapshot.num_rows)
-    else:
-        write.transaction.read(predicate)
-        plan = plan_copy_on_write(write.table, snapshot, frame.sparkSession, predicate)
-    write.add_rows(frame, predicate)
-    copied = 0 if plan.copied_rows is None else write.add_rows(plan.copied_rows).num_rows
+def _is_dynamic(partitions: PartitionOverwrite | str) -> bool:
+    try:
+        return PartitionOverwrite(partitions) is PartitionOverwrite.DYNAMIC
+    except ValueError as error:
+        known = ", ".join(PartitionOverwrite)
+        raise InvalidArgumentError(f"partitions is {partitions!r}; give one of {known}.") from error
+
+
+def _check_one_slice(where: Condition | None, keys: Sequence[str], schema_mode: SchemaMode, *, dynamic: bool) -> None:
+    given = [
+        name
+        for name, is_given in (("where", where is not None), ("keys", bool(keys)), ("partitions", dynamic))
+        if is_given
+    ]
+    if schema_mode is SchemaMode.OVERWRITE and given:
+        raise InvalidArgumentError(
+            f"The schema can be replaced only together with all rows; a slice leaves old rows. Leave out `{given[0]}`, or "
+            "merge the schema."
+        )
+    if len(given) > 1:
+        raise InvalidArgumentError(
+            f"An overwrite selects the rows to replace in one way, and {' and '.join(given)} are given. Nothing was written. Leave "
+            "one out."
+        )
+
+
+def _replace_all(write: WriteTransaction, frame: DataFrame) -> WriteResult:
+    """Remove all rows, add those of ``frame``, and commit."""
+    files = write.transaction.snapshot.files
+    write.transaction.read_whole_table()
+    write.transaction.keeps_row_ids = True  # No row is copied.
+    write.add_new_rows(frame)
+    return write.commit(files, {**_output_metrics(write), "numCopiedRows": 0, **_removed_metrics(files)})
+
+
+def _commit_replaced(write: WriteTransaction, counts: ChangeCounts) -> WriteResult:
     metrics = {
+        **_output_metrics(write),
+        "numCopiedRows": counts.num_copied_rows,
+        **_removed_metrics(counts.removed_files),
+        "numAddedChangeFiles": sum(len(files.adds) for files in write.changes),
+        **counts.vectors.metrics("numDeletionVectors"),
+    }
+    if counts.num_deleted_rows is not None:
+        metrics["numDeletedRows"] = sum(counts.num_deleted_rows.values())
+    return write.commit(counts.removed_files, metrics)
+
+
+def _output_metrics(write: WriteTransaction) -> dict[str, int]:
+    return {
         "numFiles": sum(len(files.adds) for files in write.written),
         "numOutputRows": sum(files.num_rows for files in write.written),
         "numOutputBytes": sum(files.size_bytes for files in write.written),
-        "numCopiedRows": copied,
-        "numRemovedFiles": plan.removed_files.num_rows,
-        "numRemovedBytes": size_of(plan.removed_files),
     }
-    return write.commit(plan.removed_files, metrics)
+
+
+def _removed_metrics(files: pa.Table) -> dict[str, int]:
+    return {"numRemovedFiles": files.num_rows, "numRemovedBytes": size_of(files)}
 
 
 def _start(
@@ -155,7 +254,8 @@ def _parameters(mode: str, snapshot: Snapshot, predicate: Predicate | None = Non
 def _check_partition_columns(snapshot: Snapshot, frame: DataFrame) -> None:
     """Refuse rows without a partition column: all of them would go to the partition of NULL."""
     offered = schema_of(frame)
-    missing = [name for name in snapshot.partition_columns if offered.field(name) is None]
+    computed = computed_columns(snapshot.schema)
+    missing = [name for name in snapshot.partition_columns if offered.field(name) is None and name not in computed]
     if missing:
         raise SchemaMismatchError(
             f"The rows lack the partition column {missing[0]!r} of {snapshot.identifier}; they have the columns "

@@ -8,11 +8,11 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency, IdempotencyRule
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
@@ -25,18 +25,26 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol, SetTransaction
-from cm_delta_dagster.protocol.actions.file_columns import removes_of
-from cm_delta_dagster.protocol.features.protocol_evolution import required_features, with_features
-from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.operations.writing.column_names import unique_name
+from cm_delta_dagster.operations.writing.table_files import size_of
+from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write, nothing_to_do
+from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, Metadata, Protocol, SetTransaction
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, table_to_adds
+from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE, ChangeType
+from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
+from cm_delta_dagster.protocol.features.column_ids import with_ids_of
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
+from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, without_own_metadata
+from cm_delta_dagster.protocol.features.identity_columns import with_high_water_marks
+from cm_delta_dagster.protocol.features.table_features import check_writable, is_active
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.features.type_widening import widening_in_writes, with_type_changes
+from cm_delta_dagster.protocol.features.vector_writing import with_vector
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import (
-    ArrayType,
-    DataType,
-    MapType,
+    STRING,
     StructField,
     StructType,
     check_column_names,
@@ -45,52 +53,12 @@ from cm_delta_dagster.protocol.schema.types import (
     schema_to_json,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
-from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
-from cm_delta_dagster.spark.rewrite import count_frame_rows
-from cm_delta_dagster.spark.scan import scan, scan_with_files
+from cm_delta_dagster.spark.fill import fill_missing
+from cm_delta_dagster.spark.scan import scan
 from cm_delta_dagster.spark.schema import schema_of
-from cm_delta_dagster.spark.write import WrittenFiles, write_files, write_spec
-from cm_delta_dagster.storage.discard import discard_below
-
-
-class WriteOutcome(StrEnum):
-    """How a write ended. A failure is an exception."""
-
-    COMMITTED = "committed"
-    ALREADY_COMMITTED = "already_committed"
-    """A ``txn`` action of the table shows that an earlier attempt committed; nothing was written."""
-    NOTHING_TO_DO = "nothing_to_do"
-    """No row would change; no version was created."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteResult:
-    """The result of a write.
-
-    Attributes:
-        version: the committed version. For ALREADY_COMMITTED the version that the earlier attempt committed, if the log still
-            holds it; otherwise, and for NOTHING_TO_DO, the version that was read.
-        data_version: newest version at or before ``snapshot.version`` that changed data.
-        num_output_rows: rows in the added files, including rows copied from rewritten files.
-        metrics: as in ``commitInfo.operationMetrics``.
-        snapshot: the table after the commit; without a commit, the snapshot that was read.
-        rows_by_partition: rows of the added files for each tuple of serialized partition values, in the order of the partition
-            columns.
-    """
-
-    table_id: str
-    version: int
-    data_version: int
-    outcome: WriteOutcome
-    num_output_rows: int = 0
-    num_added_files: int = 0
-    num_removed_files: int = 0
-    added_bytes: int = 0
-    removed_bytes: int = 0
-    retries: int = 0
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    snapshot: Snapshot = field(repr=False)
-    rows_by_partition: Mapping[tuple[str | None, ...], int] = field(default_factory=dict)
+from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
+from cm_delta_dagster.storage.deletion_vector_writer import write_deletion_vectors
+from cm_delta_dagster.storage.discard import discard, discard_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +75,7 @@ class CommitOptions:
 
 
 DEFAULT_OPTIONS = CommitOptions()
+DEFAULT_SPEC = WriteSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,23 +112,25 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
     """
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     present = snapshot.schema
-    offered = schema_of(frame)
+    offered = without_own_metadata(schema_of(frame))
     if not offered.fields:
         raise SchemaMismatchError(
             f"The rows for {snapshot.identifier} have no columns; nothing was written. Select at least one of the "
             f"table's columns: {', '.join(present.names)}."
         )
-    schema = reconcile_schemas(present, offered, mode=mode)
+    before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
+    schema = reconcile_schemas(present, offered, mode=mode, widens=widening_in_writes(before.properties))
     if mode is SchemaMode.OVERWRITE:
-        schema = _replacement_schema(schema, snapshot)
+        schema = with_ids_of(_replacement_schema(schema, snapshot), present)
+    else:
+        schema = with_type_changes(present, schema)
     if schema == present:
         return TargetShape(schema=present, metadata=snapshot.metadata, protocol=snapshot.protocol)
-    check_column_names(schema)
+    check_column_names(schema, any_characters=snapshot.column_mapping is not ColumnMappingMode.NONE)
     check_void_places(schema)
-    metadata = replace(snapshot.metadata, schema_string=schema_to_json(schema))
-    protocol = with_features(snapshot.protocol, required_features(schema, metadata.configuration))
+    after = changed_definition(before, before.with_schema(schema), new_name=unique_name)
     try:
-        check_writable(protocol, snapshot.identifier, metadata=metadata)
+        check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
     except UnsupportedFeatureError as error:
         changed = [item for item in schema.fields if present.field(item.name) != item]
         columns = ", ".join(f"{item.name!r} ({data_type_text(item.type)})" for item in changed)
@@ -167,7 +138,7 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
             f"With the new or changed columns {columns}, {snapshot.identifier} would need a feature that this client "
             f"does not have; nothing was written. Leave them out or cast them, e.g. to a string. ({error})"
         ) from error
-    return TargetShape(schema=schema, metadata=metadata, protocol=protocol)
+    return TargetShape(schema=after.schema, metadata=after.metadata, protocol=after.protocol)
 
 
 def _replacement_schema(offered: StructType, snapshot: Snapshot) -> StructType:
@@ -179,64 +150,40 @@ def _replacement_schema(offered: StructType, snapshot: Snapshot) -> StructType:
             f"Keep it, or create another table. Offered schema:\n{schema_text(offered)}"
         )
     partitions = {name.lower(): name for name in snapshot.partition_columns}
+    nullable = reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
     # The partition columns keep the spelling that the metadata has for them.
     return StructType(
-        tuple(
-            StructField(partitions.get(item.name.lower(), item.name), _nullable(item.type), True, item.metadata)
-            for item in offered.fields
-        )
+        tuple(replace(item, name=partitions.get(item.name.lower(), item.name)) for item in nullable.fields)
     )
 
 
-def _nullable(data_type: DataType) -> DataType:
-    match data_type:
-        case StructType():
-            fields = (StructField(item.name, _nullable(item.type), True, item.metadata) for item in data_type.fields)
-            return StructType(tuple(fields))
-        case ArrayType():
-            return ArrayType(_nullable(data_type.element_type), True)
-        case MapType():
-            return MapType(_nullable(data_type.key_type), _nullable(data_type.value_type), True)
-        case _:
-            return data_type
-
-
-def write_rows(
-    table: WriteTarget, frame: DataFrame, shape: TargetShape, guard: Predicate | None = None
-) -> WrittenFiles:
-    """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
-    layout = TableLayout(
+def layout_of(table: WriteTarget, shape: TargetShape) -> TableLayout:
+    """What a write needs to know of the table after the commit."""
+    return TableLayout(
         location=table.location,
         schema=shape.schema,
         partition_columns=shape.metadata.partition_columns,
+        mapping=column_mapping_mode(shape.protocol, shape.metadata),
         properties=TableProperties(shape.metadata.configuration),
     )
-    spec = write_spec(layout, guard=guard, now_ms=table.services.now_ms())
+
+
+def write_rows(
+    table: WriteTarget, frame: DataFrame, shape: TargetShape, spec: WriteSpec = DEFAULT_SPEC
+) -> WrittenFiles:
+    """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
+    layout = layout_of(table, shape)
+    spec = write_spec(layout, replace(spec, now_ms=table.services.now_ms()))
     return write_files(frame, store=table.store, layout=layout, spec=spec)
 
 
-def scan_files(
-    table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
-) -> DataFrame:
-    """Read some files of the table."""
-    layout = replace(snapshot.layout, schema=schema)
-    return scan(session, store=table.store, layout=layout, request=ScanRequest(files=files))
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VectorFiles:
+    """Live ``files``, and the same files with new deletion vectors as ``adds``; ``location`` is that of the vectors."""
 
-
-def scan_files_by_name(
-    table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table, schema: StructType
-) -> DataFrame:
-    """Read some files of the table, with the file of each row."""
-    layout = replace(snapshot.layout, schema=schema)
-    return scan_with_files(session, store=table.store, layout=layout, files=files)
-
-
-def rows_of_files(table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table) -> int:
-    """Count the rows of the files: from the statistics in the log if all files have them, otherwise by a Spark job."""
-    known = logical_row_count(files)
-    return (
-        known if known is not None else count_frame_rows(scan_files(table, snapshot, session, files, snapshot.schema))
-    )
+    files: pa.Table
+    adds: tuple[AddFile, ...]
+    location: str | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -252,6 +199,8 @@ class WriteTransaction:
     shape: TargetShape
     idempotency: Idempotency | None = None
     written: list[WrittenFiles] = field(default_factory=list)
+    vectors: list[VectorFiles] = field(default_factory=list)
+    changes: list[WrittenFiles] = field(default_factory=list)
     commit_attempted: bool = False
 
     def __enter__(self) -> "WriteTransaction":
@@ -262,15 +211,84 @@ class WriteTransaction:
             self.discard()
 
     def discard(self) -> None:
-        """Delete the data files."""
-        for files in self.written:
+        """Delete the data files, change files and deletion vectors."""
+        for files in (*self.written, *self.changes):
             discard_below(self.table.store, files.directory)
+        for marked in self.vectors:
+            if marked.location is not None:
+                discard(self.table.store, marked.location)
 
-    def add_rows(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
-        """Write the rows of ``frame`` to data files, which :meth:`commit` adds to the table."""
-        written = write_rows(self.table, frame, self.shape, guard)
+    @property
+    def layout(self) -> TableLayout:
+        """What a write needs to know of the table after the commit."""
+        return layout_of(self.table, self.shape)
+
+    def add_rows(
+        self, frame: DataFrame, guard: Predicate | None = None, *, spec: WriteSpec = DEFAULT_SPEC
+    ) -> WrittenFiles:
+        """Write the rows of ``frame`` to data files, which :meth:`commit` adds to the table.
+
+        Args:
+            frame: rows with the values of all columns that the table computes; see :meth:`add_new_rows`.
+            guard: every row must satisfy it.
+            spec: how they are written; statistics, compression and time come from the table.
+        """
+        spec = spec if guard is None else replace(spec, guard=guard)
+        written = write_rows(self.table, frame, self.shape, spec)
         self.written.append(written)
+        if written.high_water_marks:
+            # The next rows of this transaction continue after these.
+            schema = with_high_water_marks(self.shape.schema, written.high_water_marks)
+            metadata = replace(self.shape.metadata, schema_string=schema_to_json(schema))
+            self.shape = replace(self.shape, schema=schema, metadata=metadata)
         return written
+
+    def add_new_rows(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
+        """As :meth:`add_rows`, for new rows: columns that ``frame`` lacks get their default, identity or generated value."""
+        filled = fill_missing(frame, self.layout)
+        return self.add_rows(filled.frame, guard, spec=WriteSpec(numbered=filled.numbered))
+
+    def move_rows(self, frame: DataFrame) -> WrittenFiles:
+        """As :meth:`add_rows`, for rows of the table that stay as they are."""
+        return self.add_rows(frame, spec=WriteSpec(checked=False))
+
+    @property
+    def records_changes(self) -> bool:
+        """Whether the change feed of the table is enabled."""
+        return is_active(CHANGE_DATA_FEED, self.shape.protocol, self.shape.metadata)
+
+    def add_changes(self, frame: DataFrame) -> None:
+        """Write change files, which :meth:`commit` records.
+
+        Args:
+            frame: columns of the table and ``_change_type``.
+        """
+        spec = WriteSpec(hidden_columns=(StructField(CHANGE_TYPE, STRING),), root="_change_data/")
+        self.changes.append(write_rows(self.table, frame, self.shape, spec))
+
+    def inserted_changes(self, session: SparkSession, written: WrittenFiles) -> DataFrame:
+        """The rows of files of this transaction as rows of change files."""
+        request = ScanRequest(files=adds_to_table(written.adds))
+        rows = scan(session, store=self.table.store, layout=self.layout, request=request)
+        return rows.withColumn(CHANGE_TYPE, F.lit(ChangeType.INSERT.value))
+
+    @property
+    def numbers_rows(self) -> bool:
+        """Whether the written rows have new values of identity columns."""
+        return any(files.high_water_marks for files in self.written)
+
+    def mark_rows(self, files: pa.Table, bitmaps: Sequence[BitMap64]) -> None:
+        """Write a new deletion vector for each of ``files``, which :meth:`commit` attaches.
+
+        Args:
+            files: live files as add actions.
+            bitmaps: all deleted positions of each file, old and new.
+        """
+        found = write_deletion_vectors(self.table.store, location=self.table.location, bitmaps=bitmaps)
+        marked = zip(table_to_adds(files), found.descriptors, bitmaps, strict=True)
+        self.vectors.append(VectorFiles(files=files, adds=(), location=found.file))
+        adds = tuple(with_vector(add, vector, bitmap) for add, vector, bitmap in marked)
+        self.vectors[-1] = VectorFiles(files=files, adds=adds, location=found.file)
 
     def commit(self, removed: pa.Table, metrics: Mapping[str, int]) -> WriteResult:
         """Commit the written files and the removal of ``removed``; commit nothing if nothing changes.
@@ -323,8 +341,15 @@ class WriteTransaction:
         transaction, now = self.transaction, self.table.services.now_ms()
         for files in self.written:
             transaction.add_files(files.adds)
+        for files in self.changes:
+            transaction.add_change_files(
+                AddCdcFile(path=add.path, partition_values=add.partition_values, size=add.size) for add in files.adds
+            )
         if removed.num_rows:
             transaction.remove_files(removes_of(removed, deletion_timestamp=now, data_change=True))
+        for marked in self.vectors:
+            transaction.remove_files(removes_of(marked.files, deletion_timestamp=now, data_change=True))
+            transaction.add_files(marked.adds)
         if self.shape.metadata != transaction.snapshot.metadata:
             transaction.set_metadata(self.shape.metadata)
         if self.shape.protocol != transaction.snapshot.protocol:
@@ -351,55 +376,6 @@ def start_write(
     """Start the transaction of an operation. Raises UnsupportedFeatureError if this client must not write to the table."""
     transaction = table.start_transaction(snapshot, operation=operation, parameters=parameters, context=options.context)
     return WriteTransaction(table=table, transaction=transaction, shape=shape, idempotency=options.idempotency)
-
-
-def is_already_committed(snapshot: Snapshot, idempotency: Idempotency | None) -> bool:
-    """Whether the ``txn`` actions of the snapshot show that an earlier attempt of the write committed."""
-    if idempotency is None:
-        return False
-    current = snapshot.transactions.get(idempotency.app_id)
-    return idempotency.is_done(None if current is None else current.version)
-
-
-def earlier_write(table: WriteTarget, snapshot: Snapshot, idempotency: Idempotency | None) -> WriteResult | None:
-    """Return the result of a write whose earlier attempt committed; None if no attempt did."""
-    if idempotency is None or not is_already_committed(snapshot, idempotency):
-        return None
-    version = table.find_transaction(app_id=idempotency.app_id, version=idempotency.version)
-    return already_committed(table, snapshot, version=snapshot.version if version is None else version)
-
-
-def already_committed(
-    table: WriteTarget, snapshot: Snapshot, *, version: int, data_version: int | None = None
-) -> WriteResult:
-    """Return the result of a write that an earlier attempt committed as ``version``.
-
-    Args:
-        data_version: by default that of ``snapshot``.
-    """
-    return WriteResult(
-        table_id=table.table_id,
-        version=version,
-        data_version=snapshot.data_version if data_version is None else data_version,
-        outcome=WriteOutcome.ALREADY_COMMITTED,
-        snapshot=snapshot,
-    )
-
-
-def nothing_to_do(table: WriteTarget, snapshot: Snapshot) -> WriteResult:
-    """Return the result of a write that changes no row."""
-    return WriteResult(
-        table_id=table.table_id,
-        version=snapshot.version,
-        data_version=snapshot.data_version,
-        outcome=WriteOutcome.NOTHING_TO_DO,
-        snapshot=snapshot,
-    )
-
-
-def size_of(files: pa.Table) -> int:
-    """Return the total size of the files in bytes."""
-    return int(pc.sum(files["size"]).as_py() or 0)
 
 
 def json_text(names: Sequence[object]) -> str:

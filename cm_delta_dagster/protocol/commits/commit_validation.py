@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.actions import (
     Action,
+    AddCdcFile,
     AddFile,
     CommitInfo,
     DomainMetadata,
@@ -42,6 +43,8 @@ def _identities(action: Action) -> Iterable[tuple[str, ...]]:
             vector = "" if action.deletion_vector is None else action.deletion_vector.unique_id
             yield ("add" if isinstance(action, AddFile) else "remove", "of", action.path)
             yield ("file", action.path, vector)
+        case AddCdcFile():
+            yield ("cdc", "of", action.path)
         case Metadata():
             yield ("metaData",)
         case Protocol():

@@ -16,6 +16,7 @@ from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, stored_names
 from cm_delta_dagster.protocol.features.table_features import FEATURES, is_active, reader_features, writer_features
 from cm_delta_dagster.protocol.features.table_properties import DELETION_VECTORS_KEY
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, short_sql
@@ -71,7 +72,7 @@ class PendingCommit:
         metadata: its new metadata, else that of the snapshot; its files were written under this metadata.
         app_ids: ``appId`` of the ``txn`` actions that conflict with any other ``txn`` of the application.
         noted_transactions: (``appId``, ``version``) of the ``txn`` actions that conflict only with the same version.
-        schema: schema of the snapshot that it read; ``partition_columns`` likewise.
+        schema: schema of the snapshot that it read; ``partition_columns`` and ``mapping`` likewise.
     """
 
     read_set: ReadSet
@@ -87,6 +88,17 @@ class PendingCommit:
     noted_transactions: frozenset[tuple[str, int]] = frozenset()
     schema: StructType
     partition_columns: tuple[str, ...]
+    mapping: ColumnMappingMode = ColumnMappingMode.NONE
+
+    def may_match(self, files: pa.Table, predicate: Predicate) -> pa.BooleanArray:
+        """One boolean for each file: false only if no row of the file can satisfy the predicate."""
+        return keep_mask(
+            files,
+            predicate,
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            mapping=self.mapping,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,13 +278,13 @@ def _suspects(pending: PendingCommit, removes: pa.Table) -> pa.Table:
     """Removed files that may have been read, judged by their partition values; removes without them are included."""
     values = removes.column("partitionValues")
     named = pc.and_(pc.fill_null(removes.column("extendedFileMetadata"), False), pc.is_valid(values))
-    for column in pending.partition_columns:
+    for column in stored_names(pending.partition_columns, pending.schema, pending.mapping):
         # Looks up all occurrences, because the first one is null both for a missing key and for a NULL value.
         named = pc.and_(named, pc.is_valid(pc.map_lookup(values, query_key=column, occurrence="all")))
     adds = _as_adds(removes)
     suspect = pc.invert(named)
     for predicate in pending.read_set.predicates:
-        mask = keep_mask(adds, predicate, schema=pending.schema, partition_columns=pending.partition_columns)
+        mask = pending.may_match(adds, predicate)
         suspect = pc.or_(suspect, mask)
     return removes.filter(suspect) if pending.read_set.predicates else removes.slice(0, 0)
 
@@ -298,7 +310,7 @@ def winner_changes_rows(winner: CommitActions) -> bool:
 def _first_match(pending: PendingCommit, files: pa.Table) -> Predicate | None:
     """The first predicate of the read set that may match a row in ``files``."""
     for predicate in pending.read_set.predicates:
-        mask = keep_mask(files, predicate, schema=pending.schema, partition_columns=pending.partition_columns)
+        mask = pending.may_match(files, predicate)
         if pc.any(mask).as_py():
             return predicate
     return None

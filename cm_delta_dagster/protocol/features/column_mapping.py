@@ -4,6 +4,7 @@ Schemas, predicates and ``partitionColumns`` use logical names; this module tran
 ids or physical names.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -51,6 +52,32 @@ def physical_name(item: StructField, mode: ColumnMappingMode) -> str:
             "must have; the schema in the log is damaged. Restore the table to a version with a valid schema."
         )
     return name
+
+
+def stored_names(columns: Sequence[str], schema: StructType, mode: ColumnMappingMode) -> tuple[str, ...]:
+    """The names of top-level columns in ``partitionValues`` and statistics; ``columns`` themselves without column mapping.
+
+    Raises:
+        CorruptLogError: the mode requires a physical name and a column has none.
+    """
+    if mode is ColumnMappingMode.NONE:
+        return tuple(columns)
+    fields = {name: schema.field(name) for name in columns}
+    return tuple(name if item is None else physical_name(item, mode) for name, item in fields.items())
+
+
+def logical_partitions(
+    values: Mapping[str, str | None], columns: Sequence[str], schema: StructType, mode: ColumnMappingMode
+) -> Mapping[str, str | None]:
+    """Partition values of a file by the logical names of their columns; keys that are not known stay as they are.
+
+    Raises:
+        CorruptLogError: the mode requires a physical name and a column has none.
+    """
+    if mode is ColumnMappingMode.NONE:
+        return values
+    logical = dict(zip(stored_names(columns, schema, mode), columns, strict=True))
+    return {logical.get(name, name): value for name, value in values.items()}
 
 
 def field_id(item: StructField) -> int:

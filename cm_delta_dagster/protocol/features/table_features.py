@@ -138,7 +138,7 @@ def _both(name: str, write: Support, *, requires: tuple[str, ...] = (), is_activ
     )
 
 
-_shreds = _either(_property_is_true("delta.enableVariantShredding"), _has_type(VARIANT))
+_shreds = _property_is_true("delta.enableVariantShredding")
 _FULL, _INACTIVE, _NONE = Support.FULL, Support.WHILE_INACTIVE, Support.NONE
 _widens = _either(_property_is_true("delta.enableTypeWidening"), _field_has(TYPE_CHANGES))
 
@@ -146,27 +146,23 @@ FEATURES: Mapping[str, Feature] = {
     feature.name: feature
     for feature in (
         _writer("appendOnly", _FULL, legacy_writer=2, is_active=_property_is_true(APPEND_ONLY_KEY)),
-        _writer("invariants", _INACTIVE, legacy_writer=2, is_active=_field_has("delta.invariants")),
-        _writer("checkConstraints", _INACTIVE, legacy_writer=3, is_active=_has_constraint),
-        _writer(
-            "changeDataFeed", _INACTIVE, legacy_writer=4, is_active=_property_is_true("delta.enableChangeDataFeed")
-        ),
-        _writer("generatedColumns", _INACTIVE, legacy_writer=4, is_active=_field_has(GENERATION_EXPRESSION)),
+        _writer("invariants", _FULL, legacy_writer=2, is_active=_field_has("delta.invariants")),
+        _writer("checkConstraints", _FULL, legacy_writer=3, is_active=_has_constraint),
+        _writer("changeDataFeed", _FULL, legacy_writer=4, is_active=_property_is_true("delta.enableChangeDataFeed")),
+        _writer("generatedColumns", _FULL, legacy_writer=4, is_active=_field_has(GENERATION_EXPRESSION)),
         Feature(
             name="columnMapping",
             kind=FeatureKind.READER_WRITER,
-            write=_INACTIVE,
             legacy_reader=2,
             legacy_writer=5,
             is_active=_maps_columns,
         ),
-        _writer("identityColumns", _INACTIVE, legacy_writer=6, is_active=_field_has(IDENTITY_PREFIX)),
-        _writer("allowColumnDefaults", _INACTIVE, is_active=_field_has(CURRENT_DEFAULT)),
+        _writer("identityColumns", _FULL, legacy_writer=6, is_active=_field_has(IDENTITY_PREFIX)),
+        _writer("allowColumnDefaults", _FULL, is_active=_field_has(CURRENT_DEFAULT)),
         _both("deletionVectors", _FULL, is_active=_property_is_true(DELETION_VECTORS_KEY)),
-        # Commits assign row ids if the feature is listed. Rows that move must keep their ids only if it is enabled.
         _writer(
             "rowTracking",
-            _INACTIVE,
+            _FULL,
             requires=("domainMetadata",),
             is_active=_property_is_true("delta.enableRowTracking"),
         ),
@@ -189,10 +185,10 @@ FEATURES: Mapping[str, Feature] = {
         _both("vacuumProtocolCheck", _FULL),
         _writer(IN_COMMIT_TIMESTAMP, _FULL, is_active=_property_is_true(IN_COMMIT_TIMESTAMPS_KEY)),
         _both(CATALOG_MANAGED, _FULL, requires=(IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck")),
-        *(_both(name, _INACTIVE, is_active=_widens) for name in ("typeWidening", "typeWidening-preview")),
-        *(_both(name, _INACTIVE, is_active=_has_type(VARIANT)) for name in ("variantType", "variantType-preview")),
-        *(_both(name, _INACTIVE, is_active=_shreds) for name in ("variantShredding", "variantShredding-preview")),
-        _writer("checkpointProtection", _NONE),
+        *(_both(name, _FULL, is_active=_widens) for name in ("typeWidening", "typeWidening-preview")),
+        *(_both(name, _FULL, is_active=_has_type(VARIANT)) for name in ("variantType", "variantType-preview")),
+        *(_both(name, _FULL, is_active=_shreds) for name in ("variantShredding", "variantShredding-preview")),
+        _writer("checkpointProtection", _FULL),
     )
 }
 """The features that this client knows, by name. It refuses tables that list other features."""
@@ -342,8 +338,8 @@ def check_writable(protocol: Protocol, table: str, *, metadata: Metadata | None 
     Args:
         protocol: protocol of the table.
         table: name of the table in error messages.
-        metadata: schema and configuration before or after the commit. Pass it before data is written, because without it column
-            invariants are not found. Without it, every other feature that is listed and not fully supported is refused.
+        metadata: schema and configuration before or after the commit. Without it, every feature that is listed and not fully
+            supported is refused.
 
     Raises:
         CorruptLogError: the versions and feature lists of the protocol contradict each other.
@@ -360,9 +356,6 @@ def check_writable(protocol: Protocol, table: str, *, metadata: Metadata | None 
         for name in writer_features(protocol)
         if name not in FEATURES or _refuses(FEATURES[name], FEATURES[name].write, metadata)
     }
-    if metadata is None:
-        # Nearly every table lists `invariants` and few have one.
-        refused.discard("invariants")
     if refused:
         raise UnsupportedFeatureError(
             f"Table {table} cannot be written: it uses the features {feature_list(refused)}, which this client does not "

@@ -6,7 +6,7 @@ not valid raises an error only when it is read. Which feature a property needs i
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,6 +17,7 @@ CONSTRAINT_PREFIX = "delta.constraints."
 APPEND_ONLY_KEY = "delta.appendOnly"
 DELETION_VECTORS_KEY = "delta.enableDeletionVectors"
 IN_COMMIT_TIMESTAMPS_KEY = "delta.enableInCommitTimestamps"
+CHECKPOINT_PROTECTION_KEY = "delta.requireCheckpointProtectionBeforeVersion"
 TABLE_ID_KEY = "io.unitycatalog.tableId"
 ENABLEMENT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
@@ -170,6 +171,11 @@ class TableProperties:
         return self._boolean(DELETION_VECTORS_KEY, default="false")
 
     @property
+    def checkpoints_protected_before(self) -> int:
+        """``delta.requireCheckpointProtectionBeforeVersion``: checkpoints of older versions are kept; default 0."""
+        return self._optional_integer(CHECKPOINT_PROTECTION_KEY) or 0
+
+    @property
     def change_data_feed_enabled(self) -> bool:
         """``delta.enableChangeDataFeed``."""
         return self._boolean("delta.enableChangeDataFeed", default="false")
@@ -217,7 +223,6 @@ class TableProperties:
 
 _REQUIRED: Mapping[str, str] = {
     "delta.checkpointPolicy": "v2",
-    DELETION_VECTORS_KEY: "true",
     IN_COMMIT_TIMESTAMPS_KEY: "true",
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.checkpoint.writeStatsAsJson": "true",
@@ -225,8 +230,8 @@ _REQUIRED: Mapping[str, str] = {
 
 
 def default_properties(table_id: str) -> dict[str, str]:
-    """The properties of every new catalog-managed table, which Unity Catalog requires too."""
-    return {**_REQUIRED, TABLE_ID_KEY: table_id}
+    """The properties of every new catalog-managed table. It can do without deletion vectors only."""
+    return {DELETION_VECTORS_KEY: "true", **_REQUIRED, TABLE_ID_KEY: table_id}
 
 
 def stored_properties(properties: Mapping[str, str]) -> dict[str, str]:
@@ -234,11 +239,14 @@ def stored_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if not _shapes_protocol(key)}
 
 
-def check_user_properties(properties: Mapping[str, str]) -> None:
+def check_user_properties(properties: Mapping[str, str], *, any_name: bool = False) -> None:
     """Refuse properties that a user may not set on a catalog-managed table.
 
     The names after ``delta.feature.`` are checked by
     :func:`~cm_delta_dagster.protocol.features.protocol_evolution.requested_features`.
+
+    Args:
+        any_name: accept keys with the prefix ``delta.`` that this client does not know.
 
     Raises:
         InvalidArgumentError: a ``delta.`` key is unknown or internal, a value is not valid, or a value differs from the one that
@@ -257,10 +265,25 @@ def check_user_properties(properties: Mapping[str, str]) -> None:
                 "it out."
             )
         if key.lower().startswith("delta."):
-            _check_delta_property(key, value)
+            _check_delta_property(key, value, any_name=any_name)
 
 
-def _check_delta_property(key: str, value: str) -> None:
+def check_removable_properties(names: Iterable[str]) -> None:
+    """Refuse to remove properties that a catalog-managed table needs, or that the client or the catalog maintains.
+
+    Raises:
+        InvalidArgumentError: names the property.
+    """
+    for key in names:
+        if key in _REQUIRED:
+            raise InvalidArgumentError(f"Table property {key!r} cannot be removed: a catalog-managed table needs it.")
+        if key in _INTERNAL or key.startswith(_INTERNAL_PREFIXES):
+            raise InvalidArgumentError(
+                f"Table property {key!r} is maintained by the client or the catalog and cannot be removed."
+            )
+
+
+def _check_delta_property(key: str, value: str, *, any_name: bool) -> None:
     if key.startswith(FEATURE_PREFIX):
         if value.lower() != "supported":
             raise InvalidArgumentError(f"Table property {key!r} can only be 'supported', not {value!r}.")
@@ -269,7 +292,7 @@ def _check_delta_property(key: str, value: str) -> None:
             raise InvalidArgumentError(f"Table property {key!r} needs a name and an SQL expression.")
     elif key in _CHECKS:
         _CHECKS[key](key, value)
-    else:
+    elif not any_name:
         near = next((known for known in _CHECKS if known.lower() == key.lower()), None)
         hint = f"Did you mean {near!r}?" if near else "Check the spelling, or use a key without the prefix 'delta.'."
         raise InvalidArgumentError(f"Table property {key!r} is not known to this client. {hint}")
@@ -406,7 +429,7 @@ _INTERNAL = frozenset(
         "delta.columnMapping.maxColumnId",
         "delta.lastCommitTimestamp",
         "delta.lastUpdateVersion",
-        "delta.requireCheckpointProtectionBeforeVersion",
+        CHECKPOINT_PROTECTION_KEY,
         "delta.rowTracking.rowIdHighWaterMark",
         "delta.rowTrackingSuspended",
     }

@@ -12,7 +12,6 @@ from cm_delta_dagster.protocol.schema.types import (
     ArrayType,
     DataType,
     MapType,
-    PrimitiveType,
     StructField,
     StructType,
 )
@@ -22,6 +21,7 @@ CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
 COLLATIONS_METADATA = "__COLLATIONS"
 """Key of the collations in the metadata of a field."""
 _CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
+_LIMITED = re.compile(r"(var)?char\((\d+)\)", re.IGNORECASE)
 _NESTED = re.compile(r"(struct|array|map)<", re.IGNORECASE)
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^:`]*?))\s*:\s*")
 _SIMPLE = re.compile(r"[^,<>(]*(?:\([^()]*\))?[^,<>(]*")
@@ -40,6 +40,20 @@ class CharWidths:
     def of(self, name: str) -> "CharWidths | None":
         """The widths of one part."""
         return self.inside.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthLimits:
+    """The longest length of a ``char(n)`` or ``varchar(n)`` string in characters, None for any other value; ``inside`` as in
+    :class:`CharWidths`.
+
+    Attributes:
+        is_char: a shorter value is filled with blanks.
+    """
+
+    limit: int | None = None
+    is_char: bool = False
+    inside: Mapping[str, "LengthLimits"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +79,43 @@ def char_widths(item: StructField) -> CharWidths | None:
     return None if declared is None or end != len(text) else _widths(declared, item.type)
 
 
+def length_limits(item: StructField) -> LengthLimits | None:
+    """Limits of the ``char(n)`` and ``varchar(n)`` strings of a column, at any depth; None if it has none."""
+    text = str(item.metadata.get(CHAR_METADATA, ""))
+    if "char(" not in text.lower():
+        return None
+    declared, end = _declared(text, 0)
+    return None if declared is None or end != len(text) else _limits(declared, item.type)
+
+
+def _limits(declared: _Declared, data_type: DataType) -> LengthLimits | None:
+    if data_type == STRING and (found := _LIMITED.fullmatch(declared.text)):
+        return LengthLimits(limit=int(found[2]), is_char=found[1] is None)
+    parts = _parts(declared, data_type)
+    inside = {name: limits for name, part, kind in parts if (limits := _limits(part, kind)) is not None}
+    return LengthLimits(inside=inside) if inside else None
+
+
 def _widths(declared: _Declared, data_type: DataType) -> CharWidths | None:
+    if data_type == STRING and (found := _CHAR.fullmatch(declared.text)):
+        return CharWidths(int(found[1]))
+    parts = _parts(declared, data_type)
+    inside = {name: widths for name, part, kind in parts if (widths := _widths(part, kind)) is not None}
+    return CharWidths(inside=inside) if inside else None
+
+
+def _parts(declared: _Declared, data_type: DataType) -> list[tuple[str, _Declared, DataType]]:
+    """What is inside of a struct, an array or a map: the name, the declared type and the type of each part."""
     match data_type:
         case StructType():
-            pairs = list(_paired(declared, data_type))
+            return _paired(declared, data_type)
         case ArrayType() if len(declared.parts) == 1:
-            pairs = [("element", declared.parts[0][1], data_type.element_type)]
+            return [("element", declared.parts[0][1], data_type.element_type)]
         case MapType() if len(declared.parts) == 2:
             (_, key), (_, value) = declared.parts
-            pairs = [("key", key, data_type.key_type), ("value", value, data_type.value_type)]
-        case PrimitiveType() if data_type == STRING and (found := _CHAR.fullmatch(declared.text)):
-            return CharWidths(int(found[1]))
+            return [("key", key, data_type.key_type), ("value", value, data_type.value_type)]
         case _:
-            return None
-    inside = {name: widths for name, part, kind in pairs if (widths := _widths(part, kind)) is not None}
-    return CharWidths(inside=inside) if inside else None
+            return []
 
 
 def _paired(declared: _Declared, struct: StructType) -> list[tuple[str, _Declared, DataType]]:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array, states_zone
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.features.generated_filters import with_generated_filters
 from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
 from cm_delta_dagster.protocol.predicates.normal_forms import negations_inwards
 from cm_delta_dagster.protocol.predicates.predicates import (
@@ -40,6 +41,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     fold,
     leaves,
     partition_only,
+    quote_column,
 )
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, COLLATIONS_METADATA
 from cm_delta_dagster.protocol.schema.types import (
@@ -86,7 +88,7 @@ def keep_mask(
         zone: time zone of ``timestamp`` partition values that state none; None if it is unknown, so that they exclude no file.
     """
     index = index or FileIndex()
-    parts = conjuncts(negations_inwards(predicate))
+    parts = conjuncts(with_generated_filters(negations_inwards(predicate), schema))
     on_partitions = And(tuple(part for part in parts if partition_only(part, partition_columns)))
     on_rows = And(tuple(part for part in parts if not partition_only(part, partition_columns)))
     columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping, zone=zone)
@@ -122,6 +124,19 @@ def partition_matches_exactly(
     columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping, zone=zone)
     evaluation = _Evaluation(adds=adds, columns=columns, index=FileIndex())
     return evaluation.answer(negations_inwards(predicate)).fill_null(False)
+
+
+def data_columns(
+    paths: Sequence[ColumnPath],
+    *,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    mapping: ColumnMappingMode = ColumnMappingMode.NONE,
+) -> Mapping[ColumnPath, DataColumn]:
+    """The columns at these logical paths whose statistics can exclude files; without partition columns."""
+    columns = _Columns(schema=schema, partition_columns=partition_columns, mapping=mapping)
+    resolved = {path: columns.resolve(quote_column(path)) for path in paths}
+    return {path: column for path, column in resolved.items() if isinstance(column, DataColumn)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

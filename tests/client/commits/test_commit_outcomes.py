@@ -465,12 +465,6 @@ def test_files_without_a_number_of_rows_get_no_ids_and_are_not_committed(tracked
     assert tracked.snapshot().version == 0
 
 
-def test_a_table_that_promises_to_keep_row_ids_is_not_written(client: DeltaClient) -> None:
-    """ROWTRK-1, ROWTRK-12: rewritten rows would lose their ids."""
-    with pytest.raises(UnsupportedFeatureError, match="rowTracking"):
-        create_table(client, identifier="main.test.k", schema=SCHEMA, properties={"delta.enableRowTracking": "true"})
-
-
 def test_the_level_that_was_used_is_recorded(new_table: NewTable, store: MemoryStore) -> None:
     """OCC-14: as delta-spark does, a mere rearrangement is said to be isolated from what it reads only."""
     for number, level in enumerate(("WriteSerializable", "Serializable")):

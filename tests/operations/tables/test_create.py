@@ -93,7 +93,7 @@ def test_partition_columns_are_spelled_as_in_the_schema(lake: Lake) -> None:
         ({"partition_columns": ("id", "day")}, InvalidArgumentError),
         ({"properties": {"delta.unheardOf": "1"}}, InvalidArgumentError),
         ({"properties": {"delta.enableInCommitTimestamps": "false"}}, InvalidArgumentError),
-        ({"properties": {"delta.enableChangeDataFeed": "true"}}, UnsupportedFeatureError),
+        ({"properties": {"delta.enableIcebergCompatV1": "true"}}, UnsupportedFeatureError),
         ({"schema": StructType((*SCHEMA.fields, StructField("ID", PrimitiveType("long"))))}, CmDeltaError),
         ({"schema": WITH_LIST, "partition_columns": ("tags",)}, InvalidArgumentError),
     ],

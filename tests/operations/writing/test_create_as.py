@@ -27,7 +27,8 @@ from cm_delta_dagster.operations.tables.create import (
 )
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, WriteOutcome, WriteResult
+from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.spark.schema import schema_of
 from tests.support.builders import rows_of

@@ -6,7 +6,11 @@ import pytest
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.features.protocol_evolution import required_features
+from cm_delta_dagster.protocol.features.protocol_evolution import (
+    check_metadata_supported,
+    listed_by_other_name,
+    required_features,
+)
 from cm_delta_dagster.protocol.features.table_features import (
     FEATURES,
     SUPPORTED_READER_FEATURES,
@@ -61,7 +65,10 @@ def test_the_fully_supported_features_are_listed() -> None:
         "catalogManaged",
     } == SUPPORTED_READER_FEATURES
     assert {"deletionVectors", "appendOnly", "domainMetadata", "inCommitTimestamp"} <= SUPPORTED_WRITER_FEATURES
-    assert not {"columnMapping", "typeWidening", "variantType"} & SUPPORTED_WRITER_FEATURES
+    assert {"columnMapping", "typeWidening", "rowTracking", "checkpointProtection"} <= SUPPORTED_WRITER_FEATURES
+    assert {"invariants", "checkConstraints", "generatedColumns", "variantType"} <= SUPPORTED_WRITER_FEATURES
+    assert {"identityColumns", "allowColumnDefaults"} <= SUPPORTED_WRITER_FEATURES
+    assert not {"icebergCompatV1", "icebergCompatV2", "clustering"} & SUPPORTED_WRITER_FEATURES
 
 
 @pytest.mark.parametrize(
@@ -175,19 +182,27 @@ def test_unknown_writer_features_stop_only_writing() -> None:
     [
         ("invariants", metadata({"delta.invariants": "{}"})),
         ("checkConstraints", metadata(**{"constraints.c": "a > 0"})),
-        ("changeDataFeed", metadata(enableChangeDataFeed="true")),
         ("generatedColumns", metadata({"delta.generationExpression": "1"})),
         ("identityColumns", metadata({"delta.identity.start": 1})),
         ("allowColumnDefaults", metadata({"CURRENT_DEFAULT": "1"})),
-        ("icebergCompatV1", metadata(enableIcebergCompatV1="true")),
-        ("icebergCompatV2", metadata(enableIcebergCompatV2="true")),
-        ("columnMapping", metadata(**{"columnMapping.mode": "name"})),
-        ("typeWidening", metadata({"delta.typeChanges": []})),
         ("variantType", metadata(data_type=ArrayType(VARIANT))),
     ],
 )
+def test_features_whose_rules_the_write_follows_are_writable(feature: str, used: Metadata) -> None:
+    """TF-10, PROT-5."""
+    check_writable(features(feature), "t", metadata=used)
+    assert feature in required_features(parse_schema(used.schema_string), used.configuration)
+
+
+@pytest.mark.parametrize(
+    ("feature", "used"),
+    [
+        ("icebergCompatV1", metadata(enableIcebergCompatV1="true")),
+        ("icebergCompatV2", metadata(enableIcebergCompatV2="true")),
+    ],
+)
 def test_unsupported_features_refuse_writing_while_they_are_active(feature: str, used: Metadata) -> None:
-    """TF-10, PROT-5, INV-3."""
+    """TF-10, PROT-5."""
     listed = features(feature)
 
     check_writable(listed, "t", metadata=metadata())
@@ -196,7 +211,7 @@ def test_unsupported_features_refuse_writing_while_they_are_active(feature: str,
     assert feature in required_features(parse_schema(used.schema_string), used.configuration)
 
 
-@pytest.mark.parametrize("feature", ["clustering", "checkpointProtection"])
+@pytest.mark.parametrize("feature", ["clustering"])
 def test_features_active_when_listed_refuse_writing_but_not_reading(feature: str) -> None:
     """PROT-5, CLUST-1."""
     listed = protocol(1, 7, None, (feature, "domainMetadata"))
@@ -208,12 +223,20 @@ def test_features_active_when_listed_refuse_writing_but_not_reading(feature: str
 
 def test_without_metadata_a_feature_that_may_be_in_use_is_refused() -> None:
     """PROT-7."""
-    with pytest.raises(UnsupportedFeatureError, match="columnMapping"):
-        check_writable(features("columnMapping"), "t")
-    with pytest.raises(UnsupportedFeatureError, match="changeDataFeed"):
-        check_writable(features("changeDataFeed"), "t")
+    with pytest.raises(UnsupportedFeatureError, match="icebergCompatV1"):
+        check_writable(features("icebergCompatV1"), "t")
+    with pytest.raises(UnsupportedFeatureError, match="icebergCompatV2"):
+        check_writable(features("icebergCompatV2"), "t")
     check_readable(protocol(2, 5), "t", metadata=metadata())
     check_writable(features("invariants"), "t")
+
+
+def test_a_feature_with_two_names_is_required_by_the_name_of_the_protocol_text() -> None:
+    """UP-TW-1, TF-1: a table that lists the other name needs no second one."""
+    used = metadata(enableTypeWidening="true")
+    assert required_features(parse_schema(used.schema_string), used.configuration) == {"typeWidening"}
+    check_metadata_supported(features("typeWidening-preview"), used)
+    assert listed_by_other_name(features("typeWidening-preview")) == {"typeWidening"}
 
 
 @pytest.mark.parametrize(

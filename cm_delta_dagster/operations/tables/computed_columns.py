@@ -1,0 +1,97 @@
+"""Change the defaults of columns, and the high-water marks of identity columns."""
+
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.reading.read import read_snapshot
+from cm_delta_dagster.operations.tables.alter import AlterResult
+from cm_delta_dagster.operations.tables.constraints import altered
+from cm_delta_dagster.protocol.features.default_columns import has_defaults, with_default
+from cm_delta_dagster.protocol.features.generated_columns import generated_columns
+from cm_delta_dagster.protocol.features.identity_columns import identity_columns, with_high_water_marks
+from cm_delta_dagster.protocol.features.protocol_evolution import with_features
+from cm_delta_dagster.protocol.schema.types import StructType, schema_to_json
+from cm_delta_dagster.spark.constraints import check_expression_types
+from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.schema import quoted
+
+
+@names_table
+def set_default(
+    table: Table, *, spark: SparkSession, column: str, default: str | None, context: CommitContext = NO_CONTEXT
+) -> AlterResult:
+    """Set the default of a column for later writes; None drops it.
+
+    Raises:
+        InvalidArgumentError: there is no such column, it is generated or an identity column, or the default is not an expression
+            without columns whose value can be stored in it.
+        CommitConflictError: a concurrent commit changed the metadata.
+    """
+    snapshot = table.snapshot()
+    schema = with_default(snapshot.schema, column, default)
+    item = schema.field(column)
+    assert item is not None
+    if default is not None and (item.name in generated_columns(schema) or item.name in identity_columns(schema)):
+        raise InvalidArgumentError(
+            f"Column {item.name!r} of {snapshot.identifier} is generated or an identity column and cannot have a default. Nothing "
+            "was changed."
+        )
+    if default is not None:
+        check_expression_types(spark, StructType((item,)))
+    parameters = {"column": item.name, "default": "" if default is None else default}
+    return _commit(table, snapshot, schema, operation="CHANGE COLUMN", parameters=parameters, context=context)
+
+
+@names_table
+def sync_identity(
+    table: Table, *, spark: SparkSession, column: str, context: CommitContext = NO_CONTEXT
+) -> AlterResult:
+    """Move the high-water mark of an identity column to the furthest value in the column, so that later values do not repeat it.
+
+    Raises:
+        InvalidArgumentError: there is no such identity column.
+        CommitConflictError: a concurrent commit added rows or changed the metadata.
+    """
+    snapshot = table.snapshot()
+    found = {name.lower(): item for name, item in identity_columns(snapshot.schema).items()}.get(column.lower())
+    if found is None:
+        raise InvalidArgumentError(
+            f"{snapshot.identifier} has no identity column {column!r}; its identity columns: "
+            f"{', '.join(identity_columns(snapshot.schema)) or 'none'}. Nothing was changed."
+        )
+    furthest = F.max if found.identity.step > 0 else F.min
+    with spark_errors(f"reading the identity column {column!r}"):
+        rows = read_snapshot(snapshot, spark=spark, store=table.store, columns=[found.name])
+        (row,) = rows.agg(furthest(quoted(found.name)).alias("value")).collect()
+    high_water_mark = None if row["value"] is None else found.further(int(row["value"]))
+    if high_water_mark is None:
+        return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
+    schema = with_high_water_marks(snapshot.schema, {found.name: high_water_mark})
+    parameters = {"column": found.name}
+    return _commit(table, snapshot, schema, operation="SYNC IDENTITY", parameters=parameters, context=context)
+
+
+def _commit(
+    table: Table,
+    snapshot: Snapshot,
+    schema: StructType,
+    *,
+    operation: str,
+    parameters: dict[str, str],
+    context: CommitContext,
+) -> AlterResult:
+    transaction = table.start_transaction(snapshot, operation=operation, parameters=parameters, context=context)
+    transaction.read_whole_table()
+    transaction.set_metadata(replace(snapshot.metadata, schema_string=schema_to_json(schema)))
+    if has_defaults(schema):
+        protocol = with_features(snapshot.protocol, ["allowColumnDefaults"])
+        if protocol != snapshot.protocol:
+            transaction.set_protocol(protocol)
+    return altered(table, transaction.commit())

@@ -1,0 +1,339 @@
+"""Carries out a row change in a transaction: finds the rows, decides about each file, writes rows and deletion vectors.
+
+A file of which all rows go is removed. Of the other files that change, those that may get a deletion vector keep their unchanged
+rows, and the rest are removed and their unchanged rows written again (copy-on-write). Deletion vectors are written where the table
+has ``delta.enableDeletionVectors``, for files with a known number of rows of which not too many are deleted.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import IllegalCommitError, InvalidDataError
+from cm_delta_dagster.operations.writing.table_files import (
+    hidden_columns,
+    rows_of_files,
+    scan_files,
+    scan_files_by_name,
+)
+from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
+from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE
+from cm_delta_dagster.protocol.features.table_features import supports
+from cm_delta_dagster.protocol.features.vector_writing import physical_rows
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.spark.rewrite import count_frame_rows
+from cm_delta_dagster.spark.row_changes import ClauseKind, FileChanges, RowChangeQuery
+from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles
+from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
+
+_FEW_ROWS = 100_000
+"""Up to this many rows are searched by one task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChangeCounts:
+    """What a change did; rows by the kind of clause.
+
+    Attributes:
+        removed_files: files that leave the table, as add actions.
+        num_deleted_rows: None if the log has no row count for a file that was not read.
+        num_copied_rows: rows that were only moved to other files.
+        num_inserted_rows: rows of the source that were added.
+    """
+
+    removed_files: pa.Table
+    num_updated_rows: Mapping[ClauseKind, int]
+    num_deleted_rows: Mapping[ClauseKind, int] | None
+    num_copied_rows: int
+    num_inserted_rows: int
+    vectors: "VectorCounts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorCounts:
+    """Deletion vectors: of files that had none before, of files that leave the table, and of files that had another one."""
+
+    added: int = 0
+    removed: int = 0
+    updated: int = 0
+
+    def metrics(self, prefix: str) -> dict[str, int]:
+        """As delta-spark names them: a vector that is replaced counts as removed and as added too."""
+        return {
+            f"{prefix}Added": self.added + self.updated,
+            f"{prefix}Removed": self.removed + self.updated,
+            f"{prefix}Updated": self.updated,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _File:
+    """A live file that changes.
+
+    Attributes:
+        position: its row in the table of candidates.
+        deleted: positions that were deleted before.
+        num_rows: physical rows; None if the log has no number.
+    """
+
+    position: int
+    changes: FileChanges
+    deleted: BitMap64
+    num_rows: int | None
+
+    @property
+    def is_gone(self) -> bool:
+        return self.num_rows is not None and len(self.changes.changed) + len(self.deleted) == self.num_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _FilePlan:
+    """What happens to the files.
+
+    Attributes:
+        marked: files that get a new deletion vector.
+        removed: files that leave the table.
+        kept: the removed files whose unchanged rows are written again.
+        updated: the files besides ``kept`` with updated rows.
+        others: further files with partners of source rows.
+    """
+
+    marked: tuple[_File, ...]
+    removed: tuple[_File, ...]
+    kept: tuple[_File, ...]
+    updated: tuple[_File, ...]
+    others: tuple[int, ...]
+
+    @property
+    def vectors(self) -> VectorCounts:
+        return VectorCounts(
+            added=sum(not file.deleted for file in self.marked),
+            removed=sum(bool(file.deleted) for file in self.removed),
+            updated=sum(bool(file.deleted) for file in self.marked),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowChangeRun:
+    """One run of a query.
+
+    Attributes:
+        candidates: files that can hold rows with a partner or rows that change, as add actions.
+        whole: files of which all rows are deleted, which need not be read to know that.
+        may_match_twice: a row of the table may have several partners.
+        marks: files may get deletion vectors.
+        num_source_rows: rows of the source; 0 without one.
+    """
+
+    write: WriteTransaction
+    session: SparkSession
+    query: RowChangeQuery
+    candidates: pa.Table
+    whole: pa.Table | None = None
+    may_match_twice: bool = False
+    marks: bool = True
+    num_source_rows: int = 0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.write.transaction.snapshot
+
+    def run(self) -> ChangeCounts:
+        """Write data files, change files and deletion vectors; the caller commits.
+
+        Raises:
+            InvalidDataError: a row of the table has several partners.
+        """
+        self.write.transaction.keeps_row_ids = self.query.row_ids is not None
+        found = self._find()
+        plan = self._plan(found)
+        num_updated = _totals(changes.updated for changes in found.values())
+        # Rows that were only inserted, and rows of files or deletion vectors that were only deleted, follow from the log.
+        recorded = self.write.records_changes and bool(plan.kept or any(num_updated.values()))
+        written = self._write_recorded(plan) if recorded else self._write(plan)
+        if plan.marked:
+            bitmaps = [file.deleted | file.changes.changed for file in plan.marked]
+            self.write.mark_rows(self._files(plan.marked), bitmaps)
+        copied, inserted = self._moved(plan.kept, written - sum(num_updated.values()))
+        counts = ChangeCounts(
+            removed_files=self._files(plan.removed),
+            num_updated_rows=num_updated,
+            num_deleted_rows=_totals(changes.deleted for changes in found.values()),
+            num_copied_rows=copied,
+            num_inserted_rows=inserted,
+            vectors=plan.vectors,
+        )
+        return counts if self.whole is None else _with_files(counts, self.whole)
+
+    def insert(self) -> ChangeCounts:
+        """Add the rows of the source without a partner; for changes that do nothing else."""
+        target = self._scan(self.candidates) if self.candidates.num_rows else None
+        written = self._add(self.query.inserted(target))
+        return ChangeCounts(
+            removed_files=self.candidates.slice(0, 0),
+            num_updated_rows={},
+            num_deleted_rows={},
+            num_copied_rows=0,
+            num_inserted_rows=written.num_rows,
+            vectors=VectorCounts(),
+        )
+
+    def _plan(self, found: Mapping[str, FileChanges]) -> _FilePlan:
+        keys = file_keys(self.snapshot.location, self.candidates["path"]).to_pylist()
+        changed = self._changed_files(found, keys)
+        marked = [file for file in changed if self._gets_vector(file)]
+        places = {file.position for file in marked}
+        removed = [file for file in changed if file.position not in places]
+        kept = [file for file in removed if not file.is_gone]
+        updated = [file for file in changed if file.is_gone or file.position in places]
+        updated = [file for file in updated if file.changes.all_updated]
+        taken = {file.position for file in (*kept, *updated)}
+        others = [i for i, key in enumerate(keys) if i not in taken and key in found and found[key].matched]
+        return _FilePlan(
+            marked=tuple(marked),
+            removed=tuple(removed),
+            kept=tuple(kept),
+            updated=tuple(updated),
+            others=tuple(others) if self.query.inserts else (),
+        )
+
+    def _find(self) -> Mapping[str, FileChanges]:
+        if not self.candidates.num_rows:
+            return {}
+        num_rows = logical_row_count(self.candidates)
+        few = num_rows is not None and num_rows <= _FEW_ROWS
+        found = self.query.find(self._scan_by_name(self.candidates), few=few)
+        if found.num_ambiguous and not self.may_match_twice:
+            raise InvalidDataError(
+                f"Several rows of the source match the same row of the table ({found.num_ambiguous} matches too many); which of "
+                "them should win is not known. Nothing was committed. Make the condition of the merge select at most one row of "
+                "the source for each row of the table, e.g. keep the newest row of each key."
+            )
+        return found.files
+
+    def _changed_files(self, found: Mapping[str, FileChanges], keys: Sequence[str]) -> list[_File]:
+        positions = [i for i, key in enumerate(keys) if key in found and found[key].changed]
+        files = self.candidates.take(pa.array(positions, pa.int64()))
+        old = self._old_vectors(files)
+        return [
+            _File(position=position, changes=found[keys[position]], deleted=vector, num_rows=physical_rows(stats))
+            for position, vector, stats in zip(positions, old, files["stats"].to_pylist(), strict=True)
+        ]
+
+    def _old_vectors(self, files: pa.Table) -> list[BitMap64]:
+        valid = files["deletionVector"].is_valid()
+        vectors = iter(
+            read_deletion_vectors(self.write.table.store, location=self.snapshot.location, files=files.filter(valid))
+        )
+        return [next(vectors) if has_vector else BitMap64() for has_vector in valid.to_pylist()]
+
+    def _gets_vector(self, file: _File) -> bool:
+        snapshot = self.snapshot
+        if not self.marks or file.is_gone or not file.num_rows or not snapshot.properties.deletion_vectors_enabled:
+            return False
+        if not supports(snapshot.protocol, "deletionVectors"):
+            return False
+        limit = self.write.table.services.settings.max_deleted_rows_ratio
+        return len(file.changes.changed) + len(file.deleted) <= limit * file.num_rows
+
+    def _write(self, plan: _FilePlan) -> int:
+        """Write the rows of a plan. Returns their number."""
+        rows = self.query.rows(self._scans(plan), self._scan_at(plan.others))
+        return 0 if rows is None else self._add(rows).num_rows
+
+    def _write_recorded(self, plan: _FilePlan) -> int:
+        """As :meth:`_write`, with change files. Inserted rows are read back: values that the table computes are the same then."""
+        query = self.query.without_inserts()
+        rows = query.rows(self._scans(plan), None)
+        written = 0 if rows is None else self._add(rows).num_rows
+        changed = sorted({file.position for file in (*plan.marked, *plan.removed)})
+        files = self.candidates.take(pa.array(changed, pa.int64()))
+        if self.whole is not None:
+            files = pa.concat_tables([files, self.whole])
+        target = self._scan_by_name(files) if self.may_match_twice else self._scan(files)
+        parts = [query.images(target, self.write.layout, CHANGE_TYPE)]
+        if self.query.inserts:
+            partners = self._scan_at([*changed, *(i for i in plan.others if i not in changed)])
+            inserted = self._add(self.query.inserted(partners))
+            written += inserted.num_rows
+            if inserted.num_rows:
+                parts.append(self.write.inserted_changes(self.session, inserted))
+        self.write.add_changes(reduce(DataFrame.union, parts))
+        return written
+
+    def _scans(self, plan: _FilePlan) -> list[tuple[DataFrame, bool]]:
+        """Rows of the files that are written, and whether their unchanged rows are written too."""
+        return [
+            (self._scan(self._files(files)), keep)
+            for files, keep in ((plan.kept, True), (plan.updated, False))
+            if files
+        ]
+
+    def _add(self, rows: DataFrame) -> WrittenFiles:
+        filled = self.query.filled(rows, self.write.layout)
+        spec = WriteSpec(
+            numbered=filled.numbered,
+            checked=not self.query.moves_only,
+            hidden_columns=hidden_columns(self.query.row_ids),
+        )
+        return self.write.add_rows(filled.frame, spec=spec)
+
+    def _moved(self, kept: Sequence[_File], num_rows: int) -> tuple[int, int]:
+        """How many of the written rows that are not updated were copied, and how many inserted."""
+        if not kept and not self.query.inserts and not num_rows:
+            return 0, 0
+        changed = sum(len(file.changes.changed) for file in kept)
+        files = self._files(kept)
+        most = self.num_source_rows if self.query.inserts else 0
+        copied = rows_of_files(self.write.table, self.snapshot, self.session, files) - changed if kept else 0
+        if kept and not 0 <= num_rows - copied <= most:
+            # Another writer put wrong row counts into the log: count the rows.
+            copied = count_frame_rows(self._scan(files)) - changed
+        if not 0 <= num_rows - copied <= most:
+            raise IllegalCommitError(
+                f"The change would copy {copied} rows and insert at most {most}, and {num_rows} such rows were written. Nothing "
+                "was committed. The source gave other rows when it was read again: persist it, or write it to a table first."
+            )
+        return copied, num_rows - copied
+
+    def _files(self, files: Sequence[_File]) -> pa.Table:
+        return self.candidates.take(pa.array([file.position for file in files], pa.int64()))
+
+    def _scan_at(self, positions: Sequence[int]) -> DataFrame | None:
+        return self._scan(self.candidates.take(pa.array(positions, pa.int64()))) if positions else None
+
+    def _scan(self, files: pa.Table) -> DataFrame:
+        schema, row_ids = self.query.schema, self.query.row_ids
+        return scan_files(self.write.table, self.snapshot, self.session, files, schema, row_ids=row_ids)
+
+    def _scan_by_name(self, files: pa.Table) -> DataFrame:
+        return scan_files_by_name(self.write.table, self.snapshot, self.session, files, self.query.schema)
+
+
+def _with_files(counts: ChangeCounts, whole: pa.Table) -> ChangeCounts:
+    """``counts`` and files that leave the table without being read."""
+    num_rows = logical_row_count(whole)
+    kind, found = ClauseKind.NOT_MATCHED_BY_SOURCE, counts.num_deleted_rows
+    deleted = None if found is None or num_rows is None else {**found, kind: found.get(kind, 0) + num_rows}
+    vectors = pc.sum(whole["deletionVector"].is_valid()).as_py() or 0
+    return replace(
+        counts,
+        removed_files=pa.concat_tables([whole, counts.removed_files]),
+        num_deleted_rows=deleted,
+        vectors=replace(counts.vectors, removed=counts.vectors.removed + vectors),
+    )
+
+
+def _totals(parts: Iterable[Mapping[ClauseKind, BitMap64]]) -> dict[ClauseKind, int]:
+    totals: dict[ClauseKind, int] = {}
+    for part in parts:
+        for kind, positions in part.items():
+            totals[kind] = totals.get(kind, 0) + len(positions)
+    return totals

@@ -1,0 +1,48 @@
+"""Deletes the rows that satisfy a predicate within a write. DELETE and the overwrite of a slice share it.
+
+A file whose partition values prove that every row satisfies the predicate is removed without being read.
+"""
+
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun
+from cm_delta_dagster.operations.writing.table_files import kept_row_ids
+from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.statistics.data_skipping import partition_matches_exactly
+from cm_delta_dagster.spark.predicates import holds
+from cm_delta_dagster.spark.row_changes import ChangeClause, ClauseAction, ClauseKind, RowChangeQuery
+
+_ALIAS = "target"
+
+
+def delete_rows(
+    write: WriteTransaction, session: SparkSession, predicate: Predicate, *, marks: bool = True
+) -> ChangeCounts:
+    """Delete the rows that satisfy ``predicate``, with at most two Spark jobs; the caller declares the read and commits.
+
+    Args:
+        marks: files may get deletion vectors.
+    """
+    snapshot = write.transaction.snapshot
+    candidates = snapshot.matching_files(predicate)
+    fully_matching = partition_matches_exactly(
+        candidates,
+        predicate,
+        schema=snapshot.schema,
+        partition_columns=snapshot.partition_columns,
+        mapping=snapshot.column_mapping,
+        zone=snapshot.time_zone,
+    )
+    whole, mixed = candidates.filter(fully_matching), candidates.filter(pc.invert(fully_matching))
+    clause = ChangeClause(
+        kind=ClauseKind.NOT_MATCHED_BY_SOURCE,
+        action=ClauseAction.DELETE,
+        condition=holds(predicate, snapshot.schema),
+        values={},
+    )
+    query = RowChangeQuery(
+        schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,), row_ids=kept_row_ids(snapshot)
+    )
+    return RowChangeRun(write=write, session=session, query=query, candidates=mixed, whole=whole, marks=marks).run()

@@ -1,0 +1,196 @@
+"""MERGE INTO with clauses, in one commit.
+
+The source is evaluated once and cached until the merge ends. If it is small, no row of the table is shuffled. Otherwise the keys of
+the table are shuffled once to find the rows that have a partner, and the rows of the files that change once to write them.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import Column, DataFrame
+
+from cm_delta_dagster.client.write_target import WriteTarget
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun
+from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.resolve_change import (
+    ResolvedChange,
+    evolved_shape,
+    read_predicate,
+    resolve_change,
+    usable_keys,
+)
+from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
+from cm_delta_dagster.operations.writing.table_files import kept_row_ids, size_of
+from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
+from cm_delta_dagster.operations.writing.write_transaction import (
+    DEFAULT_OPTIONS,
+    CommitOptions,
+    WriteTransaction,
+    check_not_append_only,
+    json_text,
+    start_write,
+)
+from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, conjunction, to_sql
+from cm_delta_dagster.spark.conditions import column_text
+from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.key_ranges import SourceRange, source_range
+from cm_delta_dagster.spark.object_stores import spark_storage
+from cm_delta_dagster.spark.row_changes import ChangeSource, ClauseKind, RowChangeQuery
+from cm_delta_dagster.spark.schema import schema_of
+from cm_delta_dagster.spark.session import check_frame
+
+SMALL_SOURCE = 100_000
+"""Up to this many rows, every task gets the whole source, so that the rows of the table are not shuffled."""
+
+
+@names_table
+def merge_rows(table: WriteTarget, *, change: RowChange, options: CommitOptions = DEFAULT_OPTIONS) -> WriteResult:
+    """Carry out the clauses of ``change``, which has a source and a condition.
+
+    The first clause of its kind whose condition is true applies to a row; for the other rows nothing happens.
+
+    Raises:
+        InvalidArgumentError: an expression is not valid or not deterministic, or a clause can never apply.
+        InvalidDataError: several rows of the source match the same row of the table, unless the only clause for matches is an
+            unconditional delete, or there are only inserts; or a value that its column cannot hold.
+        SchemaMismatchError: a value of a type that its column cannot store, or a column that the source lacks.
+        IllegalCommitError: the table is append-only and a clause changes rows.
+        CommitConflictError: a concurrent commit changed rows that this merge read.
+        StoreNotSupportedError: the session has no file system for the location of the table.
+    """
+    check_clauses(change)
+    if change.source is None or change.on is None:
+        raise InvalidArgumentError("A merge needs a source and a condition.")
+    frame = check_frame(change.source)
+    snapshot = table.snapshot()
+    earlier = earlier_write(table, snapshot, options.idempotency)
+    if earlier is not None:
+        return earlier
+    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    if change.removes_rows:
+        check_not_append_only(snapshot, "a merge that updates or deletes")
+    shape = evolved_shape(change, snapshot)
+    resolved = resolve_change(change, snapshot, shape=shape, session=frame.sparkSession, now_ms=table.services.now_ms())
+    spark_storage(frame.sparkSession, table.store, snapshot.location)
+    with (
+        spark_errors(f"merging into {snapshot.identifier}"),
+        start_write(
+            table, snapshot, shape=shape, operation="MERGE", parameters=merge_parameters(change), options=options
+        ) as write,
+        cached(frame) as source,
+    ):
+        keys = usable_keys(resolved.keys, target=snapshot.schema, source=schema_of(source))
+        facts = source_range(source, keys, partition_columns=snapshot.partition_columns)
+        return run_merge(write, change, resolved, source, facts)
+
+
+def run_merge(
+    write: WriteTransaction, change: RowChange, resolved: ResolvedChange, source: DataFrame, facts: SourceRange
+) -> WriteResult:
+    """Change the rows and commit.
+
+    Args:
+        source: the cached source.
+    """
+    snapshot = write.transaction.snapshot
+    assert resolved.on is not None
+    read = read_predicate(resolved, conjunction([resolved.on_target, facts.key_range]), change)
+    if isinstance(read, AlwaysTrue):
+        write.transaction.read_whole_table()
+    else:
+        write.transaction.read(read)
+    by_source = any(clause.kind is ClauseKind.NOT_MATCHED_BY_SOURCE for clause in change.clauses)
+    may_match = facts.num_rows > 0 or by_source
+    query = RowChangeQuery(
+        schema=resolved.shape.schema,
+        target_alias=change.target_alias,
+        clauses=resolved.clauses,
+        source=ChangeSource(
+            frame=source, alias=change.source_alias, on=resolved.on, is_small=facts.num_rows <= SMALL_SOURCE
+        ),
+        computed=resolved.computed,
+        row_ids=kept_row_ids(snapshot),
+    )
+    run = RowChangeRun(
+        write=write,
+        session=source.sparkSession,
+        query=query,
+        candidates=snapshot.matching_files(read) if may_match else snapshot.files.slice(0, 0),
+        may_match_twice=change.may_match_twice,
+        num_source_rows=facts.num_rows,
+    )
+    counts = run.insert() if change.is_insert_only else run.run()
+    return write.commit(counts.removed_files, _metrics(write, counts, facts.num_rows))
+
+
+def _metrics(write: WriteTransaction, counts: ChangeCounts, num_source_rows: int) -> dict[str, int]:
+    matched, other = ClauseKind.MATCHED, ClauseKind.NOT_MATCHED_BY_SOURCE
+    updated, deleted = counts.num_updated_rows, counts.num_deleted_rows or {}
+    written = write.written
+    return {
+        "numSourceRows": num_source_rows,
+        "numTargetRowsInserted": counts.num_inserted_rows,
+        "numTargetRowsUpdated": sum(updated.values()),
+        "numTargetRowsMatchedUpdated": updated.get(matched, 0),
+        "numTargetRowsNotMatchedBySourceUpdated": updated.get(other, 0),
+        "numTargetRowsDeleted": sum(deleted.values()),
+        "numTargetRowsMatchedDeleted": deleted.get(matched, 0),
+        "numTargetRowsNotMatchedBySourceDeleted": deleted.get(other, 0),
+        "numTargetRowsCopied": counts.num_copied_rows,
+        "numOutputRows": sum(files.num_rows for files in written),
+        "numTargetFilesAdded": sum(len(files.adds) for files in written),
+        "numTargetBytesAdded": sum(files.size_bytes for files in written),
+        "numTargetFilesRemoved": counts.removed_files.num_rows,
+        "numTargetBytesRemoved": size_of(counts.removed_files),
+        "numTargetChangeFilesAdded": sum(len(files.adds) for files in write.changes),
+        **counts.vectors.metrics("numTargetDeletionVectors"),
+    }
+
+
+@contextmanager
+def cached(frame: DataFrame) -> Iterator[DataFrame]:
+    """Persist the source for the several passes over it, unless the caller has persisted it."""
+    with spark_errors("caching the source of a merge"):
+        level = frame.storageLevel
+        cached_by_caller = level.useMemory or level.useDisk
+        if not cached_by_caller:
+            frame.persist()
+    try:
+        yield frame
+    finally:
+        if not cached_by_caller:
+            frame.unpersist()
+
+
+def merge_parameters(change: RowChange) -> dict[str, str]:
+    """``operationParameters`` of the commit."""
+    condition = "" if change.on is None else expression_text(change.on)
+    if change.within is not None:
+        condition = f"{condition} AND ({to_sql(change.within)})"
+    named = {
+        "matchedPredicates": ClauseKind.MATCHED,
+        "notMatchedPredicates": ClauseKind.NOT_MATCHED,
+        "notMatchedBySourcePredicates": ClauseKind.NOT_MATCHED_BY_SOURCE,
+    }
+    clauses = {
+        key: json_text([_clause_parameters(clause) for clause in change.clauses if clause.kind is kind])
+        for key, kind in named.items()
+    }
+    return {"predicate": json_text([condition]), **clauses}
+
+
+def _clause_parameters(clause: RowClause) -> Mapping[str, str]:
+    action = {"actionType": clause.action.value}
+    return action if clause.condition is None else {"predicate": expression_text(clause.condition), **action}
+
+
+def expression_text(expression: Condition) -> str:
+    """The text of an expression for the history of the table."""
+    if isinstance(expression, str):
+        return expression
+    if not isinstance(expression, Column):
+        return to_sql(expression)
+    return column_text(expression) or " ".join(str(expression).split())

@@ -1,0 +1,157 @@
+"""Overwrites that replace only a part of the table: the rows of a condition, the partitions or the keys that the new rows have."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun, VectorCounts
+from cm_delta_dagster.operations.writing.delete_rows import delete_rows
+from cm_delta_dagster.operations.writing.merge_rows import SMALL_SOURCE, cached
+from cm_delta_dagster.operations.writing.table_files import kept_row_ids
+from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
+from cm_delta_dagster.protocol.actions.file_columns import partition_column
+from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.features.column_mapping import stored_names
+from cm_delta_dagster.protocol.predicates.predicates import (
+    And,
+    Comparison,
+    ComparisonOperator,
+    Predicate,
+    quote_column,
+)
+from cm_delta_dagster.protocol.schema.char_types import char_widths
+from cm_delta_dagster.protocol.schema.types import StructField
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.spark.key_ranges import source_range
+from cm_delta_dagster.spark.row_changes import ChangeClause, ChangeSource, ClauseAction, ClauseKind, RowChangeQuery
+from cm_delta_dagster.spark.schema import quoted, schema_of
+from cm_delta_dagster.spark.write import WrittenFiles
+
+_MOST_PARTITIONS = 100
+"""Up to this many replaced partitions, a concurrent change of another partition is no conflict."""
+
+
+def replace_where(write: WriteTransaction, frame: DataFrame, predicate: Predicate) -> ChangeCounts:
+    """Replace the rows that satisfy ``predicate``; the caller commits. Files are rewritten, as delta-spark does."""
+    write.transaction.read(predicate)
+    added = write.add_new_rows(frame, predicate)
+    counts = delete_rows(write, frame.sparkSession, predicate, marks=False)
+    _record_inserts(write, frame, added)
+    return counts
+
+
+def replace_partitions(write: WriteTransaction, frame: DataFrame) -> ChangeCounts:
+    """Replace the partitions in which ``frame`` has rows; the caller commits.
+
+    Raises:
+        InvalidArgumentError: the table has no partitions.
+    """
+    snapshot = write.transaction.snapshot
+    if not snapshot.partition_columns:
+        raise InvalidArgumentError(
+            f"{snapshot.identifier} has no partition columns, so no partitions can be replaced. Nothing was written. Give a "
+            "condition as `where`, or replace the whole table."
+        )
+    write.transaction.keeps_row_ids = True  # No row is copied.
+    added = write.add_new_rows(frame)
+    fields = snapshot.layout.partition_fields
+    written = {_values(texts, fields) for texts in added.rows_by_partition}
+    mask = [values in written for values in _partitions(snapshot, fields)]
+    _declare_read(write, list(added.rows_by_partition), fields)
+    removed = snapshot.files.filter(pa.array(mask, pa.bool_()))
+    num_rows = logical_row_count(removed)
+    return ChangeCounts(
+        removed_files=removed,
+        num_updated_rows={},
+        num_deleted_rows=None if num_rows is None else {ClauseKind.NOT_MATCHED_BY_SOURCE: num_rows},
+        num_copied_rows=0,
+        num_inserted_rows=added.num_rows,
+        vectors=VectorCounts(removed=sum(removed["deletionVector"].is_valid().to_pylist())),
+    )
+
+
+def replace_keys(write: WriteTransaction, frame: DataFrame, keys: Sequence[str]) -> ChangeCounts:
+    """Delete the rows that have the keys of a row of ``frame``, and add all rows of ``frame``; the caller commits.
+
+    NULL equals nothing.
+
+    Args:
+        keys: columns of table and frame, as the table spells them.
+    """
+    snapshot = write.transaction.snapshot
+    offered = schema_of(frame)
+    pairs = [(have, want) for key in keys if (have := offered.field(key)) and (want := snapshot.schema.field(key))]
+    usable = [(have.name, want) for have, want in pairs if have.type == want.type and char_widths(want) is None]
+    clause = ChangeClause(kind=ClauseKind.MATCHED, action=ClauseAction.DELETE, values={})
+    on = reduce(
+        and_, [F.col(f"target.{quoted(want.name)}") == F.col(f"source.{quoted(have.name)}") for have, want in pairs]
+    )
+    with cached(frame) as rows:
+        facts = source_range(rows, usable, partition_columns=snapshot.partition_columns)
+        if usable:
+            write.transaction.read(facts.key_range)
+        else:
+            write.transaction.read_whole_table()
+        added = write.add_new_rows(rows)
+        query = RowChangeQuery(
+            schema=snapshot.schema,
+            target_alias="target",
+            clauses=(clause,),
+            source=ChangeSource(frame=rows, alias="source", on=on, is_small=facts.num_rows <= SMALL_SOURCE),
+            row_ids=kept_row_ids(snapshot),
+        )
+        counts = RowChangeRun(
+            write=write,
+            session=frame.sparkSession,
+            query=query,
+            candidates=snapshot.matching_files(facts.key_range) if facts.num_rows else snapshot.files.slice(0, 0),
+            may_match_twice=True,
+        ).run()
+        _record_inserts(write, frame, added)
+    return counts
+
+
+def _declare_read(
+    write: WriteTransaction, partitions: Sequence[Sequence[str | None]], fields: Sequence[StructField]
+) -> None:
+    if len(partitions) > _MOST_PARTITIONS:
+        write.transaction.read_whole_table()
+        return
+    for texts in partitions:
+        values: list[tuple[str, Any]] = [
+            (quote_column((item.name,)), parse_partition_value(text, item.type))
+            for text, item in zip(texts, fields, strict=True)
+        ]
+        parts = [Comparison(name, ComparisonOperator.NULL_SAFE_EQ, value) for name, value in values]
+        write.transaction.read(And(tuple(parts)))
+
+
+def _record_inserts(write: WriteTransaction, frame: DataFrame, added: WrittenFiles) -> None:
+    """A reader of changes reads nothing but the change files of a commit that has some."""
+    if write.changes and added.num_rows:
+        write.add_changes(write.inserted_changes(frame.sparkSession, added))
+
+
+def _values(texts: Sequence[str | None], fields: Sequence[StructField]) -> tuple[str, ...]:
+    """A partition by its values: texts of the same value are equal."""
+    return tuple(repr(parse_partition_value(text, item.type)) for text, item in zip(texts, fields, strict=True))
+
+
+def _partitions(snapshot: Snapshot, fields: Sequence[StructField]) -> list[tuple[str, ...]]:
+    """The partition of each live file."""
+    names = stored_names([item.name for item in fields], snapshot.schema, snapshot.column_mapping)
+    columns = [partition_column(snapshot.files, name).to_pylist() for name in names]
+    known: dict[tuple[str | None, ...], tuple[str, ...]] = {}
+    found = []
+    for texts in zip(*columns, strict=True):
+        if texts not in known:
+            known[texts] = _values(texts, fields)
+        found.append(known[texts])
+    return found

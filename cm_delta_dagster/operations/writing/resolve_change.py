@@ -1,0 +1,360 @@
+"""Resolves a row change: names and types, the evolved schema, and which rows of the table it depends on.
+
+Everything that can be refused is refused here, before a Spark job runs.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.row_change import DEFAULT, Expression, RowChange, RowClause
+from cm_delta_dagster.operations.writing.write_transaction import TargetShape, target_shape
+from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
+from cm_delta_dagster.protocol.predicates.predicates import (
+    AlwaysTrue,
+    Or,
+    Predicate,
+    column_path,
+    conjunction,
+)
+from cm_delta_dagster.protocol.predicates.references import (
+    JoinCondition,
+    KeyPair,
+    Side,
+    join_condition,
+    own_text,
+    qualified,
+)
+from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
+from cm_delta_dagster.protocol.predicates.sql_tokens import (
+    Clock,
+    at_moment,
+    calls_clock,
+    check_closed_text,
+    tokens_of,
+)
+from cm_delta_dagster.protocol.schema.char_types import char_widths
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.protocol.schema.types import ArrayType, MapType, StructField, StructType
+from cm_delta_dagster.spark.assignments import Assignment, assigned_columns, target_path
+from cm_delta_dagster.spark.conditions import check_repeatable_column, check_repeatable_text, column_text
+from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.file_values import OWN_PREFIX
+from cm_delta_dagster.spark.predicates import holds
+from cm_delta_dagster.spark.row_changes import ChangeClause, ClauseAction, ClauseKind
+from cm_delta_dagster.spark.schema import from_spark, quoted, schema_of, to_spark
+from cm_delta_dagster.spark.session import session_time_zone
+
+_NESTED = StructType | ArrayType | MapType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ResolvedChange:
+    """A change whose expressions are Columns.
+
+    Attributes:
+        on: condition of the join; None without a source.
+        keys: columns that are equal in rows of the join.
+        on_target: predicate that holds for the rows of the table with a partner.
+        by_source: predicates that hold for the rows of the table that change without a partner, one for each clause.
+        computed: columns that the expressions use, computed from the rows of the table.
+    """
+
+    shape: TargetShape
+    clauses: tuple[ChangeClause, ...]
+    on: Column | None
+    keys: tuple[KeyPair, ...]
+    on_target: Predicate
+    by_source: tuple[Predicate, ...]
+    computed: Mapping[str, Column]
+
+
+def evolved_shape(change: RowChange, snapshot: Snapshot) -> TargetShape:
+    """The table after the schema evolution that the clauses ask for.
+
+    Raises:
+        SchemaMismatchError, UnsupportedFeatureError: as ``target_shape``.
+    """
+    present = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
+    if change.source is None or not change.evolves:
+        return present
+    offered = schema_of(change.source)
+    wanted: set[str] = set()
+    for clause in change.clauses:
+        if clause.assignments is None:
+            wanted |= {item.name for item in offered.fields}
+            continue
+        named = [column_path(name) for name in clause.assignments]
+        heads = [
+            path[1] if path[0].lower() == change.target_alias.lower() and len(path) > 1 else path[0] for path in named
+        ]
+        wanted |= {item.name for name in heads if (item := offered.field(name)) is not None}
+    changed = [name for name in offered.names if name in wanted and _may_evolve(name, offered, snapshot.schema)]
+    if not changed:
+        return present
+    frame = change.source.select(*[F.col(quoted(name)) for name in changed])
+    return target_shape(snapshot, frame, SchemaMode.MERGE)
+
+
+def _may_evolve(name: str, offered: StructType, table: StructType) -> bool:
+    field, given = table.field(name), offered.field(name)
+    return field is None or (given is not None and isinstance(given.type, _NESTED) and isinstance(field.type, _NESTED))
+
+
+def resolve_change(
+    change: RowChange, snapshot: Snapshot, *, shape: TargetShape, session: SparkSession, now_ms: int
+) -> ResolvedChange:
+    """Resolve the expressions of ``change``.
+
+    Args:
+        now_ms: value of ``current_timestamp()`` and similar functions, in epoch milliseconds.
+
+    Raises:
+        InvalidArgumentError: an expression is not valid, not deterministic, or refers to no column.
+        SchemaMismatchError: a value that its column cannot store, or a column that the source lacks.
+    """
+    return _Resolution(change, snapshot, shape, session, now_ms).run()
+
+
+class _Resolution:
+    """Resolves the expressions of one change against the columns of target and source."""
+
+    def __init__(
+        self, change: RowChange, snapshot: Snapshot, shape: TargetShape, session: SparkSession, now_ms: int
+    ) -> None:
+        self.change = change
+        self.snapshot = snapshot
+        self.shape = shape
+        self.session = session
+        self.clock: Callable[[], Clock] = lambda: Clock(
+            now=datetime.fromtimestamp(now_ms / 1000, UTC), zone=session_time_zone(session)
+        )
+        self.target = Side(alias=change.target_alias, schema=shape.schema)
+        offered = StructType(()) if change.source is None else schema_of(change.source)
+        self.source = Side(alias=change.source_alias, schema=offered)
+        self.computed: dict[str, Column] = {}
+        self.names = frozenset(name.lower() for name in (*shape.schema.names, *offered.names))
+
+    def run(self) -> ResolvedChange:
+        on, condition, change_within = None, JoinCondition(), self.change.within
+        if self.change.on is not None:
+            on, condition = self._column(self.change.on, None), self._condition(self.change.on)
+            if change_within is not None:
+                on = on & self._computed(change_within)
+            self._check([on])
+        clauses = tuple(self._clause(clause) for clause in self.change.clauses)
+        by_source = tuple(
+            self._on_target(clause.condition)
+            for clause in self.change.clauses
+            if clause.kind is ClauseKind.NOT_MATCHED_BY_SOURCE
+        )
+        on_target = [self._parsed(text) for text in condition.on_target]
+        return ResolvedChange(
+            shape=self.shape,
+            clauses=clauses,
+            on=on,
+            keys=condition.keys,
+            on_target=conjunction([*on_target, *([] if change_within is None else [change_within])]),
+            by_source=by_source,
+            computed=self.computed,
+        )
+
+    def _scope(self) -> DataFrame:
+        """No rows, with the columns that expressions may refer to."""
+        rows = self.session.createDataFrame([], to_spark(self.shape.schema))
+        rows = rows.withColumns(self.computed).alias(self.target.alias)
+        if self.change.source is None:
+            return rows
+        return rows.crossJoin(self.change.source.alias(self.source.alias))
+
+    def _check(self, columns: Iterable[Column]) -> None:
+        scope = self._scope()
+        for column in columns:
+            check_repeatable_column(column, scope)
+
+    def _side(self, kind: ClauseKind) -> Side | None:
+        """The side whose columns need no alias in a clause of this kind; None if names are looked up on both sides."""
+        if self.change.source is None:
+            return None
+        return {ClauseKind.NOT_MATCHED: self.source, ClauseKind.NOT_MATCHED_BY_SOURCE: self.target}.get(kind)
+
+    def _column(self, expression: Condition | Expression, side: Side | None) -> Column:
+        if isinstance(expression, Column):
+            return expression
+        if isinstance(expression, str):
+            return F.expr(self._text(expression, side))
+        return holds(expression, self.shape.schema) if self.change.source is None else self._computed(expression)
+
+    def _computed(self, predicate: Predicate) -> Column:
+        """A column of the rows of the table with the value of ``predicate``, whose names have no alias."""
+        name = f"{OWN_PREFIX}on{len(self.computed)}"
+        self.computed[name] = holds(predicate, self.shape.schema)
+        return F.col(name)
+
+    def _text(self, text: str, side: Side | None) -> str:
+        tokens = tokens_of(text)
+        check_closed_text(tokens, text)
+        if calls_clock(tokens, text, self.names):
+            text = at_moment(text, self.clock(), self.names)
+        check_repeatable_text(text, self.names)
+        return text if side is None else qualified(text, side)
+
+    def _condition(self, on: Expression) -> JoinCondition:
+        text = on if isinstance(on, str) else column_text(on)
+        if text is None:
+            return JoinCondition()
+        try:
+            return join_condition(text, target=self.target, source=self.source)
+        except InvalidArgumentError:
+            return JoinCondition()  # Only Spark understands it.
+
+    def _on_target(self, condition: Condition | None) -> Predicate:
+        """A predicate over the table that follows from the condition of a clause."""
+        if condition is None:
+            return AlwaysTrue()
+        if not isinstance(condition, str | Column):
+            return condition
+        text = condition if isinstance(condition, str) else column_text(condition)
+        own = None if text is None else own_text(text, self.target, self.source)
+        return AlwaysTrue() if own is None else self._parsed(own)
+
+    def _parsed(self, text: str) -> Predicate:
+        try:
+            return parse_predicate(text, self.snapshot.schema, clock=self.clock, zone=self.snapshot.time_zone)
+        except CmDeltaError:
+            return AlwaysTrue()  # It names a new column, or only Spark understands it.
+
+    def _clause(self, clause: RowClause) -> ChangeClause:
+        side = self._side(clause.kind)
+        condition = None if clause.condition is None else self._column(clause.condition, side)
+        if condition is not None:
+            self._check([condition])
+        if clause.action is ClauseAction.DELETE:
+            return ChangeClause(kind=clause.kind, action=clause.action, condition=condition, values={})
+        values = self._values(clause, side)
+        paths = [
+            target_path(name, self.shape.schema, self.target.alias)
+            for name, expression in (clause.assignments or {}).items()
+            if _is_default(expression)
+        ]
+        defaults = frozenset(path[0] for path in paths if len(path) == 1)
+        self._check_identity(clause, [name for name in values if name not in defaults])
+        return ChangeClause(
+            kind=clause.kind, action=clause.action, condition=condition, values=values, defaults=defaults
+        )
+
+    def _check_identity(self, clause: RowClause, given: Sequence[str]) -> None:
+        if clause.action is ClauseAction.INSERT:
+            check_not_given(self.shape.schema, tuple(given), action="inserts")
+            return
+        for name in identity_columns(self.shape.schema):
+            if name in given:
+                raise InvalidArgumentError(
+                    f"The clause {clause.name} sets the identity column {name!r}, which is never updated. Nothing was written. "
+                    "Leave the column out."
+                )
+
+    def _values(self, clause: RowClause, side: Side | None) -> dict[str, Column]:
+        given = self._all_columns(clause) if clause.assignments is None else self._given(clause, side)
+        with spark_errors("analysing the values of a write"):
+            types = from_spark(
+                self._scope().select(*[value.alias(f"v{i}") for i, (_, value) in enumerate(given)]).schema
+            )
+        assignments = [
+            Assignment(path=path, value=value, data_type=item.type)
+            for (path, value), item in zip(given, types.fields, strict=True)
+        ]
+        fills = self.change.evolves or clause.lenient
+        return assigned_columns(assignments, self.shape.schema, alias=self.target.alias, fills=fills)
+
+    def _given(self, clause: RowClause, side: Side | None) -> list[tuple[tuple[str, ...], Column]]:
+        assert clause.assignments is not None
+        if not clause.assignments:
+            raise InvalidArgumentError(
+                f"The clause {clause.name} assigns no value. Nothing was written. Give at least one column."
+            )
+        found = []
+        for name, expression in clause.assignments.items():
+            path = target_path(name, self.shape.schema, self.target.alias)
+            if len(path) > 1 and clause.action is ClauseAction.INSERT:
+                raise InvalidArgumentError(
+                    f"An insert gives a value to the nested field {name!r}. Nothing was written. Give the whole column "
+                    f"{path[0]!r}, e.g. by named_struct(...)."
+                )
+            value = F.lit(None) if _is_default(expression) else self._column(expression, side)
+            if isinstance(expression, Column):
+                self._check([value])
+            found.append((path, value))
+        return found
+
+    def _all_columns(self, clause: RowClause) -> list[tuple[tuple[str, ...], Column]]:
+        """The columns of ``UPDATE *`` and ``INSERT *``."""
+        found: list[tuple[tuple[str, ...], Column]] = []
+        identities = identity_columns(self.shape.schema) if clause.lenient else {}
+        for item in self.shape.schema.fields:
+            if item.name in identities and clause.action is ClauseAction.UPDATE:
+                continue  # A key, which does not change.
+            given = self.source.schema.field(item.name)
+            if given is not None:
+                column = F.col(f"{quoted(self.source.alias)}.{quoted(given.name)}")
+                found += self._expanded((item.name,), item, given, column, clause)
+            elif not (clause.lenient or self.change.evolves):
+                raise SchemaMismatchError(
+                    f"The source has no column {item.name!r}, which {clause.name} * takes from it. Nothing was written. Name the "
+                    "columns, or merge the schema."
+                )
+        return found
+
+    def _expanded(
+        self, path: tuple[str, ...], item: StructField, given: StructField, column: Column, clause: RowClause
+    ) -> list[tuple[tuple[str, ...], Column]]:
+        """The assignment of a column; of an updated struct that has more fields than the source, those of the fields."""
+        inner, offered = item.type, given.type
+        lacks = (
+            isinstance(inner, StructType)
+            and isinstance(offered, StructType)
+            and any(offered.field(name) is None for name in inner.names)
+        )
+        if clause.action is ClauseAction.INSERT or not self.change.evolves or not lacks:
+            return [(path, column)]
+        assert isinstance(inner, StructType) and isinstance(offered, StructType)
+        found: list[tuple[tuple[str, ...], Column]] = []
+        for below in inner.fields:
+            have = offered.field(below.name)
+            if have is not None:
+                found += self._expanded((*path, below.name), below, have, column.getField(have.name), clause)
+        return found
+
+
+def usable_keys(keys: Iterable[KeyPair], *, target: StructType, source: StructType) -> list[tuple[str, StructField]]:
+    """The keys whose range in the source limits the files of the table: of the same type, which Spark compares as they are."""
+    found = []
+    for pair in keys:
+        have, want = source.field(pair.source), target.field(pair.target)
+        if have is not None and want is not None and have.type == want.type and char_widths(want) is None:
+            found.append((have.name, want))
+    return found
+
+
+def read_predicate(resolved: ResolvedChange, matched: Predicate, change: RowChange) -> Predicate:
+    """A predicate that every row of the table satisfies on which the outcome depends.
+
+    Args:
+        matched: what all rows with a partner satisfy.
+    """
+    parts = list(resolved.by_source)
+    if change.source is not None:
+        parts.append(matched)
+    if any(isinstance(part, AlwaysTrue) for part in parts):
+        return AlwaysTrue()
+    return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+
+def _is_default(expression: Expression) -> bool:
+    return isinstance(expression, str) and expression.strip().upper() == DEFAULT

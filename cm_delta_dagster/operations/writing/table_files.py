@@ -1,0 +1,88 @@
+"""Rows of some files of a table, as DataFrames, and their numbers."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.write_target import WriteTarget
+from cm_delta_dagster.protocol.features.row_tracking import (
+    ROW_COMMIT_VERSION,
+    ROW_ID,
+    RowIdColumns,
+    is_enabled,
+    row_id_columns,
+)
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest
+from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.spark.rewrite import count_frame_rows
+from cm_delta_dagster.spark.scan import scan, scan_with_files
+
+
+def scan_files(
+    table: WriteTarget,
+    snapshot: Snapshot,
+    session: SparkSession,
+    files: pa.Table,
+    schema: StructType,
+    *,
+    row_ids: RowIdColumns | None = None,
+) -> DataFrame:
+    """Read some files of the table; with ``row_ids`` also the ids and commit versions of the rows, last."""
+    layout = replace(snapshot.layout, schema=schema)
+    return scan(session, store=table.store, layout=layout, request=ScanRequest(files=files, row_tracking=row_ids))
+
+
+def scan_files_by_name(
+    table: WriteTarget,
+    snapshot: Snapshot,
+    session: SparkSession,
+    files: pa.Table,
+    schema: StructType,
+    *,
+    row_ids: RowIdColumns | None = None,
+) -> DataFrame:
+    """As :func:`scan_files`, with the file of each row and its position there."""
+    layout = replace(snapshot.layout, schema=schema)
+    return scan_with_files(
+        session, store=table.store, layout=layout, request=ScanRequest(files=files, row_tracking=row_ids)
+    )
+
+
+def kept_row_ids(snapshot: Snapshot) -> RowIdColumns | None:
+    """The columns of files in which rows that move keep their ids; None if the table has no stable row ids.
+
+    Raises:
+        CorruptLogError: row tracking is enabled, and the metadata does not name the columns.
+    """
+    if not is_enabled(snapshot.protocol, snapshot.metadata):
+        return None
+    return row_id_columns(snapshot.protocol, snapshot.metadata, str(snapshot.identifier))
+
+
+def hidden_columns(row_ids: RowIdColumns | None) -> tuple[StructField, ...]:
+    """``row_ids`` as columns of files that are not in the schema."""
+    return () if row_ids is None else (StructField(row_ids.row_id, LONG), StructField(row_ids.row_commit_version, LONG))
+
+
+def named_row_ids(rows: DataFrame, row_ids: RowIdColumns | None) -> DataFrame:
+    """Rows of :func:`scan_files` with their ids under the names that files have."""
+    if row_ids is None:
+        return rows
+    return rows.withColumnsRenamed({ROW_ID: row_ids.row_id, ROW_COMMIT_VERSION: row_ids.row_commit_version})
+
+
+def rows_of_files(table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table) -> int:
+    """Count the rows of the files: from the statistics in the log if all files have them, otherwise by a Spark job."""
+    known = logical_row_count(files)
+    return (
+        known if known is not None else count_frame_rows(scan_files(table, snapshot, session, files, snapshot.schema))
+    )
+
+
+def size_of(files: pa.Table) -> int:
+    """Return the total size of the files in bytes."""
+    return int(pc.sum(files["size"]).as_py() or 0)

@@ -1,0 +1,93 @@
+"""The result of a write, also of one that an earlier attempt committed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cm_delta_dagster.client.commits.context import Idempotency
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.write_target import WriteTarget
+
+
+class WriteOutcome(StrEnum):
+    """How a write ended. A failure is an exception."""
+
+    COMMITTED = "committed"
+    ALREADY_COMMITTED = "already_committed"
+    """A ``txn`` action of the table shows that an earlier attempt committed; nothing was written."""
+    NOTHING_TO_DO = "nothing_to_do"
+    """No row would change; no version was created."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteResult:
+    """The result of a write.
+
+    Attributes:
+        version: the committed version. For ALREADY_COMMITTED the version that the earlier attempt committed, if the log still
+            holds it; otherwise, and for NOTHING_TO_DO, the version that was read.
+        data_version: newest version at or before ``snapshot.version`` that changed data.
+        num_output_rows: rows in the added files, including rows copied from rewritten files.
+        metrics: as in ``commitInfo.operationMetrics``.
+        snapshot: the table after the commit; without a commit, the snapshot that was read.
+        rows_by_partition: rows of the added files for each tuple of serialized partition values, in the order of the partition
+            columns.
+    """
+
+    table_id: str
+    version: int
+    data_version: int
+    outcome: WriteOutcome
+    num_output_rows: int = 0
+    num_added_files: int = 0
+    num_removed_files: int = 0
+    added_bytes: int = 0
+    removed_bytes: int = 0
+    retries: int = 0
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    snapshot: Snapshot = field(repr=False)
+    rows_by_partition: Mapping[tuple[str | None, ...], int] = field(default_factory=dict)
+
+
+def is_already_committed(snapshot: Snapshot, idempotency: Idempotency | None) -> bool:
+    """Whether the ``txn`` actions of the snapshot show that an earlier attempt of the write committed."""
+    if idempotency is None:
+        return False
+    current = snapshot.transactions.get(idempotency.app_id)
+    return idempotency.is_done(None if current is None else current.version)
+
+
+def earlier_write(table: WriteTarget, snapshot: Snapshot, idempotency: Idempotency | None) -> WriteResult | None:
+    """Return the result of a write whose earlier attempt committed; None if no attempt did."""
+    if idempotency is None or not is_already_committed(snapshot, idempotency):
+        return None
+    version = table.find_transaction(app_id=idempotency.app_id, version=idempotency.version)
+    return already_committed(table, snapshot, version=snapshot.version if version is None else version)
+
+
+def already_committed(
+    table: WriteTarget, snapshot: Snapshot, *, version: int, data_version: int | None = None
+) -> WriteResult:
+    """Return the result of a write that an earlier attempt committed as ``version``.
+
+    Args:
+        data_version: by default that of ``snapshot``.
+    """
+    return WriteResult(
+        table_id=table.table_id,
+        version=version,
+        data_version=snapshot.data_version if data_version is None else data_version,
+        outcome=WriteOutcome.ALREADY_COMMITTED,
+        snapshot=snapshot,
+    )
+
+
+def nothing_to_do(table: WriteTarget, snapshot: Snapshot) -> WriteResult:
+    """Return the result of a write that changes no row."""
+    return WriteResult(
+        table_id=table.table_id,
+        version=snapshot.version,
+        data_version=snapshot.data_version,
+        outcome=WriteOutcome.NOTHING_TO_DO,
+        snapshot=snapshot,
+    )

@@ -1,0 +1,138 @@
+"""SQL expressions in the metadata of a table: CHECK constraints, invariants, generation expressions, defaults.
+
+Spark evaluates them. Here they are checked as far as their text suffices, and the columns that they use are found.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import sqlglot
+from sqlglot import TokenType, exp
+from sqlglot.errors import SqlglotError
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicates.sql_functions import OVER_ROWS
+from cm_delta_dagster.protocol.predicates.sql_tokens import (
+    Token,
+    check_closed_text,
+    source_of,
+    tokens_of,
+    varying_functions,
+)
+from cm_delta_dagster.protocol.schema.types import StructType
+
+Path = tuple[str, ...]
+
+
+def checked_text(text: str) -> str:
+    """The text of an expression without comments and surrounding blanks.
+
+    Raises:
+        InvalidArgumentError: the text cannot be split into tokens, contains a query, or calls a function that is not built into
+            Spark or that runs code.
+    """
+    tokens = tokens_of(text)
+    check_closed_text(tokens, text)
+    return source_of(tokens, text)
+
+
+def check_deterministic(text: str, *, what: str) -> None:
+    """Refuse an expression over several rows, or one whose value differs from one evaluation to the next.
+
+    Args:
+        what: what the expression defines, for the message.
+
+    Raises:
+        InvalidArgumentError: names the functions.
+    """
+    checked_text(text)
+    varying = varying_functions(text)
+    if varying:
+        raise InvalidArgumentError(
+            f"The expression {text!r} of {what} calls {_calls(varying)}, whose value differs from one evaluation to the next. "
+            "Nothing was written. Use an expression that depends on the columns of the row alone."
+        )
+    over_rows = sorted(name for name in _called(text) if name in OVER_ROWS)
+    if over_rows:
+        raise InvalidArgumentError(
+            f"The expression {text!r} of {what} calls {_calls(over_rows)}, which computes a value from several rows. Nothing was "
+            "written. Use an expression of one row."
+        )
+
+
+def columns_of_expression(text: str) -> tuple[Path, ...]:
+    """The columns and nested fields that an expression may use, as paths in the spelling of the text, each once.
+
+    The result may contain names that are not columns, such as the variables of a lambda function, but leaves out no column.
+    """
+    try:
+        tree = sqlglot.parse_one(text, read="spark")
+    except (SqlglotError, RecursionError):
+        found = list(_names(text))
+    else:
+        found = list(_paths(tree))
+    return tuple(dict.fromkeys(found))
+
+
+def uses_column(text: str, path: Path) -> bool:
+    """Whether an expression may use the column or nested field at ``path``, something inside of it, or a parent of it."""
+    wanted = tuple(name.lower() for name in path)
+    for used in columns_of_expression(text):
+        lowered = tuple(name.lower() for name in used)
+        shorter = min(len(wanted), len(lowered))
+        if lowered[:shorter] == wanted[:shorter]:
+            return True
+    return False
+
+
+def known_columns(text: str, schema: StructType) -> tuple[Path, ...]:
+    """The paths of :func:`columns_of_expression` that begin with a column of ``schema``, which are spelled as there.
+
+    A path ends where the schema has no struct to follow it.
+    """
+    found = (_known(path, schema) for path in columns_of_expression(text))
+    return tuple(dict.fromkeys(path for path in found if path))
+
+
+def _known(path: Path, schema: StructType) -> Path:
+    names: list[str] = []
+    struct: object = schema
+    for name in path:
+        item = struct.field(name) if isinstance(struct, StructType) else None
+        if item is None:
+            break
+        names.append(item.name)
+        struct = item.type
+    return tuple(names)
+
+
+def _paths(tree: Any) -> Iterator[Path]:
+    for column in tree.find_all(exp.Column):
+        names = [part.name for part in column.parts]
+        above = column.parent
+        while isinstance(above, exp.Dot) and isinstance(above.expression, exp.Identifier):
+            names.append(above.expression.name)
+            above = above.parent
+        yield tuple(names)
+
+
+def _names(text: str) -> Iterator[Path]:
+    """Every name in a text that cannot be parsed; each may be a column."""
+    try:
+        tokens = tokens_of(text)
+    except InvalidArgumentError:
+        return
+    for token in tokens:
+        if token.token_type not in (TokenType.STRING, TokenType.NUMBER) and token.text[:1].isidentifier():
+            yield (token.text,)
+
+
+def _called(text: str) -> set[str]:
+    tokens: list[Token] = tokens_of(text)
+    pairs = pairwise(tokens)
+    return {name.text.lower() for name, bracket in pairs if bracket.token_type == TokenType.L_PAREN}
+
+
+def _calls(names: list[str]) -> str:
+    return ", ".join(f"{name}()" for name in names)

@@ -1,0 +1,170 @@
+"""Which columns an SQL expression refers to, and of which side of a join they are.
+
+Serves conditions and values of row changes, which name columns of the target and of the source by their aliases. What is found here
+only qualifies names and selects files; the engine resolves and evaluates the expressions.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicates.boolean_structure import Operand, boolean_structure
+from cm_delta_dagster.protocol.predicates.predicates import Opaque, Predicate, conjuncts, quote_column, to_sql
+from cm_delta_dagster.protocol.predicates.sql_tokens import source_of, tokens_of
+from cm_delta_dagster.protocol.schema.types import StructType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a join: its alias and its columns."""
+
+    alias: str
+    schema: StructType
+
+    def has(self, name: str) -> bool:
+        return self.schema.field(name) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPair:
+    """``target = source``, top-level columns as their schemas spell them, joined by AND with the rest of the condition."""
+
+    target: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinCondition:
+    """What follows from the condition of a join for the rows of the target that have a partner.
+
+    Attributes:
+        keys: equal columns.
+        on_target: texts of conditions on columns of the target alone, without its alias.
+    """
+
+    keys: tuple[KeyPair, ...] = ()
+    on_target: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """A column in a text: its names, and the places where they start; None where the parser does not report them."""
+
+    names: tuple[str, ...]
+    starts: tuple[int | None, ...]
+
+
+def qualified(text: str, side: Side) -> str:
+    """The text with the alias of ``side`` before each of its columns that has no alias."""
+    written = text
+    found = _references(text) or ()
+    for reference in sorted(found, key=lambda item: item.starts[0] or 0, reverse=True):
+        name, start = reference.names[0], reference.starts[0]
+        is_alias = len(reference.names) > 1 and name.lower() == side.alias.lower()
+        if start is not None and side.has(name) and not is_alias:
+            written = f"{written[:start]}{quote_column((side.alias,))}.{written[start:]}"
+    return written
+
+
+def join_condition(text: str, *, target: Side, source: Side) -> JoinCondition:
+    """Analyse the condition of a join. Parts that are not understood are left out.
+
+    Raises:
+        InvalidArgumentError: an operand or a bracket is missing, or the text cannot be split into tokens.
+    """
+    tokens = tokens_of(text)
+
+    def leaf(part: Operand, negated: bool) -> Predicate:
+        return Opaque(source_of(part.tokens, text))
+
+    keys: list[KeyPair] = []
+    on_target: list[str] = []
+    for part in conjuncts(boolean_structure(tokens, text, leaf)):
+        written = to_sql(part)
+        pair = _key_pair(written, target, source)
+        if pair is not None:
+            keys.append(pair)
+            continue
+        stripped = own_text(written, target, source)
+        if stripped is not None:
+            on_target.append(stripped)
+    return JoinCondition(keys=tuple(keys), on_target=tuple(on_target))
+
+
+def _key_pair(text: str, target: Side, source: Side) -> KeyPair | None:
+    node = _parsed(text)
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if not isinstance(node, exp.EQ):
+        return None
+    ends = [_column(end, target, source) for end in (node.this, node.expression)]
+    found = dict(end for end in ends if end is not None)
+    return KeyPair(target=found["target"], source=found["source"]) if len(found) == 2 else None
+
+
+def _column(node: Any, target: Side, source: Side) -> tuple[str, str] | None:
+    """The side of a bare top-level column, and its name as the schema spells it."""
+    if not isinstance(node, exp.Column):
+        return None
+    names = tuple(part.name for part in node.parts)
+    side, path = _resolved(names, target, source)
+    field = None if side is None or len(path) != 1 else (target if side == "target" else source).schema.field(path[0])
+    return None if side is None or field is None else (side, field.name)
+
+
+def _resolved(names: tuple[str, ...], target: Side, source: Side) -> tuple[str | None, tuple[str, ...]]:
+    """The side that a column belongs to and its path without alias; None if it is unknown or ambiguous."""
+    first = names[0].lower()
+    if len(names) > 1 and first in (target.alias.lower(), source.alias.lower()):
+        return ("target" if first == target.alias.lower() else "source"), names[1:]
+    sides = [name for name, side in (("target", target), ("source", source)) if side.has(names[0])]
+    return (sides[0] if len(sides) == 1 else None), names
+
+
+def own_text(text: str, target: Side, source: Side) -> str | None:
+    """The text without the alias of the target; None unless all its columns are known to be of the target."""
+    references = _references(text)
+    if references is None:
+        return None
+    cuts: list[tuple[int, int]] = []
+    for reference in references:
+        side, path = _resolved(reference.names, target, source)
+        if side != "target":
+            return None
+        if len(path) < len(reference.names):
+            start, end = reference.starts[0], reference.starts[1]
+            if start is None or end is None:
+                return None
+            cuts.append((start, end))
+    for start, end in sorted(cuts, reverse=True):
+        text = text[:start] + text[end:]
+    return text
+
+
+def _references(text: str) -> Sequence[_Reference] | None:
+    """The columns of a text; None if the text is not understood."""
+    node = _parsed(text)
+    return None if node is None else tuple(_found(node))
+
+
+def _found(node: Any) -> Iterator[_Reference]:
+    for column in node.find_all(exp.Column):
+        parts = column.parts
+        while isinstance(column.parent, exp.Dot) and column is column.parent.this:
+            column = column.parent  # Names beyond the fourth.
+        yield _Reference(
+            names=tuple(part.name for part in parts), starts=tuple(part.meta.get("start") for part in parts)
+        )
+
+
+def _parsed(text: str) -> Any:
+    try:
+        statements = Dialect.get_or_raise("spark").parser().parse(tokens_of(text), text)
+    except (SqlglotError, InvalidArgumentError, RecursionError):
+        return None
+    return statements[0] if len(statements) == 1 else None

@@ -1,0 +1,178 @@
+"""Assignments of row changes: ``SET column = value`` and the values of an INSERT, as columns of the table's types.
+
+A value is cast as Spark stores it (ANSI): a value that the type cannot hold is an error, never NULL. Structs are matched by the
+names of their fields. A nested field is set by rebuilding the struct around it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.protocol.predicates.predicates import column_path
+from cm_delta_dagster.protocol.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    data_type_text,
+)
+from cm_delta_dagster.spark.schema import quoted, same_shape, sql_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assignment:
+    """A value for the column at ``path``, spelled as in the schema of the table; ``data_type`` is that of ``value``."""
+
+    path: tuple[str, ...]
+    value: Column
+    data_type: DataType
+
+
+def target_path(column: str, schema: StructType, alias: str) -> tuple[str, ...]:
+    """The path of a column or nested field that a user names, as the schema spells it.
+
+    Raises:
+        InvalidArgumentError: the table has no such column, or the path leads into an array or map.
+    """
+    names = column_path(column)
+    if len(names) > 1 and names[0].lower() == alias.lower() and schema.field(names[1]) is not None:
+        names = names[1:]
+    found: list[str] = []
+    inside: DataType = schema
+    for name in names:
+        if isinstance(inside, ArrayType | MapType):
+            raise InvalidArgumentError(
+                f"{column!r} is inside of an array or map, whose elements cannot be set one by one. Nothing was written. Set the "
+                f"whole column {found[0]!r}."
+            )
+        item = inside.field(name) if isinstance(inside, StructType) else None
+        if item is None:
+            where = f"{'.'.join(found)!r} has no field" if found else "The table has no column"
+            known = ", ".join(inside.names) if isinstance(inside, StructType) else data_type_text(inside)
+            raise InvalidArgumentError(f"{where} {name!r}, to which a value is assigned; it has {known}.")
+        found.append(item.name)
+        inside = item.type
+    return tuple(found)
+
+
+def assigned_columns(
+    assignments: Iterable[Assignment], schema: StructType, *, alias: str, fills: bool
+) -> dict[str, Column]:
+    """The new value of each top-level column that an assignment changes.
+
+    Args:
+        alias: of the table, to read the fields that stay.
+        fills: fields of structs that a value lacks become NULL; otherwise they are an error.
+
+    Raises:
+        InvalidArgumentError: two assignments to the same column, or to a struct and a field of it.
+        SchemaMismatchError: a value whose type cannot be stored in the column.
+    """
+    trees: dict[str, _Tree] = {}
+    for each in assignments:
+        _place(trees, each.path, each)
+    columns: dict[str, Column] = {}
+    for name, tree in trees.items():
+        field = schema.field(name)
+        assert field is not None
+        old = F.col(f"{quoted(alias)}.{quoted(name)}")
+        columns[name] = _value(tree, field.type, old, name, fills=fills)
+    return columns
+
+
+_Tree = Assignment | dict[str, "_Tree"]  # type: ignore[misc]
+
+
+def _place(trees: "dict[str, _Tree]", path: tuple[str, ...], assignment: Assignment) -> None:
+    name, *rest = path
+    inside = trees.get(name)
+    if rest and (inside is None or isinstance(inside, dict)):
+        nested: dict[str, _Tree] = {} if inside is None else inside
+        trees[name] = nested
+        _place(nested, tuple(rest), assignment)
+        return
+    if inside is not None:
+        raise InvalidArgumentError(
+            f"Two values are assigned to {'.'.join(assignment.path)!r}, or one to it and one to a field of it. Nothing was "
+            "written. Assign each column once."
+        )
+    trees[name] = assignment
+
+
+def _value(tree: "_Tree", want: DataType, old: Column, path: str, *, fills: bool) -> Column:
+    if isinstance(tree, Assignment):
+        return stored_value(tree.value, tree.data_type, want, path=path, fills=fills)
+    assert isinstance(want, StructType)
+    fields: list[Column] = []
+    for item in want.fields:
+        value = old.getField(item.name)
+        if item.name in tree:
+            value = _value(tree[item.name], item.type, value, f"{path}.{item.name}", fills=fills)
+        fields.append(value.alias(item.name))
+    return F.struct(*fields)
+
+
+def stored_value(value: Column, have: DataType, want: DataType, *, path: str, fills: bool) -> Column:
+    """``value`` of type ``have`` as a value of type ``want``.
+
+    Raises:
+        SchemaMismatchError: the type cannot be stored, or structs have other fields.
+    """
+    if same_shape(have, want):
+        return value
+    match have, want:
+        case StructType(), StructType():
+            _check_fields(have, want, path, fills=fills)
+            fields = [_field(value, item, have, path, fills=fills).alias(item.name) for item in want.fields]
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case ArrayType(), ArrayType():
+            return F.transform(
+                value,
+                lambda element: stored_value(
+                    element, have.element_type, want.element_type, path=f"{path}.element", fills=fills
+                ),
+            )
+        case MapType(), MapType():
+            # Keys first: transform_keys fails on duplicate keys, so that no entry is lost silently.
+            keyed = value
+            if not same_shape(have.key_type, want.key_type):
+                keyed = F.transform_keys(
+                    value,
+                    lambda key, _: stored_value(key, have.key_type, want.key_type, path=f"{path}.key", fills=fills),
+                )
+            return F.transform_values(
+                keyed,
+                lambda _, entry: stored_value(
+                    entry, have.value_type, want.value_type, path=f"{path}.value", fills=fills
+                ),
+            )
+        case (StructType() | ArrayType() | MapType(), _) | (_, StructType() | ArrayType() | MapType()):
+            if data_type_text(have) != "void":
+                raise SchemaMismatchError(
+                    f"A value of type {data_type_text(have)} is assigned to {path!r}, which has the type {data_type_text(want)}. "
+                    "Nothing was written. Assign a value of that type."
+                )
+    return value.cast(sql_type(want))
+
+
+def _field(value: Column, item: StructField, have: StructType, path: str, *, fills: bool) -> Column:
+    offered = have.field(item.name)
+    if offered is None:
+        return F.lit(None).cast(sql_type(item.type))
+    inner = value.getField(offered.name)
+    return stored_value(inner, offered.type, item.type, path=f"{path}.{item.name}", fills=fills)
+
+
+def _check_fields(have: StructType, want: StructType, path: str, *, fills: bool) -> None:
+    extra = [item.name for item in have.fields if want.field(item.name) is None]
+    missing = [] if fills else [item.name for item in want.fields if have.field(item.name) is None]
+    if extra or missing:
+        what = f"has the field {extra[0]!r}, which it lacks" if extra else f"lacks its field {missing[0]!r}"
+        raise SchemaMismatchError(
+            f"The struct that is assigned to {path!r} {what}. Nothing was written. Assign structs with the fields "
+            f"{', '.join(want.names)}, or merge the schema."
+        )

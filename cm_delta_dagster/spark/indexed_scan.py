@@ -1,0 +1,143 @@
+"""Reading data files through a file index: Spark asks for the files when it plans the query."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.protocol.actions.file_columns import partition_column
+from cm_delta_dagster.protocol.features.column_mapping import physical_name
+from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
+from cm_delta_dagster.spark.bitmaps import deletion_words, word_batches
+from cm_delta_dagster.spark.columns import (
+    Names,
+    Path,
+    is_unchanged,
+    stored_path,
+    stored_schema,
+    table_column,
+)
+from cm_delta_dagster.spark.file_index import FileIndexes, RelationSchemas
+from cm_delta_dagster.spark.file_values import (
+    BASE_ROW_ID_COLUMN,
+    COMMIT_VERSION_COLUMN,
+    FILE_COLUMN,
+    NUMBER_COLUMN,
+    OWN_PREFIX,
+    POSITION_COLUMN,
+    WORDS_COLUMN,
+    file_path,
+    is_deleted,
+    join_numbered_values,
+    row_index,
+    word_lists,
+)
+from cm_delta_dagster.spark.hand_over import skipping_columns
+from cm_delta_dagster.spark.layout import absolute_locations
+from cm_delta_dagster.spark.load import READ_OPTIONS
+from cm_delta_dagster.spark.scan_parts import Scan, by_names, check_own_names, early_condition, held_columns, row_ids
+
+_EXTRAS = (NUMBER_COLUMN, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN)
+
+
+def indexed_parts(scan: Scan, indexes: FileIndexes, files: pa.Table) -> Iterator[DataFrame]:
+    """One DataFrame for each group of files; files with a deletion vector are separate so that the others need no join.
+
+    Raises ObjectNotFoundError if the first file is missing, as where the whole table is. Spark finds others when it opens them.
+    """
+    if files.num_rows:
+        scan.store.stat(absolute_locations(scan.layout.location, files["path"].slice(0, 1))[0].as_py())
+    for names, named_alike in by_names(scan, files):
+        has_vector = named_alike["deletionVector"].is_valid()
+        num_vectors = pc.sum(has_vector).as_py() or 0
+        if num_vectors < named_alike.num_rows:
+            yield _read(scan, indexes, names, named_alike, without_vectors=num_vectors > 0)
+        if num_vectors:
+            deleted = named_alike.filter(has_vector)
+            words = deletion_words(scan.store, location=scan.layout.location, files=deleted)
+            for rows in word_batches(words):
+                part = deleted.slice(rows.start, rows.stop - rows.start)
+                yield _read(scan, indexes, names, part, words=words[rows])
+
+
+def _read(
+    scan: Scan,
+    indexes: FileIndexes,
+    names: Names,
+    files: pa.Table,
+    *,
+    without_vectors: bool = False,
+    words: Sequence[pa.Array] = (),
+) -> DataFrame:
+    stored = scan.stored(names)
+    extras = (bool(words), scan.row_tracking is not None, scan.row_tracking is not None)
+    if any(extras):
+        check_own_names(scan, stored)
+    values = _partition_columns(scan, stored, files)
+    schemas = _relation_schemas(scan, stored, values, extras)
+    locations = (
+        absolute_locations(scan.layout.location, files["path"]) if scan.storage.is_object_store else pa.array([])
+    )
+    frame = indexes.frame(
+        scan.session,
+        files,
+        layout=scan.layout,
+        storage=scan.storage,
+        schemas=schemas,
+        options={**scan.storage.options_for(locations), **READ_OPTIONS},
+        without_vectors=without_vectors,
+    )
+    held = {**dict(held_columns(scan, stored)), **values}
+    if scan.predicate is not None and (condition := early_condition(scan, stored, held)) is not None:
+        frame = frame.where(condition)
+    fields = scan.schema.fields
+    if not any(extras) and not scan.with_files:
+        if (*stored.names, *schemas.partitions.names) == scan.schema.names and all(
+            is_unchanged(item, held[item.name]) for item in fields
+        ):
+            # The frame has the right columns already; a projection would only cost round trips.
+            return frame
+        return frame.select(*[table_column(item, held[item.name]) for item in fields])
+    # Values of files are joined before the columns are built: a later join would prevent Spark from pruning columns.
+    place = [file_path(frame, scan.storage).alias(FILE_COLUMN)] if scan.with_files else []
+    numbered = [row_index(frame).alias(POSITION_COLUMN)] if any(extras) or scan.with_files else []
+    frame = frame.select("*", *numbered, *place)
+    if words:
+        frame = join_numbered_values(scan.session, frame, {WORDS_COLUMN: word_lists(words)})
+        frame = frame.where(f"{is_deleted(file=NUMBER_COLUMN)} = 0")
+    tracked = [] if scan.row_tracking is None else row_ids(scan.row_tracking, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN)
+    named_files = [F.col(FILE_COLUMN), F.col(POSITION_COLUMN)] if scan.with_files else []
+    return frame.select(*[table_column(item, held[item.name]) for item in fields], *tracked, *named_files)
+
+
+def _relation_schemas(
+    scan: Scan, stored: StructType, values: Mapping[str, StructField | None], extras: tuple[bool, bool, bool]
+) -> RelationSchemas:
+    found = [item for item in values.values() if item is not None]
+    added = [StructField(name, LONG) for name, is_wanted in zip(_EXTRAS, extras, strict=True) if is_wanted]
+    paths = {path: stored_path(path, scan.data_columns, stored) for path in skipping_columns(scan.layout)}
+    return RelationSchemas(
+        stored=stored,
+        partitions=StructType((*found, *added)),
+        extras=extras,
+        paths={path: names for path, names in paths.items() if names is not None},
+    )
+
+
+def _partition_columns(scan: Scan, stored: StructType, files: pa.Table) -> dict[str, StructField | None]:
+    """For each partition column, the column of the relation; in id mode a file may have any column under its name."""
+    taken = {name.lower() for name in stored.names}
+    found: dict[str, StructField | None] = {}
+    for number, item in enumerate(scan.partitions):
+        physical = physical_name(item, scan.layout.mapping)
+        name = f"{OWN_PREFIX}partition{number}" if physical.lower() in taken else physical
+        has_null = not item.nullable and partition_column(files, physical).null_count > 0
+        trusted: frozenset[Path] = frozenset() if has_null else frozenset([(item.name,)])
+        found[item.name] = next(iter(stored_schema(StructType((item,)), _always(name), trusted).fields), None)
+    return found
+
+
+def _always(name: str) -> Names:
+    return lambda path, item: name

@@ -1,0 +1,82 @@
+"""What happens to rows between a verb and the data files.
+
+Every write takes the same steps: cast to the schema, fill ``char`` strings with blanks, check the rules for rows, and give the
+columns the names and the order that files have. A step that has nothing to do returns the frame unchanged, so that rows which fit
+add nothing to the plan.
+"""
+
+from collections.abc import Callable, Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.types import VOID, StructField, StructType
+from cm_delta_dagster.spark.align import align
+from cm_delta_dagster.spark.char_lengths import padded
+from cm_delta_dagster.spark.constraints import check_evaluable
+from cm_delta_dagster.spark.guards import checked_columns
+from cm_delta_dagster.spark.partition_directories import directory_column
+from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
+from cm_delta_dagster.spark.physical_columns import stored_column
+from cm_delta_dagster.spark.schema import quoted
+
+_VALUE_STEPS: Sequence[Callable[[DataFrame, TableLayout], DataFrame]] = (padded,)
+"""Steps that change values of new rows, in order, after the cast to the schema."""
+
+
+def rows_to_store(
+    frame: DataFrame,
+    layout: TableLayout,
+    *,
+    guard: Predicate | None = None,
+    checked: bool = True,
+    hidden_columns: tuple[StructField, ...] = (),
+) -> DataFrame:
+    """``frame`` with the columns of the schema and the hidden ones, with row checks; ``frame`` itself if it needs neither.
+
+    Args:
+        checked: whether the rows are new; rows that only move to another file are neither changed nor checked.
+
+    Raises:
+        InvalidArgumentError: a constraint of the table cannot be evaluated.
+        SchemaMismatchError: two columns of the frame differ only in case, or a type that Delta does not have.
+    """
+    aligned = align(frame, StructType((*layout.schema.fields, *hidden_columns)))
+    if not checked:
+        return aligned
+    for step in _VALUE_STEPS:
+        aligned = step(aligned, layout)
+    # Conditions are evaluated on the rows as they will be read.
+    as_stored = with_empty_text_as_null(aligned, layout.schema, layout.partition_columns)
+    columns = checked_columns(as_stored, layout, guard=guard)
+    if not columns:
+        return aligned
+    try:
+        # A separate projection: the conditions must see the original values of every column.
+        return as_stored.withColumns(columns)
+    except AnalysisException:
+        check_evaluable(as_stored, layout)
+        raise
+
+
+def columns_of_files(rows: DataFrame, layout: TableLayout, hidden_columns: tuple[StructField, ...] = ()) -> DataFrame:
+    """Rows of :func:`rows_to_store` with partition columns as text, physical names and without void columns.
+
+    ``rows`` itself if the files have its columns.
+    """
+    fields, mapping = layout.schema.fields, layout.mapping
+    partitions = {name.lower() for name in layout.partition_columns}
+    if not partitions and mapping is ColumnMappingMode.NONE and not any(item.type == VOID for item in fields):
+        return rows
+    hidden = [F.col(quoted(item.name)) for item in hidden_columns]
+    return rows.select(*[_stored(item, partitions, mapping) for item in fields if item.type != VOID], *hidden)
+
+
+def _stored(item: StructField, partitions: set[str], mapping: ColumnMappingMode) -> Column:
+    if item.name.lower() in partitions:
+        return directory_column(item).alias(physical_name(item, mapping))
+    return stored_column(item, mapping)

@@ -1,0 +1,60 @@
+"""Columns declared as ``char(n)`` and ``varchar(n)``: blanks that fill a ``char``, and lengths that are refused."""
+
+import itertools
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidDataError
+from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.writing.write import append
+from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
+from tests.support.builders import rows_of
+
+_numbers = itertools.count()
+COLUMNS = (
+    Column("id", "int"),
+    Column("c", "char(4)"),
+    Column("v", "varchar(3)"),
+    Column("st", "struct<n: varchar(2), m: char(2)>"),
+    Column("a", "array<struct<x: char(2)>>"),
+    Column("m", "map<varchar(1), varchar(2)>"),
+)
+DDL = "id int, c string, v string, st struct<n:string,m:string>, a array<struct<x:string>>, m map<string,string>"
+
+
+@pytest.fixture
+def table(client: DeltaClient) -> Table:
+    return create_table(client, identifier=f"main.chars.t{next(_numbers)}", schema=schema_of_columns(COLUMNS))
+
+
+def test_char_values_are_filled_with_blanks(table: Table, spark: SparkSession) -> None:
+    """SCHEMA-1: nested too; a varchar keeps its blanks."""
+    given = [(1, "ab", "x ", ("ab", "x"), [("y",), None, (None,)], {"k": "v"}), (2, None, "日本語", None, None, None)]
+    append(table, frame=spark.createDataFrame(given, DDL))
+    assert rows_of(read(table, spark=spark)) == [
+        (1, "ab  ", "x ", ("ab", "x "), [("y ",), None, (None,)], {"k": "v"}),
+        (2, None, "日本語", None, None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "row"),
+    [
+        ("c", (1, "abcde", None, None, None, None)),
+        ("c", (1, "ab    ", None, None, None, None)),
+        ("v", (1, None, "abcd", None, None, None)),
+        ("st", (1, None, None, ("abc", "x"), None, None)),
+        ("a", (1, None, None, None, [("a",), ("abc",)], None)),
+        ("m", (1, None, None, None, None, {"k": "v", "long": "v"})),
+        ("m", (1, None, None, None, None, {"k": "long"})),
+    ],
+)
+def test_longer_strings_are_refused(table: Table, spark: SparkSession, column: str, row: tuple[object, ...]) -> None:
+    """Blanks at the end count, as in delta-spark."""
+    with pytest.raises(InvalidDataError, match=f"a string in column '{column}' that is longer"):
+        append(table, frame=spark.createDataFrame([row], DDL))
+    assert table.snapshot().version == 0

@@ -1,0 +1,247 @@
+"""Defaults, generated columns and identity columns: what writes store for columns that they do not give."""
+
+import datetime as dt
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import (
+    CommitConflictError,
+    InvalidArgumentError,
+    InvalidDataError,
+    SchemaMismatchError,
+)
+from cm_delta_dagster.operations.maintenance.optimize import optimize
+from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.tables.computed_columns import set_default, sync_identity
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
+from cm_delta_dagster.protocol.features.identity_columns import HIGH_WATER_MARK, Identity
+from tests.support.builders import rows_of
+
+_numbers = itertools.count()
+MAX_LONG = 2**63 - 1
+
+
+@pytest.fixture
+def make(client: DeltaClient) -> Callable[..., Table]:
+    def made(*columns: Column, partition_by: tuple[str, ...] = ()) -> Table:
+        name = f"main.computed.t{next(_numbers)}"
+        return create_table(client, identifier=name, schema=schema_of_columns(columns), partition_columns=partition_by)
+
+    return made
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> Callable[..., DataFrame]:
+    return lambda columns, *values: spark.createDataFrame(list(values), columns).coalesce(1)
+
+
+def stored(table: Table, spark: SparkSession, *columns: str) -> list[tuple[Any, ...]]:
+    return rows_of(read(table, spark=spark, columns=columns or None))
+
+
+def high_water_mark(table: Table, column: str) -> int | None:
+    item = table.snapshot().schema.field(column)
+    assert item is not None
+    return item.metadata.get(HIGH_WATER_MARK)
+
+
+def test_missing_columns_get_their_defaults(
+    make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    """DEF-1, DEF-2, DEF-3, DEF-5: an explicit NULL stays NULL; a new default changes later writes only."""
+    table = make(
+        Column("id", "bigint"),
+        Column("s", "string", default="'new'"),
+        Column("n", "int", default="1 + 1"),
+        Column("d", "date", default="DATE'2020-02-02'", nullable=False),
+        Column("x", "string"),
+    )
+    assert "allowColumnDefaults" in (table.snapshot().protocol.writer_features or ())
+    append(table, frame=rows("id long", (1,)))
+    append(table, frame=rows("id long, s string, n int", (2, None, 7)))
+    day = dt.date(2020, 2, 2)
+    assert stored(table, spark) == [(1, "new", 2, day, None), (2, None, 7, day, None)]
+    set_default(table, spark=spark, column="N", default="99")
+    merge(table, frame=rows("id long, x string", (2, "b"), (3, "c")), keys=("id",))
+    assert stored(table, spark) == [
+        (1, "new", 2, day, None), (2, None, 7, day, "b"), (3, "new", 99, day, "c"),
+    ]  # fmt: skip
+    set_default(table, spark=spark, column="n", default=None)
+    append(table, frame=rows("id long", (4,)))
+    assert stored(table, spark, "id", "n")[-1] == (4, None)
+    with pytest.raises(InvalidDataError, match="'d' is NOT NULL"):
+        append(table, frame=rows("id long, d date", (5, None)))
+    with pytest.raises(InvalidArgumentError, match="cannot be stored as int"):
+        set_default(table, spark=spark, column="n", default="'text'")
+    with pytest.raises(InvalidArgumentError, match="depend on columns"):
+        set_default(table, spark=spark, column="n", default="id + 1")
+
+
+def test_generated_columns_are_computed_or_checked(
+    make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    """GEN-1, GEN-2, GEN-3: NULL equals NULL; a generated column can be the partition column and refer to a default."""
+    table = make(
+        Column("id", "int", default="5"),
+        Column("name", "string"),
+        Column("up", "string", generated="upper(name)"),
+        Column("twice", "bigint", generated="CAST(id * 2 AS BIGINT)"),
+        partition_by=("up",),
+    )
+    append(table, frame=rows("name string", ("a",), (None,)))
+    append(table, frame=rows("id int, name string, up string", (1, "b", "B"), (2, None, None)))
+    expected = [(1, "b", "B", 2), (2, None, None, 4), (5, None, None, 10), (5, "a", "A", 10)]
+    assert stored(table, spark) == expected
+    version = table.snapshot().version
+    with pytest.raises(InvalidDataError, match=r"'up'.*upper\(name\).*up = X, name = b"):
+        append(table, frame=rows("id int, name string, up string", (1, "b", "X")))
+    with pytest.raises(InvalidDataError, match="'up'"):
+        overwrite(table, frame=rows("id int, name string, up string", (1, None, "X")))
+    with pytest.raises(SchemaMismatchError, match="lack column 'name'"):
+        append(table, frame=rows("id int", (1,)))
+    assert table.snapshot().version == version
+    merge(table, frame=rows("id int, name string", (1, "z"), (9, "n")), keys=("id",))
+    assert [row for row in stored(table, spark) if row[0] in (1, 9)] == [(1, "z", "Z", 2), (9, "n", "N", 18)]
+
+
+def test_identity_values_continue_after_the_high_water_mark(
+    make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    """IDENT-1 to IDENT-6: in several partitions and tasks, with a negative step, by append, overwrite and merge."""
+    table = make(
+        Column("key", "bigint", identity=Identity(start=10, step=-3)),
+        Column("v", "int"),
+        Column("next", "bigint", generated="key + 1"),
+    )
+    append(table, frame=rows("v int", (1,), (2,)))
+    assert stored(table, spark) == [(7, 2, 8), (10, 1, 11)]
+    assert high_water_mark(table, "key") == 7
+    append(table, frame=spark.range(20).selectExpr("cast(id as int) v").repartition(3))
+    keys = [key for key, _, _ in stored(table, spark)]
+    assert len(set(keys)) == 22 and all((10 - key) % 3 == 0 and key <= 10 for key in keys)
+    assert high_water_mark(table, "key") == min(keys)
+    merge(table, frame=rows("v int", (1,), (100,)), keys=("v",), mode=MergeMode.INSERT_ONLY)
+    new = stored(table, spark)[0]
+    assert new[1] == 100 and new[0] < min(keys)
+    with pytest.raises(InvalidArgumentError, match="always generated"):
+        append(table, frame=rows("key long, v int", (1, 1)))
+    overwrite(table, frame=rows("v int", (1,)), where="v = 1")
+    ((key, _, _),) = [row for row in stored(table, spark) if row[1] == 1]
+    assert key < new[0] and high_water_mark(table, "key") == key
+
+
+def test_rows_that_move_keep_their_values(
+    make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession, client: DeltaClient
+) -> None:
+    """GEN-3, IDENT-6, OPT-1: DELETE and OPTIMIZE copy rows, also rows that would violate a rule today."""
+    table = make(Column("key", "bigint", identity=Identity()), Column("v", "int"), Column("d", "string", default="'x'"))
+    append(table, frame=rows("v int", (1,), (2,), (3,)))
+    append(table, frame=rows("v int, d string", (4, None)))
+    before = stored(table, spark)
+    delete(table, spark=spark, where="v = 2")
+    client.maintenance_policies.set_maintenance_rule(
+        MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
+    )
+    optimize(table, spark=spark)
+    assert stored(table, spark) == [row for row in before if row[1] != 2]
+    assert high_water_mark(table, "key") == 4
+
+
+def test_values_of_the_writer_do_not_move_the_high_water_mark(
+    make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    """IDENT-3, IDENT-8: GENERATED BY DEFAULT; synchronizing finds the values."""
+    table = make(Column("key", "bigint", identity=Identity(start=1, step=10, always=False)), Column("v", "int"))
+    append(table, frame=rows("key long, v int", (57, 1)))
+    assert high_water_mark(table, "key") is None
+    append(table, frame=rows("v int", (2,)))
+    assert (stored(table, spark), high_water_mark(table, "key")) == ([(1, 2), (57, 1)], 1)
+    sync_identity(table, spark=spark, column="KEY")
+    assert high_water_mark(table, "key") == 51
+    version = table.snapshot().version
+    assert sync_identity(table, spark=spark, column="key").versions == ()
+    append(table, frame=rows("v int", (3,)))
+    assert stored(table, spark)[-1] == (61, 3) and table.snapshot().version == version + 1
+    with pytest.raises(InvalidArgumentError, match="no identity column 'v'"):
+        sync_identity(table, spark=spark, column="v")
+    with pytest.raises(InvalidArgumentError, match="would update it"):
+        merge(table, frame=rows("key long, v int", (99, 3)), keys=("v",))
+
+
+def test_an_overflow_of_identity_values_fails_the_write(
+    make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    """IDENT-7."""
+    table = make(Column("key", "bigint", identity=Identity(start=MAX_LONG - 1)), Column("v", "int"))
+    with pytest.raises(InvalidDataError, match="64-bit"):
+        append(table, frame=rows("v int", (1,), (2,), (3,)))
+    append(table, frame=rows("v int", (1,), (2,)))
+    assert [key for key, _ in stored(table, spark)] == [MAX_LONG - 1, MAX_LONG]
+    with pytest.raises(InvalidDataError, match="64-bit"):
+        append(table, frame=rows("v int", (3,)))
+
+
+def test_concurrent_writers_never_use_an_identity_value_twice(
+    make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    """IDENT-6: the loser of an append numbers its rows again; the loser of an overwrite reports the conflict."""
+    table = make(Column("key", "bigint", identity=Identity()), Column("v", "int"))
+    append(_Interleaved(table, lambda: append(table, frame=rows("v int", (1,)))), frame=rows("v int", (2,)))  # type: ignore[arg-type]
+    assert stored(table, spark) == [(1, 1), (2, 2)]
+    with pytest.raises(CommitConflictError):
+        overwrite(
+            _Interleaved(table, lambda: append(table, frame=rows("v int", (3,)))),  # type: ignore[arg-type]
+            frame=rows("v int", (4,)),
+        )
+    assert stored(table, spark) == [(1, 1), (2, 2), (3, 3)]
+
+
+class _Interleaved:
+    """A table handle that calls a function between the snapshot of a write and its commit."""
+
+    def __init__(self, table: Table, meanwhile: Callable[[], object]) -> None:
+        self._table, self._meanwhile = table, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def snapshot(self, **arguments: Any) -> Any:
+        found = self._table.snapshot(**arguments)
+        meanwhile, self._meanwhile = self._meanwhile, lambda: None
+        meanwhile()
+        return found
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (Column("g", "int", generated="rand()"), "rand"),
+        (Column("g", "int", generated="sum(id)"), "several rows"),
+        (Column("g", "int", generated="(SELECT 1)"), "query"),
+        (Column("g", "int", generated="my_function(id)"), "my_function"),
+        (Column("g", "int", generated="h + 1"), "generated itself"),
+        (Column("g", "int", generated="id", default="1"), "also has a default"),
+        (Column("g", "int", identity=Identity()), "bigint"),
+        (Column("g", "bigint", default="id"), "depend on columns"),
+        (Column("g", "nothing"), "not the type"),
+    ],
+)
+def test_columns_that_cannot_be_computed_are_refused(make: Callable[..., Table], column: Column, message: str) -> None:
+    """GEN-4, IDENT-1, DEF-1."""
+    with pytest.raises(InvalidArgumentError, match=message):
+        make(Column("id", "int"), Column("h", "int", generated="id"), column)
+    with pytest.raises(InvalidArgumentError, match="step 0"):
+        make(Column("id", "bigint", identity=Identity(step=0)))
+    with pytest.raises(InvalidArgumentError, match="partition column"):
+        make(Column("id", "bigint", identity=Identity()), Column("v", "int"), partition_by=("id",))

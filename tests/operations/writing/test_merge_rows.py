@@ -1,0 +1,171 @@
+"""MERGE with clauses: which rows change, and what is refused before anything is written."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.api.merge_builder import MergeBuilder
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError, SchemaMismatchError
+from cm_delta_dagster.operations.reading.history import history
+from cm_delta_dagster.operations.writing import merge_rows
+from cm_delta_dagster.operations.writing.row_change import RowChange
+from tests.support.builders import TableBuilder
+
+Build = Callable[..., TableBuilder]
+
+
+@pytest.fixture
+def build(client: DeltaClient, spark: SparkSession) -> Build:
+    def new(columns: str, *partitions: str, vectors: str = "true") -> TableBuilder:
+        builder = TableBuilder(client, spark, columns, partition_by=partitions)
+        return builder if vectors == "true" else builder.with_properties({"delta.enableDeletionVectors": vectors})
+
+    return new
+
+
+def _merge(builder: TableBuilder, frame: DataFrame, on: Any = "t.id = s.id") -> MergeBuilder:
+    change = RowChange(source=frame, on=on, source_alias="s", target_alias="t")
+    return MergeBuilder(builder.table, change=change)
+
+
+@pytest.mark.parametrize(
+    ("small_source", "vectors"),
+    [
+        (100_000, "true"),
+        (0, "true"),
+        pytest.param(100_000, "false", marks=pytest.mark.slow),
+        pytest.param(0, "false", marks=pytest.mark.slow),
+    ],
+)
+def test_clauses_apply_in_order(build: Build, monkeypatch: pytest.MonkeyPatch, vectors: str, small_source: int) -> None:
+    """DML-4: rows for which no clause applies stay; a matched source row is not inserted though no clause applies to it."""
+    monkeypatch.setattr(merge_rows, "SMALL_SOURCE", small_source)
+    builder = build("id long, v string, n int", vectors=vectors)
+    builder.append(*[(i, f"v{i}", i) for i in range(8)])
+    builder.append(*[(i, f"v{i}", i) for i in range(8, 16)])
+    source = builder.frame(
+        (1, "a", 1), (2, "b", 2), (3, "c", 3), (20, "d", 4), (21, "e", 5), columns="id long, w string, n int"
+    )
+    result = (
+        _merge(builder, source)
+        .when_matched_delete("s.w = 'a'")
+        .when_matched_update({"v": "s.w || t.v"}, F.col("t.n") == 2)
+        .when_not_matched_insert({"id": "id", "v": "w"}, "n = 4")
+        .when_not_matched_by_source_update({"n": "n + 100"}, "id = 9")
+        .when_not_matched_by_source_delete("id > 13")
+        .execute()
+    )
+    expected = [(i, f"v{i}", i) for i in range(14) if i not in (1, 2, 9)]
+    assert builder.rows() == sorted([*expected, (2, "bv2", 2), (9, "v9", 109), (20, "d", None)])
+    counts = {name.removeprefix("numTargetRows"): value for name, value in result.metrics.items()}
+    assert [
+        counts[name]
+        for name in (
+            "numSourceRows",
+            "Inserted",
+            "MatchedUpdated",
+            "MatchedDeleted",
+            "NotMatchedBySourceUpdated",
+            "NotMatchedBySourceDeleted",
+            "Copied",
+        )
+    ] == ["5", "1", "1", "1", "1", "2", "0" if vectors == "true" else "11"]
+    info = history(builder.table, limit=1)[0].commit_info
+    assert info is not None
+    assert info.operation_parameters["matchedPredicates"] == (
+        '[{"predicate":"s.w = \'a\'","actionType":"delete"},{"predicate":"(`t`.`n` = 2)","actionType":"update"}]'
+    )
+
+
+def test_any_condition_joins(build: Build) -> None:
+    """Conditions without equal keys, on one side only, and NULL-safe ones."""
+    builder = build("id long, v string")
+    builder.append((1, "a"), (5, "b"), (None, "c"))
+    ranges = builder.frame((0, 2, "x"), (4, 4, "y"), columns="low long, high long, w string")
+    _merge(builder, ranges, "t.id BETWEEN low AND high").when_matched_update({"v": "w"}).when_not_matched_insert(
+        {"id": "low", "v": "w"}
+    ).execute()
+    assert builder.rows() == [(None, "c"), (1, "x"), (4, "y"), (5, "b")]
+    nulls = builder.frame((None, "z"), columns="id long, v string")
+    _merge(builder, nulls, "t.id <=> s.id").when_matched_update_all().execute()
+    _merge(builder, nulls, F.lit(False)).when_not_matched_insert_all().execute()
+    assert builder.rows() == [(None, "z"), (None, "z"), (1, "x"), (4, "y"), (5, "b")]
+
+
+def test_two_matches_of_a_row_are_an_error_unless_it_is_deleted(build: Build) -> None:
+    """DML-5: the conditions of the clauses do not matter."""
+    builder = build("id long, v string")
+    builder.append((1, "a"), (2, "b"), (3, "c"))
+    twice = builder.frame((1, "x"), (1, "y"), (4, "z"))
+    for merge in (
+        _merge(builder, twice).when_matched_update_all(),
+        _merge(builder, twice).when_matched_delete("s.v = 'q'"),
+        _merge(builder, twice).when_not_matched_by_source_delete(),
+    ):
+        with pytest.raises(InvalidDataError, match="match the same row"):
+            merge.execute()
+    _merge(builder, twice).when_not_matched_insert_all().execute()
+    result = _merge(builder, twice).when_matched_delete().execute()
+    assert builder.rows() == [(2, "b"), (3, "c")] and result.metrics["numTargetRowsDeleted"] == "2"
+
+
+def test_all_columns_with_and_without_schema_evolution(build: Build) -> None:
+    """With evolution UPDATE * keeps nested fields that the source lacks, and new rows have NULL there."""
+    builder = build("id long, st struct<a: int, b: int>, v string")
+    builder.append((1, (1, 1), "a"))
+    source = builder.spark.sql(
+        "SELECT id, named_struct('a', 7, 'c', 8) AS st, 'n' AS new FROM VALUES (1L), (2L) AS x(id)"
+    )
+    merge = _merge(builder, source).when_matched_update_all().when_not_matched_insert_all()
+    with pytest.raises(SchemaMismatchError, match=r"no column 'v'|field 'c'"):
+        merge.execute()
+    merge.with_schema_evolution().execute()
+    assert builder.rows() == [(1, (7, 1, 8), "a", "n"), (2, (7, None, 8), None, "n")]
+
+
+def test_values_are_cast_as_they_are_stored(build: Build) -> None:
+    """A value that the column cannot hold is an error; DEFAULT without a default is NULL."""
+    builder = build("id long, b byte, s string")
+    builder.append((1, 1, "a"))
+    source = builder.frame((1, 300), columns="id long, n int")
+    with pytest.raises(InvalidDataError):
+        _merge(builder, source).when_matched_update({"b": "s.n"}).execute()
+    _merge(builder, source).when_matched_update({"b": "s.n - 200", "t.s": "DEFAULT"}).execute()
+    assert builder.rows() == [(1, 100, None)]
+
+
+def _data_files(builder: TableBuilder) -> list[str]:
+    listed = builder.table.store.list_recursive(builder.table.location)
+    return [status.name for status in listed if status.name.endswith((".parquet", ".bin"))]
+
+
+REFUSED: dict[str, Callable[[MergeBuilder], MergeBuilder]] = {
+    "no clause": lambda merge: merge,
+    "can never apply": lambda merge: merge.when_matched_delete().when_matched_update({"v": "s.v"}),
+    "no column 'q'": lambda merge: merge.when_matched_update({"q": "s.v"}),
+    "Two values": lambda merge: merge.when_matched_update({"v": "s.v", "t.V": "s.v"}),
+    "rand": lambda merge: merge.when_matched_update({"v": "s.v"}, "rand() > 0.5"),
+    "not deterministic|rand": lambda merge: merge.when_matched_delete(F.rand() > 0.5),
+    "does not accept": lambda merge: merge.when_matched_delete("v = 'a'"),
+    "assigns no value": lambda merge: merge.when_not_matched_insert({}),
+    "query": lambda merge: merge.when_matched_delete("t.id IN (SELECT 1)"),
+}
+
+
+def test_what_cannot_be_resolved_is_refused_before_anything_is_written(build: Build) -> None:
+    builder = build("id long, v string")
+    builder.append((1, "a"))
+    before = _data_files(builder)
+    source = builder.frame((1, "b"))
+    for message, clauses in REFUSED.items():
+        with pytest.raises(CmDeltaError, match=message):
+            clauses(_merge(builder, source)).execute()
+    with pytest.raises(InvalidArgumentError, match="same alias"):
+        MergeBuilder(
+            builder.table, change=RowChange(source=source, on="t.id = t.id", source_alias="t", target_alias="t")
+        ).when_matched_delete().execute()
+    assert _data_files(builder) == before and builder.rows() == [(1, "a")]

@@ -1,0 +1,56 @@
+"""Arithmetic of identity columns."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError
+from cm_delta_dagster.protocol.features.identity_columns import (
+    HIGH_WATER_MARK,
+    START,
+    Identity,
+    IdentityColumn,
+    identity_column,
+    identity_metadata,
+)
+from cm_delta_dagster.protocol.schema.types import INTEGER, LONG, StructField
+
+SMALL = st.integers(-1000, 1000)
+
+
+@given(start=SMALL, step=SMALL.filter(bool), mark=st.none() | SMALL)
+def test_the_next_value_is_the_first_of_the_sequence_beyond_the_mark(start: int, step: int, mark: int | None) -> None:
+    """IDENT-4, IDENT-5."""
+    column = IdentityColumn(name="c", identity=Identity(start=start, step=step), high_water_mark=mark)
+    members = [start + k * step for k in range(2100)]
+    beyond = [each for each in members if mark is None or (each > mark if step > 0 else each < mark)]
+    assert column.next_value == beyond[0]
+
+
+@given(start=SMALL, step=SMALL.filter(bool), mark=st.none() | SMALL, value=SMALL)
+def test_the_mark_moves_only_in_the_direction_of_the_step(start: int, step: int, mark: int | None, value: int) -> None:
+    """IDENT-6, IDENT-8: later values lie beyond ``value``, whether or not it is a member of the sequence."""
+    column = IdentityColumn(name="c", identity=Identity(start=start, step=step), high_water_mark=mark)
+    moved = column.further(value)
+    assert moved is None or mark is None or (moved > mark if step > 0 else moved < mark)
+    after = IdentityColumn(name="c", identity=column.identity, high_water_mark=mark if moved is None else moved)
+    following = after.next_value
+    assert following > value if step > 0 else following < value
+
+
+def test_metadata_of_an_identity_column() -> None:
+    """IDENT-2, IDENT-7."""
+    metadata = identity_metadata(Identity(start=5, step=2, always=False))
+    assert metadata == {START: 5, "delta.identity.step": 2, "delta.identity.allowExplicitInsert": True}
+    found = identity_column(StructField("c", LONG, True, {**metadata, HIGH_WATER_MARK: 9}))
+    assert found is not None and found.next_value == 11 and not found.identity.always
+    for field in (StructField("c", INTEGER, True, metadata), StructField("c", LONG, True, {START: 1})):
+        with pytest.raises(CorruptLogError, match="'c'"):
+            identity_column(field)
+    with pytest.raises(InvalidArgumentError):
+        identity_metadata(Identity(step=0))
+    with pytest.raises(InvalidArgumentError):
+        identity_metadata(Identity(start=2**63))
+    full = IdentityColumn(name="c", identity=Identity(), high_water_mark=2**63 - 1)
+    with pytest.raises(InvalidDataError, match="64-bit"):
+        _ = full.next_value
