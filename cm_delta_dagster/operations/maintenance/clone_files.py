@@ -4,25 +4,27 @@ The catalog knows the clones. A client that clones or restores a table holds the
 result may read. VACUUM holds that lease too, so that the log of each clone names the files that the clone needs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshots.log_reader import load_state
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CmDeltaError, ObjectNotFoundError, VacuumRefusedError
+from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, ObjectNotFoundError, VacuumRefusedError
 from cm_delta_dagster.operations.maintenance.authorization import MaintenanceLease, maintenance_lease
-from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
 from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import cleanup
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState
+from cm_delta_dagster.protocol.log.log_segment import CommitSource
 
 
 class SourceLeases:
@@ -91,37 +93,40 @@ def files_of_clones(table: Table, *, now_ms: int) -> frozenset[str]:
 
 
 def _files_of(table: Table, clone: RelatedTable, *, now_ms: int) -> set[str]:
-    assert clone.ratified is not None
-    ratified = clone.ratified
-    reader = CommitReader(table.services.stores.store_for(clone.location), clone.location)
-    state = load_state(
-        reader, version=ratified.latest_version, ratified=ratified.commits, cached=ratified.cached_commits
-    ).state
-    since_ms = now_ms - _retention_ms(state.metadata)
-    tombstones = cleanup.unexpired_tombstones(
-        state.files.removes, now_ms=now_ms, retention_ms=_retention_ms(state.metadata)
-    )
+    state, unpublished = _dropped(table, clone) if clone.state is not None else _active(table, clone)
+    retention_ms = TableProperties(state.metadata.configuration).deleted_file_retention_ms
+    tombstones = cleanup.unexpired_tombstones(state.files.removes, now_ms=now_ms, retention_ms=retention_ms)
     found = _keys(clone.location, state.files.adds) | _keys(clone.location, tombstones)
     # A checkpoint may have dropped tombstones, by a shorter retention of that time.
-    for commit in _recent_commits(reader, clone, since_ms=since_ms):
+    reader = CommitReader(table.services.stores.store_for(clone.location), clone.location)
+    sources = commit_sources(clone.location, start=0, end=state.version, ratified=unpublished)
+    for commit in _recent_commits(reader, sources, since_ms=now_ms - retention_ms):
         found |= _keys(clone.location, commit.removes)
     return found
 
 
-def _retention_ms(metadata: Metadata) -> int:
-    return TableProperties(metadata.configuration).deleted_file_retention_ms
+def _active(table: Table, clone: RelatedTable) -> tuple[TableState, Sequence[RatifiedCommit]]:
+    """The latest state of a clone, also if a commit was made put-if-absent and not reported; and its unpublished commits."""
+    handle = _handle(table, clone)
+    state = handle.snapshot().state
+    return state, handle.ratified().commits
 
 
-def _recent_commits(reader: CommitReader, clone: RelatedTable, *, since_ms: int) -> Iterator[CommitActions]:
-    """The commits of the clone made at or after ``since_ms``, newest first, as far as the log still has them."""
+def _dropped(table: Table, clone: RelatedTable) -> tuple[TableState, Sequence[RatifiedCommit]]:
+    """The same of a dropped clone, whose state must be the last one in its log."""
     assert clone.ratified is not None
-    sources = commit_sources(
-        clone.location,
-        start=0,
-        end=clone.ratified.latest_version,
-        ratified=clone.ratified.commits,
-        cached=clone.ratified.cached_commits,
-    )
+    latest, unpublished = clone.ratified.latest_version, clone.ratified.commits
+    reader = CommitReader(table.services.stores.store_for(clone.location), clone.location)
+    loaded = load_state(reader, version=latest, ratified=unpublished)
+    if loaded.newest_listed is not None and loaded.newest_listed > latest:
+        raise CorruptLogError(
+            f"its log has version {loaded.newest_listed}, and the catalog knows version {latest} as its latest"
+        )
+    return loaded.state, unpublished
+
+
+def _recent_commits(reader: CommitReader, sources: Sequence[CommitSource], *, since_ms: int) -> Iterator[CommitActions]:
+    """The commits made at or after ``since_ms``, newest first, as far as the log still has them."""
     for source in reversed(sources):
         try:
             (commit,) = reader.decode_all((source,))

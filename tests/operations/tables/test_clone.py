@@ -270,8 +270,19 @@ def test_vacuum_is_refused_if_a_clone_cannot_be_loaded(lake: Lake, source: Table
     for status in list(lake.memory.list_recursive(f"{table.location}/_delta_log")):
         lake.memory.delete(status.location)
     with pytest.raises(VacuumRefusedError, match=r"main\.test\.c \(table id"):
-        vacuum(source)
+        vacuum(lake.reopened().table("main.test.t"))
     assert len(lake.data_files(source)) == 2
+
+
+def test_vacuum_is_refused_if_a_dropped_clone_has_newer_commits(lake: Lake, source: Table) -> None:
+    cloned(lake, source)
+    table = opened(lake)
+    lake.client.wait_for_background()
+    drop_table(lake.client, identifier="main.test.c")
+    log = f"{table.location}/_delta_log"
+    lake.memory.copy(f"{log}/{0:020d}.json", f"{log}/{1:020d}.json")
+    with pytest.raises(VacuumRefusedError, match="its log has version 1, and the catalog knows version 0"):
+        vacuum(source)
 
 
 def test_vacuum_of_a_clone_deletes_nothing_of_its_source(lake: Lake, source: Table) -> None:
