@@ -76,6 +76,7 @@ if typing.TYPE_CHECKING:
         TableStorageMissingError,
         UnpublishedVersionError,
         UnsupportedFeatureError,
+        VacuumRefusedError,
         VersionNotFoundError,
         WarehouseMismatchError,
         WriteRefusedError,
@@ -117,6 +118,7 @@ if typing.TYPE_CHECKING:
     )
     from cm_delta_dagster.operations.tables.alter import AlterResult
     from cm_delta_dagster.operations.tables.alterations import NewColumn
+    from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
@@ -178,6 +180,8 @@ __all__ = [
     "CleanStagedCommitsResult",
     "ClientSettings",
     "ClientSpec",
+    "CloneMode",
+    "CloneResult",
     "CmDeltaError",
     "Column",
     "CommitConflictError",
@@ -309,6 +313,7 @@ __all__ = [
     "UnpublishedVersionError",
     "UnsupportedFeatureError",
     "VacuumPlan",
+    "VacuumRefusedError",
     "VacuumResult",
     "VersionNotFoundError",
     "WarehouseMismatchError",
@@ -339,6 +344,8 @@ _MODULES = {
     "CleanStagedCommitsResult": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
     "ClientSettings": "cm_delta_dagster.client.settings",
     "ClientSpec": "cm_delta_dagster.client.client",
+    "CloneMode": "cm_delta_dagster.operations.tables.clone",
+    "CloneResult": "cm_delta_dagster.operations.tables.clone",
     "Column": "cm_delta_dagster.protocol.features.column_specs",
     "CommitContext": "cm_delta_dagster.client.commits.context",
     "CommitInfo": "cm_delta_dagster.protocol.actions.actions",

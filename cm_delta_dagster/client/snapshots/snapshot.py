@@ -53,11 +53,18 @@ class Snapshot:
 
     @classmethod
     def before_creation(
-        cls, *, identifier: str, table_id: str, location: str, protocol: Protocol, metadata: Metadata
+        cls,
+        *,
+        identifier: str,
+        table_id: str,
+        location: str,
+        protocol: Protocol,
+        metadata: Metadata,
+        domains: Mapping[str, DomainMetadata],
     ) -> "Snapshot":
         """What version 0 builds on: a table without rows and versions. All its versions are ``NO_VERSION``.
 
-        It has the protocol and the metadata that version 0 sets, so that a write is checked against them.
+        It has the protocol, the metadata and the domains that version 0 sets, so that a write is checked against them.
         """
         return cls(
             identifier=identifier,
@@ -67,7 +74,7 @@ class Snapshot:
             published_version=NO_VERSION,
             data_version=NO_VERSION,
             commit_time=0,
-            state=TableState.before_creation(protocol=protocol, metadata=metadata, location=location),
+            state=TableState.before_creation(protocol=protocol, metadata=metadata, domains=domains, location=location),
         )
 
     @cached_property
