@@ -124,7 +124,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.writing.merge import MergeMode
     from cm_delta_dagster.operations.writing.write import PartitionOverwrite
     from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
-    from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode
+    from cm_delta_dagster.operations.writing.write_stream import OutputMode
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
@@ -165,7 +165,6 @@ __all__ = [
     "AlwaysTrue",
     "And",
     "ArrayType",
-    "BatchWriter",
     "CatalogBehindStorageError",
     "CatalogError",
     "CatalogManagedAccessError",
@@ -335,7 +334,6 @@ _MODULES = {
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
-    "BatchWriter": "cm_delta_dagster.operations.writing.write_stream",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
     "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",
     "CleanLogPlan": "cm_delta_dagster.operations.maintenance.clean_log",
