@@ -53,6 +53,7 @@ class CreationMethods(ClientSession):
         *,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
     ) -> "DeltaTable":
         """Create an empty table.
 
@@ -62,10 +63,11 @@ class CreationMethods(ClientSession):
                 have defaults, generation expressions and identities. Spark analyses such expressions.
             partition_by: column or columns of ``schema``, in partition order.
             properties: table properties such as ``{"delta.appendOnly": "true"}``.
+            cluster_by: up to four columns or fields that ``optimize`` clusters rows by, in place of partition columns.
 
         Raises:
             TableAlreadyExistsError: the name is taken.
-            InvalidArgumentError: an invalid name, partition column, property, default, generation expression or identity.
+            InvalidArgumentError: an invalid name, partition or clustering column, property, default, generation expression or identity.
             SchemaMismatchError: a column name that Delta cannot store.
             UnsupportedFeatureError: schema or properties need a feature that this client does not have.
         """
@@ -76,6 +78,7 @@ class CreationMethods(ClientSession):
             partition_columns=_columns(partition_by),
             properties=properties,
             description=description,
+            clustering_columns=_columns(cluster_by),
         )
         return DeltaTable(self, table)
 
@@ -87,6 +90,7 @@ class CreationMethods(ClientSession):
         *,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
     ) -> "DeltaTable":
         """Open the table of that name; create it if it does not exist. Arguments as in :meth:`create_table`.
 
@@ -100,6 +104,7 @@ class CreationMethods(ClientSession):
             partition_columns=_columns(partition_by),
             properties=properties,
             description=description,
+            clustering_columns=_columns(cluster_by),
         )
         return DeltaTable(self, table)
 
@@ -111,6 +116,7 @@ class CreationMethods(ClientSession):
         *,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> "DeltaTable":
@@ -118,6 +124,7 @@ class CreationMethods(ClientSession):
 
         Args:
             partition_by: column or columns of ``frame``, in partition order.
+            cluster_by: up to four columns or fields of ``frame``.
             idempotency: recorded in the commit, so that an :meth:`append` with the same value is skipped.
 
         Raises:
@@ -129,7 +136,11 @@ class CreationMethods(ClientSession):
             self.client,
             identifier=name,
             design=_Design(
-                frame=frame, partition_by=partition_by, properties=properties, description=description
+                frame=frame,
+                partition_by=partition_by,
+                properties=properties,
+                description=description,
+                cluster_by=cluster_by,
             ).of_table(),
             write=lambda table: append(
                 table, frame=frame, options=CommitOptions(idempotency=idempotency, context=context)
@@ -146,6 +157,7 @@ class CreationMethods(ClientSession):
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
@@ -153,7 +165,7 @@ class CreationMethods(ClientSession):
 
         Args:
             partition_by: partition columns of a new table; an existing table must have the same ones, unless None.
-            properties, description: of a new table.
+            properties, description, cluster_by: of a new table.
 
         Raises:
             SchemaMismatchError: the table exists and has other partition columns.
@@ -161,7 +173,13 @@ class CreationMethods(ClientSession):
         """
         return self._write(
             name,
-            _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
+            _Design(
+                frame=frame,
+                partition_by=partition_by,
+                properties=properties,
+                description=description,
+                cluster_by=cluster_by,
+            ),
             lambda table: append(
                 table,
                 frame=frame,
@@ -180,6 +198,7 @@ class CreationMethods(ClientSession):
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
@@ -189,7 +208,13 @@ class CreationMethods(ClientSession):
         """
         return self._write(
             name,
-            _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
+            _Design(
+                frame=frame,
+                partition_by=partition_by,
+                properties=properties,
+                description=description,
+                cluster_by=cluster_by,
+            ),
             lambda table: overwrite(
                 table,
                 frame=frame,
@@ -211,6 +236,7 @@ class CreationMethods(ClientSession):
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
@@ -220,7 +246,13 @@ class CreationMethods(ClientSession):
         """
         return self._write(
             name,
-            _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
+            _Design(
+                frame=frame,
+                partition_by=partition_by,
+                properties=properties,
+                description=description,
+                cluster_by=cluster_by,
+            ),
             lambda table: merge(
                 table,
                 frame=frame,
@@ -261,6 +293,7 @@ class _Design:
     partition_by: str | Sequence[str] | None
     properties: Mapping[str, str] | None
     description: str | None
+    cluster_by: str | Sequence[str]
 
     def of_table(self) -> TableDesign:
         return TableDesign(
@@ -268,6 +301,7 @@ class _Design:
             partition_columns=_columns(self.partition_by or ()),
             properties=dict(self.properties or {}),
             description=self.description,
+            clustering_columns=_columns(self.cluster_by),
         )
 
 

@@ -5,7 +5,7 @@ that fails before leaves nothing visible; its files lie at a location that no ot
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
@@ -29,7 +29,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.protocol.actions import commit_json
-from cm_delta_dagster.protocol.actions.actions import Action, CommitInfo, Metadata, Protocol
+from cm_delta_dagster.protocol.actions.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
 from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.markers import MarkedState
@@ -51,6 +51,7 @@ class CreateTransaction:
 
     Args:
         parameters: operation parameters of the creation.
+        domains: metadata domains of the new table.
 
     Attributes:
         entry: the catalog's entry of the table; None until version 0 is committed.
@@ -66,6 +67,7 @@ class CreateTransaction:
         metadata: Metadata,
         protocol: Protocol,
         parameters: Mapping[str, str],
+        domains: Sequence[DomainMetadata] = (),
     ) -> None:
         self.services = services
         self.identifier = identifier
@@ -80,6 +82,7 @@ class CreateTransaction:
             location=staging.location,
             protocol=protocol,
             metadata=metadata,
+            domains=domains,
         )
 
     def table(self) -> Table:
@@ -165,6 +168,7 @@ class _FirstCommit(Transaction):
         )
         self._metadata = snapshot.metadata
         self._protocol = snapshot.protocol
+        self._domains = dict(snapshot.domains)
 
     @property
     def is_blind_append(self) -> bool:

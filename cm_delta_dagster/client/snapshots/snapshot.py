@@ -12,6 +12,7 @@ from cm_delta_dagster.catalog.commit_policy import STAGED_POLICY, CommitPolicy
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.features.clustering import ColumnPath, clustering_columns
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
@@ -53,11 +54,18 @@ class Snapshot:
 
     @classmethod
     def before_creation(
-        cls, *, identifier: str, table_id: str, location: str, protocol: Protocol, metadata: Metadata
+        cls,
+        *,
+        identifier: str,
+        table_id: str,
+        location: str,
+        protocol: Protocol,
+        metadata: Metadata,
+        domains: Sequence[DomainMetadata] = (),
     ) -> "Snapshot":
         """What version 0 builds on: a table without rows and versions. All its versions are ``NO_VERSION``.
 
-        It has the protocol and the metadata that version 0 sets, so that a write is checked against them.
+        It has the protocol, the metadata and the domains that version 0 sets, so that a write is checked against them.
         """
         return cls(
             identifier=identifier,
@@ -67,7 +75,9 @@ class Snapshot:
             published_version=NO_VERSION,
             data_version=NO_VERSION,
             commit_time=0,
-            state=TableState.before_creation(protocol=protocol, metadata=metadata, location=location),
+            state=TableState.before_creation(
+                protocol=protocol, metadata=metadata, domains={item.domain: item for item in domains}, location=location
+            ),
         )
 
     @cached_property
@@ -99,6 +109,15 @@ class Snapshot:
     @property
     def partition_columns(self) -> tuple[str, ...]:
         return self.state.metadata.partition_columns
+
+    @cached_property
+    def clustering_columns(self) -> tuple[ColumnPath, ...]:
+        """Paths of the logical names of the clustering columns, in order; empty if there are none.
+
+        Raises:
+            CorruptLogError: the metadata domain of the columns is damaged.
+        """
+        return clustering_columns(self.domains, self.schema, self.column_mapping)
 
     @cached_property
     def schema(self) -> StructType:

@@ -26,9 +26,11 @@ from cm_delta_dagster.errors import (
     UnsupportedFeatureError,
 )
 from cm_delta_dagster.operations.tables.purge import purge_abandoned
-from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol
 from cm_delta_dagster.protocol.actions.partition_values import is_partition_type
-from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
+from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
+from cm_delta_dagster.protocol.features.clustering import clustering_domain, is_clustered, physical_path
+from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME, column_mapping_mode
 from cm_delta_dagster.protocol.features.column_specs import check_column_specs
 from cm_delta_dagster.protocol.features.protocol_evolution import (
     catalog_managed_protocol,
@@ -36,6 +38,7 @@ from cm_delta_dagster.protocol.features.protocol_evolution import (
     required_features,
 )
 from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import (
     TableProperties,
     check_user_properties,
@@ -48,11 +51,13 @@ from cm_delta_dagster.protocol.schema.types import (
     check_column_names,
     check_writable_types,
     data_type_text,
+    parse_schema,
     schema_text,
     schema_to_json,
     walk_fields,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
+from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
 
 _log = logging.getLogger(__name__)
 
@@ -66,12 +71,14 @@ class TableDesign:
     Attributes:
         partition_columns: top-level columns of ``schema``, in partition order; case is ignored.
         properties: table properties in addition to those that this package sets on every table.
+        clustering_columns: up to four columns or fields of ``schema``, such as ``a`` or ``a.b``; case is ignored.
     """
 
     schema: StructType
     partition_columns: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
+    clustering_columns: Sequence[str] = ()
 
 
 def create_table(
@@ -82,6 +89,7 @@ def create_table(
     partition_columns: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     description: str | None = None,
+    clustering_columns: Sequence[str] = (),
     context: CommitContext = NO_CONTEXT,
 ) -> Table:
     """Create an empty table at version 0 and register its name.
@@ -89,10 +97,11 @@ def create_table(
     Args:
         partition_columns: top-level columns of ``schema``, in partition order; case is ignored.
         properties: table properties in addition to those that this package sets on every table.
+        clustering_columns: up to four columns or fields of ``schema`` that ``optimize`` clusters rows by; case is ignored.
 
     Raises:
         TableAlreadyExistsError: the name is taken; found before anything is written, or at the registration.
-        InvalidArgumentError: the name, a partition column or a property is invalid.
+        InvalidArgumentError: the name, a partition or clustering column or a property is invalid.
         SchemaMismatchError: the schema has column names that cannot be stored.
         UnsupportedFeatureError: schema or properties need a table feature that this client does not support.
         CommitStateUnknownError: the catalog did not answer the registration; it is unknown whether the table exists.
@@ -100,7 +109,11 @@ def create_table(
         WarehouseMismatchError: the warehouse belongs to another catalog; nothing was written.
     """
     design = TableDesign(
-        schema=schema, partition_columns=partition_columns, properties=dict(properties or {}), description=description
+        schema=schema,
+        partition_columns=partition_columns,
+        properties=dict(properties or {}),
+        description=description,
+        clustering_columns=clustering_columns,
     )
 
     def commit_empty(creation: CreateTransaction) -> None:
@@ -170,11 +183,12 @@ def open_or_create(
     partition_columns: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     description: str | None = None,
+    clustering_columns: Sequence[str] = (),
     context: CommitContext = NO_CONTEXT,
 ) -> Table:
     """Open the table of that name, or create it if it does not exist. Several clients may call this concurrently.
 
-    ``properties`` and ``description`` are ignored if the table exists. Arguments and errors are those of
+    ``properties``, ``description`` and ``clustering_columns`` are ignored if the table exists. Arguments and errors are those of
     :func:`create_table`, and:
 
     Raises:
@@ -193,6 +207,7 @@ def open_or_create(
                 partition_columns=partition_columns,
                 properties=properties,
                 description=description,
+                clustering_columns=clustering_columns,
                 context=context,
             )
         except TableAlreadyExistsError:
@@ -308,7 +323,8 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         description=design.description,
         created_time=client.now_ms(),
     )
-    protocol = _protocol(design.schema, draft, design.properties, table=str(name))
+    protocol = _protocol(design, draft, table=str(name))
+    domains = _clustering(design, draft, protocol)
     client.warehouse.ensure_marker()
     if TableProperties(draft.configuration).deleted_file_retention_ms == 0:
         _log.warning(
@@ -327,6 +343,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         metadata=replace(draft, configuration={**draft.configuration, **default_properties(staging.table_id)}),
         protocol=protocol,
         parameters=_parameters(draft, design),
+        domains=domains,
     )
 
 
@@ -336,14 +353,35 @@ def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
         "partitionBy": json.dumps(list(draft.partition_columns)),
         "properties": json.dumps(dict(design.properties)),
     }
+    if design.clustering_columns:
+        parameters["clusterBy"] = json.dumps(list(design.clustering_columns))
     if design.description is not None:
         parameters["description"] = design.description
     return parameters
 
 
-def _protocol(schema: StructType, draft: Metadata, properties: Mapping[str, str], *, table: str) -> Protocol:
+def _clustering(design: TableDesign, draft: Metadata, protocol: Protocol) -> tuple[DomainMetadata, ...]:
+    """Return the domain of the clustering columns. Raises InvalidArgumentError if the table cannot be clustered by them."""
+    if not is_clustered(protocol):
+        return ()
+    schema, mapping = parse_schema(draft.schema_string), column_mapping_mode(protocol, draft)
+    layout = TableLayout(
+        location="",
+        schema=schema,
+        partition_columns=draft.partition_columns,
+        mapping=mapping,
+        properties=TableProperties(draft.configuration),
+    )
+    columns = check_clustering_columns(layout, design.clustering_columns)
+    return (clustering_domain([physical_path(column, schema, mapping) for column in columns]),)
+
+
+def _protocol(design: TableDesign, draft: Metadata, *, table: str) -> Protocol:
     """Return the protocol of the new table. Raises UnsupportedFeatureError if this client could not write to the table."""
-    features = required_features(schema, draft.configuration) | requested_features(properties)
+    schema = design.schema
+    features = required_features(schema, draft.configuration) | requested_features(design.properties)
+    if design.clustering_columns:
+        features |= {CLUSTERING}
     protocol = catalog_managed_protocol(extra_features=features)
     check_writable(protocol, table, metadata=draft)
     _check_column_ids(schema, draft)

@@ -181,7 +181,7 @@ FEATURES: Mapping[str, Feature] = {
             requires=("columnMapping",),
             is_active=_property_is_true("delta.enableIcebergCompatV2"),
         ),
-        _writer("clustering", _NONE, requires=("domainMetadata",)),
+        _writer("clustering", _FULL, requires=("domainMetadata",)),
         _both("vacuumProtocolCheck", _FULL),
         _writer(IN_COMMIT_TIMESTAMP, _FULL, is_active=_property_is_true(IN_COMMIT_TIMESTAMPS_KEY)),
         _both(CATALOG_MANAGED, _FULL, requires=(IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck")),

@@ -15,6 +15,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 FEATURE_PREFIX = "delta.feature."
 CONSTRAINT_PREFIX = "delta.constraints."
 APPEND_ONLY_KEY = "delta.appendOnly"
+AUTO_COMPACT_KEY = "delta.autoOptimize.autoCompact"
+OPTIMIZE_WRITE_KEY = "delta.autoOptimize.optimizeWrite"
 DELETION_VECTORS_KEY = "delta.enableDeletionVectors"
 IN_COMMIT_TIMESTAMPS_KEY = "delta.enableInCommitTimestamps"
 TABLE_ID_KEY = "io.unitycatalog.tableId"
@@ -168,6 +170,16 @@ class TableProperties:
     def deletion_vectors_enabled(self) -> bool:
         """``delta.enableDeletionVectors``: whether writers may add deletion vectors; default false. Readers always apply them."""
         return self._boolean(DELETION_VECTORS_KEY, default="false")
+
+    @property
+    def auto_compact(self) -> bool:
+        """``delta.autoOptimize.autoCompact``: whether small files are compacted after a write; default false."""
+        return self._boolean(AUTO_COMPACT_KEY, default="false")
+
+    @property
+    def optimize_write(self) -> bool:
+        """``delta.autoOptimize.optimizeWrite``: whether rows are shuffled into few files before a write; default false."""
+        return self._boolean(OPTIMIZE_WRITE_KEY, default="false")
 
     @property
     def change_data_feed_enabled(self) -> bool:
@@ -366,8 +378,8 @@ def _parquet_version(key: str, value: str) -> str:
 
 _CHECKS: Mapping[str, Callable[[str, str], object]] = {
     APPEND_ONLY_KEY: _boolean,
-    "delta.autoOptimize.autoCompact": _text,
-    "delta.autoOptimize.optimizeWrite": _text,
+    AUTO_COMPACT_KEY: _boolean,
+    OPTIMIZE_WRITE_KEY: _boolean,
     "delta.checkpoint.writeStatsAsJson": _boolean,
     "delta.checkpoint.writeStatsAsStruct": _boolean,
     "delta.checkpointInterval": _positive,

@@ -157,9 +157,17 @@ class TableState:
     domains: Mapping[str, DomainMetadata] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
-    def before_creation(cls, *, protocol: Protocol, metadata: Metadata, location: str) -> "TableState":
-        """The state that version 0 builds on: no files, and the protocol and the metadata that version 0 sets."""
-        return cls(version=NO_VERSION, protocol=protocol, metadata=metadata, files=FileState.empty(location))
+    def before_creation(
+        cls, *, protocol: Protocol, metadata: Metadata, domains: Mapping[str, DomainMetadata], location: str
+    ) -> "TableState":
+        """The state that version 0 builds on: no files, and the protocol, the metadata and the domains that version 0 sets."""
+        return cls(
+            version=NO_VERSION,
+            protocol=protocol,
+            metadata=metadata,
+            files=FileState.empty(location),
+            domains=MappingProxyType(dict(domains)),
+        )
 
 
 def replay(base: TableState | None, commits: Iterable[CommitActions], *, location: str) -> TableState:
