@@ -67,7 +67,8 @@ class CreationMethods(ClientSession):
 
         Raises:
             TableAlreadyExistsError: the name is taken.
-            InvalidArgumentError: an invalid name, partition or clustering column, property, default, generation expression or identity.
+            InvalidArgumentError: an invalid name, partition or clustering column, property, default, generation expression or
+                identity.
             SchemaMismatchError: a column name that Delta cannot store.
             UnsupportedFeatureError: schema or properties need a feature that this client does not have.
         """

@@ -116,6 +116,10 @@ class TableReads(typing.Generic[TableT]):
         """Return the columns of the latest version."""
         return self.snapshot().schema
 
+    def clustering_columns(self) -> tuple[str, ...]:
+        """Return the clustering columns of the latest version, in order; empty if there are none."""
+        return tuple(".".join(path) for path in self.snapshot().clustering_columns)
+
     def files(self, where: Predicate | str | None = None) -> pa.Table:
         """Return the data files of the latest version, one row each; with ``where``, those that may hold a matching row."""
         snapshot = self.snapshot()

@@ -99,7 +99,7 @@ def along_curve(
         }
     )
     place = curve.place_column([F.col(f"{_RANGE}{number}") for number in range(len(columns))])
-    ties = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _TIE_BITS) - 1).cast("bigint"))
+    ties = F.xxhash64(F.monotonically_increasing_id()).bitwiseAND(F.lit((1 << _TIE_BITS) - 1).cast("bigint"))
     placed = ranged.select(*map(_column, names), (F.shiftleft(place, _TIE_BITS) + ties).alias(_PLACE))
     task = F.element_at(literal_array(task_keys(num_files).tolist(), "int"), _file(F.col(_PLACE), cuts) + F.lit(1))
     return placed.repartition(num_files, task).sortWithinPartitions(_PLACE).select(*map(_column, names))
