@@ -1,4 +1,7 @@
-"""The runner: every engine in its own process, one task after the other in turn, ratios of minimum and median at the end."""
+"""The runner: every engine in its own process, one task after the other in turn, ratios of minimum and median at the end.
+
+Prints a table, and writes the report with the bars that the run met and missed.
+"""
 
 import argparse
 import json
@@ -9,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from benchmarks import object_store
+from benchmarks import object_store, queries, report
+from benchmarks.bars import REFERENCE, judge
 from benchmarks.s3_server import S3Process, create_bucket
 from benchmarks.shared import Shared
 
@@ -42,16 +47,23 @@ REPETITIONS = {
     "s3_bulk_append": 5,
     "s3_one_row_append": 20,
     "s3_cold_read": 3,
+    **dict.fromkeys(queries.FILTERS, 10),
+    **dict.fromkeys(queries.PLANS, 10),
+    "plan_cold": 5,
+    "join_pruning": 10,
+    "first_query": 5,
+    "first_query_spark": 3,
 }
 WARM_UP = {"one_row_append": 8, "s3_one_row_append": 5, "scan": 2, "scan_partition": 2, "scan_deleted": 2, "snapshot_checkpoint": 0,
     "commit_staged": 20, "commit_inline": 20, "commit_put_if_absent": 20, "refresh_cached": 20, "one_writer": 0,
-    "two_writers_one_table": 0, "writers_one_table": 0, "writers_eight_tables": 0, "one_row_appends": 0,
+    "two_writers_one_table": 0, "writers_one_table": 0,
+    "plan_cold": 0, "first_query_spark": 0, "writers_eight_tables": 0, "one_row_appends": 0,
 }  # fmt: skip
 HEADINGS = (
     "task", "engine", "runs", "wall min s", "x ours", "wall median s", "x ours", "cpu min s", "x ours", "p95 / median",
     "Spark jobs", "bytes a file",
 )  # fmt: skip
-REFERENCE = "ours"
+SIZES = ("rows", "files", "small_files", "s3_rows", "s3_files")
 ENGINES = ["spark", "ours", "ours-postgres", "ours-postgres-far", "delta-spark", "deltalake"]
 
 
@@ -90,7 +102,7 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def report(task: str, results: dict[str, list[dict[str, float]]]) -> list[str]:
+def rows_of_report(task: str, results: dict[str, list[dict[str, float]]]) -> list[str]:
     """Markdown rows: each engine's figures and its ratios to ours (above 1: slower than ours)."""
     ours = results.get(REFERENCE)
     rows = []
@@ -126,6 +138,11 @@ def arguments_of_command_line() -> argparse.Namespace:
     )
     parser.add_argument("--s3-rows", type=int, default=1_000_000, help="rows of the bulk append to S3")
     parser.add_argument("--s3-files", type=int, default=1_000, help="files of the table in S3")
+    parser.add_argument(
+        "--small-files", type=int, default=10_000, help="files of the table of small files; a hundredth of a second one"
+    )
+    parser.add_argument("--report", type=Path, default=Path("benchmark-report"), help="folder of the report")
+    parser.add_argument("--strict", action="store_true", help="end with exit code 1 if a bar is missed")
     parser.add_argument("--home", type=Path, help="folder for tables and logs; a temporary one by default")
     return parser.parse_args()
 
@@ -138,19 +155,47 @@ def main() -> None:
     shared = Shared(
         home=home / "shared", rows=arguments.rows, files=arguments.files, tasks=tasks, jars=tuple(arguments.jars),
         s3_jars=object_store.jars(arguments.s3_jars), s3_endpoint=server.endpoint if server else "",
-        s3_rows=arguments.s3_rows, s3_files=arguments.s3_files,
+        s3_rows=arguments.s3_rows, s3_files=arguments.s3_files, small_files=arguments.small_files,
     )  # fmt: skip
+    environment = report.environment()
     try:
-        run(arguments, shared, home)
+        results = run(arguments, shared, home)
     finally:
         if server is not None:
             server.close()
     if arguments.home is None:
         shutil.rmtree(home)
+    sizes = {name: getattr(arguments, name) for name in SIZES}
+    found = report.Run(
+        environment=environment, options={**sizes, "engines": arguments.engines, "repetitions": arguments.repetitions},
+        results=results, judgements=judge(results, sizes), growth=growth(shared),
+    )  # fmt: skip
+    report.write(found, arguments.report)
+    missed = report.missed(found)
+    print(*missed, f"The report is in {arguments.report}/report.html.", sep="\n", file=sys.stderr)
+    if missed and arguments.strict:
+        raise SystemExit(1)
 
 
-def run(arguments: argparse.Namespace, shared: Shared, home: Path) -> None:
-    """Make the tables, start a process for each engine, and print the figures of each task."""
+def growth(shared: Shared) -> list[report.Growth]:
+    """The tasks that do the same at several sizes."""
+    few, many = (queries.small_count(shared, name) for name in queries.TABLES)
+    filters = {
+        line: [(few, f"{kind}_filter_few"), (many, f"{kind}_filter_many")]
+        for line, kind in (("", "late"), ("where=", "early"))
+    }
+    writers = [(1, "one_writer"), (2, "two_writers_one_table"), (8, "writers_one_table")]
+    return [
+        report.Growth(title="The rows of one file of a table, by the files of the table", axis="files", lines=filters),
+        report.Growth(
+            title="Planning a scan of all files", axis="files", lines={"": [(few, "plan_few"), (many, "plan_many")]}
+        ),
+        report.Growth(title="480 commits to one table, by the number of writers", axis="writers", lines={"": writers}),
+    ]
+
+
+def run(arguments: argparse.Namespace, shared: Shared, home: Path) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Make the tables, start a process for each engine, and print the figures of each task. Returns the runs of each engine."""
     shared.home.mkdir(parents=True, exist_ok=True)
     print("making tables ...", file=sys.stderr)
     shared.make()
@@ -169,19 +214,22 @@ def run(arguments: argparse.Namespace, shared: Shared, home: Path) -> None:
         place.mkdir(parents=True)
         print(f"preparing {engine} ...", file=sys.stderr)
         workers.append(Worker(engine, place, description, home / f"{engine}.log"))
+    measured: dict[str, dict[str, list[dict[str, Any]]]] = {}
     print(f"| {' | '.join(HEADINGS)} |")
     print("|---" * len(HEADINGS) + "|")
     for task in shared.tasks:
         able = [worker for worker in workers if task in worker.tasks]
-        results: dict[str, list[dict[str, float]]] = {worker.engine: [] for worker in able}
+        results: dict[str, list[dict[str, Any]]] = {worker.engine: [] for worker in able}
         for turn in range(-WARM_UP.get(task, 1), arguments.repetitions or REPETITIONS[task]):
             for worker in able:
                 figures = worker.run(task)
                 if turn >= 0:
                     results[worker.engine].append(figures)
-        print("\n".join(report(task, results)), flush=True)
+        print("\n".join(rows_of_report(task, results)), flush=True)
+        measured[task] = results
     for worker in workers:
         worker.stop()
+    return measured
 
 
 if __name__ == "__main__":

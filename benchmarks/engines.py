@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import commits, object_store, tables
+from benchmarks import commits, object_store, queries, tables
 from benchmarks.shared import Shared
 
 COLUMNS = [
@@ -22,7 +22,15 @@ COLUMNS = [
     "timestamp_micros(1700000000000000 + id * 1000) as at", "date_add(date'2024-01-01', cast(id % 365 as int)) as day",
 ]  # fmt: skip
 SPARK_TASKS = frozenset(
-    {"bulk_append", "bulk_append_partitioned", "one_row_append", "scan", "scan_deleted", "scan_partition"}
+    {
+        "bulk_append",
+        "bulk_append_partitioned",
+        "one_row_append",
+        "scan",
+        "scan_deleted",
+        "scan_partition",
+        *queries.SPARK_TASKS,
+    }
 )
 PARTITION = tables.DAYS[100]
 SCANNED = ["amount", "at", "label"]
@@ -109,6 +117,7 @@ class PlainSpark(_SparkEngine):
             ),
             "scan": lambda: self._jobs(lambda: scan(self._read())),
             "scan_partition": lambda: self._jobs(lambda: scan(self._read().where("region = 3"))),
+            **queries.spark_tasks("spark", self.home, self.shared, self._query),
             **self._on_s3(),
         }
 
@@ -124,6 +133,9 @@ class PlainSpark(_SparkEngine):
 
     def _read(self) -> Any:
         return self.session.read.parquet(self._place("rows"))
+
+    def _query(self, name: str, where: str | None) -> Any:
+        return queries.plain_read(self.session, self.shared, name, where)
 
     def _write(self, frame: Any, partition_by: list[str]) -> None:
         target = str(self.home / f"bulk-{uuid.uuid4().hex}")
@@ -146,6 +158,7 @@ class Ours(_SparkEngine):
             )
             for name, partition_by in (("plain", []), ("partitioned", ["region"]), ("one", [])):
                 self.connection.create_table(f"main.bench.{name}", self.bulk.schema, partition_by=partition_by)
+        self.queries = queries.OursQueries(home, shared, self.session) if queries.is_wanted(shared) else None
         if object_store.is_wanted(shared):
             self._prepare_s3(home, shared)
         if {"scan", "scan_deleted", "scan_partition"}.intersection(shared.tasks):
@@ -162,6 +175,7 @@ class Ours(_SparkEngine):
     def tasks(self) -> dict[str, Task]:
         return {
             **(self.commits.tasks() if self.commits else {}),
+            **(self.queries.tasks() if self.queries else {}),
             "bulk_append": lambda: self._jobs(lambda: self._named("plain").append(self.bulk)),
             "bulk_append_partitioned": lambda: self._jobs(
                 lambda: self._named("partitioned").append(self.bulk.repartition(8, "region"))
@@ -251,8 +265,9 @@ class Ours(_SparkEngine):
             self.connection.close()
         if object_store.is_wanted(self.shared):
             self.s3.close()
-        if self.commits is not None:
-            self.commits.close()
+        for part in (self.commits, self.queries):
+            if part is not None:
+                part.close()
         super().close()
 
 
@@ -294,6 +309,9 @@ class DeltaSpark(_SparkEngine):
             "scan": lambda: self._jobs(lambda: scan(self._frame("rows"))),
             "scan_partition": lambda: self._jobs(lambda: scan(self._frame("rows").where("region = 3"))),
             "scan_deleted": lambda: self._jobs(lambda: scan(self._frame("deleted"))),
+            **queries.spark_tasks(
+                "delta-spark", self.home, self.shared, lambda name, _: self._frame(name), self._forget
+            ),
             "cold_snapshot": lambda: self._cold("cold"),
             "snapshot_checkpoint": lambda: self._cold("checkpoint"),
             "snapshot_json": lambda: self._cold("json"),
@@ -312,8 +330,11 @@ class DeltaSpark(_SparkEngine):
         }
         return object_store.with_latency(self.shared, tasks)
 
-    def _cold_read(self, location: str) -> dict[str, Any]:
+    def _forget(self) -> None:
         self.session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+    def _cold_read(self, location: str) -> dict[str, Any]:
+        self._forget()
         return object_store.total(self.session.read.format("delta").load(location))
 
     def _frame(self, name: str) -> Any:
@@ -327,7 +348,7 @@ class DeltaSpark(_SparkEngine):
         return self.session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.session._jsparkSession, str(root))
 
     def _cold(self, name: str) -> dict[str, Any]:
-        self.session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        self._forget()
         snapshot = self._log(self._place(name)).unsafeVolatileSnapshot()
         return {"files": snapshot.numOfFiles()}
 
@@ -364,6 +385,7 @@ class Deltalake:
         return {
             "one_row_append": self._one,
             "one_row_appends": self._appends,
+            "first_query": lambda: queries.first_query("deltalake", self.home, self.shared, with_spark=False),
             "cold_snapshot": lambda: {"version": self._open("cold").version()},
             "snapshot_checkpoint": lambda: self._measured("checkpoint"),
             "snapshot_json": lambda: self._measured("json"),

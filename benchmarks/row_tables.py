@@ -1,11 +1,13 @@
 """A table of rows that all engines read, written by pyarrow: the same files for all, in eight partitions (``region``).
 
-``deleted`` holds the same files with every hundredth row deleted by deletion vectors.
+``deleted`` holds the same files with every hundredth row deleted by deletion vectors. In a table of small files each file has a
+range of ids, so that a condition on the id needs one of them.
 """
 
 import json
 import os
 import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, e
 
 REGIONS = 8
 _BATCH_ROWS = 500_000
+SMALL_FILE_ROWS = 100
+SMALL_SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("label", pa.string())])
 _FIELDS = {"id": "long", "customer": "integer", "amount": "double", "paid": "boolean", "label": "string", "at": "timestamp",
            "day": "date", "region": "integer"}  # fmt: skip
 
@@ -54,6 +58,31 @@ def deleted_table(root: Path, source: Path) -> Path:
     return root
 
 
+def small_files_table(root: Path, files: int) -> Path:
+    """Write ``files`` files of ``SMALL_FILE_ROWS`` rows, at most a thousand in a folder, in one commit."""
+    adds = []
+    for number in range(files):
+        file = root / f"part-{number // 1000:03d}" / f"{number:06d}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        ids = np.arange(number * SMALL_FILE_ROWS, (number + 1) * SMALL_FILE_ROWS)
+        columns = [ids, (ids * 7 % 100_003).astype(np.float64), pa.array([f"order-{value}" for value in ids])]
+        pq.write_table(pa.table(columns, schema=SMALL_SCHEMA), file, store_schema=False)
+        low, high = int(ids[0]), int(ids[-1])
+        stats = {"numRecords": len(ids), "minValues": {"id": low}, "maxValues": {"id": high}, "nullCount": {"id": 0}}
+        adds.append(
+            {"path": str(file.relative_to(root)), "partitionValues": {}, "size": file.stat().st_size,
+             "modificationTime": 1700000000000, "dataChange": True, "stats": json.dumps(stats)}
+        )  # fmt: skip
+    _write_log(root, adds, {}, {"id": "long", "amount": "double", "label": "string"}, [])
+    return root
+
+
+def small_adds(root: Path) -> list[dict[str, object]]:
+    """The files of a table of :func:`small_files_table`."""
+    lines = (root / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+    return [action["add"] for action in map(json.loads, lines) if "add" in action]
+
+
 def _write_rows(file: Path, first: int, count: int) -> None:
     writer = None
     for start in range(first, first + count, _BATCH_ROWS):
@@ -82,17 +111,23 @@ def _add(file: Path, root: Path, region: int, count: int) -> dict[str, object]:
             "modificationTime": 1700000000000, "dataChange": True, "stats": json.dumps(stats)}  # fmt: skip
 
 
-def _write_log(root: Path, adds: list[dict[str, object]], configuration: dict[str, str]) -> None:
+def _write_log(
+    root: Path,
+    adds: list[dict[str, object]],
+    configuration: dict[str, str],
+    fields: Mapping[str, str] = _FIELDS,
+    partitions: Sequence[str] = ("region",),
+) -> None:
     schema = {
         "type": "struct",
-        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _FIELDS.items()],
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields.items()],
     }
     protocol: dict[str, object] = {"minReaderVersion": 1, "minWriterVersion": 2}
     if configuration:
         protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
                     "writerFeatures": ["deletionVectors", "invariants", "appendOnly"]}  # fmt: skip
     metadata = {"id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}, "schemaString": json.dumps(schema),
-                "partitionColumns": ["region"], "configuration": configuration, "createdTime": 1700000000000}  # fmt: skip
+                "partitionColumns": list(partitions), "configuration": configuration, "createdTime": 1700000000000}  # fmt: skip
     actions = [{"commitInfo": {"operation": "WRITE"}}, {"protocol": protocol}, {"metaData": metadata}]
     log = root / "_delta_log"
     log.mkdir()

@@ -21,6 +21,11 @@ _NEEDED = {
     "arrow_scan": "rows",
     "arrow_query": "rows",
     "arrow_deleted": "deleted",
+    "join_pruning": "rows",
+    "first_query": "few",
+    "first_query_spark": "few",
+    "plan_cold": "many",
+    **{f"{task}_{name}": name for task in ("late_filter", "early_filter", "plan") for name in ("few", "many")},
 }
 COLD_SHARE = 10
 """The table of the cold snapshot has the number of files of the other tables divided by this."""
@@ -39,9 +44,10 @@ class Shared:
     s3_endpoint: str = ""
     s3_rows: int = 1_000_000
     s3_files: int = 1_000
+    small_files: int = 10_000
 
     def place(self, name: str) -> Path:
-        """Root of the table ``name``: checkpoint, json, cold, rows or deleted. The table never changes after its creation."""
+        """Root of the table ``name``: a key of ``_makers``. The table never changes after its creation."""
         return self.home / name
 
     def save(self, file: Path) -> None:
@@ -58,12 +64,15 @@ class Shared:
         """Create the tables that the tasks need, except those of an earlier run with the same sizes."""
         for name in _needed(self.tasks):
             stamp = self.home / f"{name}.json"
-            size = {"rows": self.rows} if name in ("rows", "deleted") else {"files": self.files}
+            size = {"rows": self.rows} if name in ("rows", "deleted") else {"files": self._files_of(name)}
             if stamp.exists() and json.loads(stamp.read_text()) == size:
                 continue
             shutil.rmtree(self.place(name), ignore_errors=True)
             self._makers()[name](self.place(name))
             stamp.write_text(json.dumps(size))
+
+    def _files_of(self, name: str) -> int:
+        return {"few": max(1, self.small_files // 100), "many": self.small_files}.get(name, self.files)
 
     def _makers(self) -> dict[str, Callable[[Path], object]]:
         return {
@@ -72,6 +81,8 @@ class Shared:
             "cold": lambda root: tables.json_table(root, self.files // COLD_SHARE),
             "rows": lambda root: row_tables.row_table(root, self.rows),
             "deleted": lambda root: row_tables.deleted_table(root, self.place("rows")),
+            "few": lambda root: row_tables.small_files_table(root, self._files_of("few")),
+            "many": lambda root: row_tables.small_files_table(root, self._files_of("many")),
         }
 
 
@@ -79,4 +90,4 @@ def _needed(tasks: Iterable[str]) -> list[str]:
     names = {_NEEDED[task] for task in tasks if task in _NEEDED}
     if "deleted" in names:
         names.add("rows")
-    return sorted(names, key=["checkpoint", "json", "cold", "rows", "deleted"].index)
+    return sorted(names, key=["checkpoint", "json", "cold", "rows", "deleted", "few", "many"].index)

@@ -21,6 +21,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.merge_builder import MergeBuilder
     from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
+    from cm_delta_dagster.arrow.dataset import DeltaDataset
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
     from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
     from cm_delta_dagster.catalog.recovery import AdoptedState
@@ -77,6 +78,7 @@ if typing.TYPE_CHECKING:
         UnsupportedFeatureError,
         VersionNotFoundError,
         WarehouseMismatchError,
+        WriteRefusedError,
     )
     from cm_delta_dagster.operations.doctor.doctor import DoctorReport
     from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Problem, Repair, Severity
@@ -91,6 +93,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizePlan, OptimizeResult
     from cm_delta_dagster.operations.maintenance.publish import PublishResult
     from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult
+    from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
     from cm_delta_dagster.operations.reading.read import ReadPlan
     from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream
     from cm_delta_dagster.operations.recovery.plan import (
@@ -113,15 +116,19 @@ if typing.TYPE_CHECKING:
         WarehousePlan,
     )
     from cm_delta_dagster.operations.tables.alter import AlterResult
+    from cm_delta_dagster.operations.tables.alterations import NewColumn
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
+    from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
     from cm_delta_dagster.operations.writing.write import PartitionOverwrite
     from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
+    from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
     from cm_delta_dagster.protocol.features.column_specs import Column
     from cm_delta_dagster.protocol.features.identity_columns import Identity
+    from cm_delta_dagster.protocol.log.restoration import FileDifference
     from cm_delta_dagster.protocol.predicates.predicates import (
         AlwaysTrue,
         And,
@@ -156,6 +163,7 @@ __all__ = [
     "AlwaysTrue",
     "And",
     "ArrayType",
+    "BatchWriter",
     "CatalogBehindStorageError",
     "CatalogError",
     "CatalogManagedAccessError",
@@ -190,13 +198,16 @@ __all__ = [
     "CorruptLogError",
     "DecimalType",
     "DeltaClient",
+    "DeltaDataset",
     "DeltaTable",
     "Depth",
     "DirectoryNotFoundError",
     "DoctorReport",
     "DomainMetadata",
+    "DuckDBConnection",
     "EngineError",
     "EngineStoppedError",
+    "FileDifference",
     "Finding",
     "FoundCommit",
     "HistoryEntry",
@@ -225,7 +236,9 @@ __all__ = [
     "MergeMode",
     "Metadata",
     "MetadataAggregates",
+    "MissingFiles",
     "MoveState",
+    "NewColumn",
     "Not",
     "NotCatalogManagedError",
     "ObjectAlreadyExistsError",
@@ -236,6 +249,7 @@ __all__ = [
     "OptimizePlan",
     "OptimizeResult",
     "Or",
+    "OutputMode",
     "OvertakenCommit",
     "PartitionMismatchError",
     "PartitionOverwrite",
@@ -260,6 +274,9 @@ __all__ = [
     "Repair",
     "RepairPlan",
     "RepairStep",
+    "RestoreOutcome",
+    "RestorePlan",
+    "RestoreResult",
     "RetentionCheck",
     "RetentionTooShortError",
     "SchemaMismatchError",
@@ -297,6 +314,7 @@ __all__ = [
     "WarehouseMismatchError",
     "WarehousePlan",
     "WriteOutcome",
+    "WriteRefusedError",
     "WriteResult",
     "__version__",
     "connect",
@@ -312,6 +330,7 @@ _MODULES = {
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
+    "BatchWriter": "cm_delta_dagster.operations.writing.write_stream",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
     "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",
     "CleanLogPlan": "cm_delta_dagster.operations.maintenance.clean_log",
@@ -333,10 +352,13 @@ _MODULES = {
     "Connection": "cm_delta_dagster.api.connection",
     "DecimalType": "cm_delta_dagster.protocol.schema.types",
     "DeltaClient": "cm_delta_dagster.client.client",
+    "DeltaDataset": "cm_delta_dagster.arrow.dataset",
     "DeltaTable": "cm_delta_dagster.api.delta_table",
     "Depth": "cm_delta_dagster.operations.doctor.findings",
     "DoctorReport": "cm_delta_dagster.operations.doctor.doctor",
     "DomainMetadata": "cm_delta_dagster.protocol.actions.actions",
+    "DuckDBConnection": "cm_delta_dagster.operations.reading.duckdb_connection",
+    "FileDifference": "cm_delta_dagster.protocol.log.restoration",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
     "HistoryEntry": "cm_delta_dagster.client.snapshots.history",
@@ -358,7 +380,9 @@ _MODULES = {
     "MergeMode": "cm_delta_dagster.operations.writing.merge",
     "Metadata": "cm_delta_dagster.protocol.actions.actions",
     "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
+    "MissingFiles": "cm_delta_dagster.operations.tables.restore",
     "MoveState": "cm_delta_dagster.operations.recovery.relocate",
+    "NewColumn": "cm_delta_dagster.operations.tables.alterations",
     "Not": "cm_delta_dagster.protocol.predicates.predicates",
     "OnCatalogBehind": "cm_delta_dagster.client.settings",
     "Opaque": "cm_delta_dagster.protocol.predicates.predicates",
@@ -366,6 +390,7 @@ _MODULES = {
     "OptimizePlan": "cm_delta_dagster.operations.maintenance.optimize",
     "OptimizeResult": "cm_delta_dagster.operations.maintenance.optimize",
     "Or": "cm_delta_dagster.protocol.predicates.predicates",
+    "OutputMode": "cm_delta_dagster.operations.writing.write_stream",
     "OvertakenCommit": "cm_delta_dagster.operations.recovery.plan",
     "PartitionOverwrite": "cm_delta_dagster.operations.writing.write",
     "PathDeltaTable": "cm_delta_dagster.api.table_reads",
@@ -385,6 +410,9 @@ _MODULES = {
     "Repair": "cm_delta_dagster.operations.doctor.findings",
     "RepairPlan": "cm_delta_dagster.operations.doctor.repair_plan",
     "RepairStep": "cm_delta_dagster.operations.doctor.repair_plan",
+    "RestoreOutcome": "cm_delta_dagster.operations.tables.restore",
+    "RestorePlan": "cm_delta_dagster.operations.tables.restore",
+    "RestoreResult": "cm_delta_dagster.operations.tables.restore",
     "RetentionCheck": "cm_delta_dagster.operations.maintenance.vacuum",
     "SchemaMode": "cm_delta_dagster.protocol.schema.evolution",
     "SetTransaction": "cm_delta_dagster.protocol.actions.actions",

@@ -34,6 +34,7 @@ A message says what happened, why, and what to do about it. The tree::
     │   │   └── DirectoryNotFoundError
     │   ├── ObjectAlreadyExistsError
     │   ├── StoreNotSupportedError
+    │   ├── WriteRefusedError
     │   └── TableStorageMissingError
     ├── CatalogError
     │   ├── CatalogNotFoundError
@@ -228,6 +229,10 @@ class StoreNotSupportedError(StorageError):
     """The file system lacks a required operation, e.g. put-if-absent."""
 
 
+class WriteRefusedError(StorageError):
+    """The store refused to create an object, e.g. because the credentials have expired. Nothing was written."""
+
+
 class TableStorageMissingError(StorageError):
     """The catalog has published commits of a table, and storage holds none of them: a volume is not mounted, the warehouse
     was moved, or a directory was deleted. Nothing was written.
@@ -282,7 +287,7 @@ class RecoveryError(CatalogError):
 
 
 class EngineError(CmDeltaError):
-    """The compute engine (Spark) failed or is missing."""
+    """A compute engine (Spark, DuckDB, polars) failed or is missing."""
 
 
 class JavaNotFoundError(EngineError):

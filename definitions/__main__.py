@@ -329,7 +329,7 @@ def check_joined(demo: Demo) -> bool:
     "pairs",
     multiple=True,
     metavar="KEY=VALUE",
-    help=f"Option of the warehouse's store, e.g. endpoint_url=https://host. Secrets better as JSON in {STORAGE_OPTIONS}.",
+    help=f"Option of the warehouse's store, e.g. endpoint_url=https://host. Put secrets as JSON into {STORAGE_OPTIONS}.",
 )
 @click.option(
     "--spark-jars", envvar=SPARK_JARS, metavar="DIR", help="Directory that `cm-delta spark-jars --to DIR` has filled."
@@ -355,6 +355,11 @@ def main(fresh: bool, warehouse: str | None, pairs: tuple[str, ...], spark_jars:
 def set_environment(warehouse: str | None, pairs: tuple[str, ...], spark_jars: str | None) -> None:
     """Set the variables that the resources of this process and of its children read."""
     options = parse_storage_options(pairs, os.environ.get(STORAGE_OPTIONS))
+    if spark_jars and not any(Path(spark_jars).glob("*.jar")):
+        raise click.UsageError(
+            f"--spark-jars takes a directory with jars, and no jar is in {spark_jars}. Fetch them with: cm-delta spark-jars "
+            "--to DIR"
+        )
     given = {WAREHOUSE: warehouse, STORAGE_OPTIONS: json.dumps(options) if options else None, SPARK_JARS: spark_jars}
     os.environ.update({name: value for name, value in given.items() if value is not None})
 

@@ -48,6 +48,9 @@ def environment() -> dict[str, str]:
         sys.exit(
             "Write DAGSTER_POSTGRES_URL as postgresql+psycopg2://...; without the driver, SQLAlchemy 2.1 uses another one."
         )
+    jars = os.environ.get("CM_DELTA_SPARK_JARS")
+    if jars and not any(Path(jars).glob("*.jar")):
+        sys.exit(f"CM_DELTA_SPARK_JARS must be a directory with jars, and no jar is in {jars}.")
     home = Path(os.environ.get("DAGSTER_HOME", ROOT / ".dagster_production")).absolute()
     home.mkdir(parents=True, exist_ok=True)
     if not (home / "dagster.yaml").exists():

@@ -64,12 +64,12 @@ def storage_options() -> Any:
 
 
 def spark_config() -> dict[str, str]:
-    """Spark settings of the environment. Raises InvalidArgumentError for values that are no text."""
+    """Spark settings of the environment. Raises InvalidArgumentError for values that are not text."""
     settings = json_object(SPARK_CONFIG)
     wrong = sorted(name for name, value in settings.items() if not isinstance(value, str))
     if wrong:
         raise InvalidArgumentError(
-            f"The values of {', '.join(wrong)} in {SPARK_CONFIG} are no text. Put them in quotes."
+            f"The values of {', '.join(wrong)} in {SPARK_CONFIG} must be text. Put them in quotes."
         )
     return settings
 
@@ -82,6 +82,7 @@ def spark_jars() -> list[str]:
     jars = sorted(str(jar.absolute()) for jar in Path(directory).glob("*.jar"))
     if not jars:
         raise InvalidArgumentError(
-            f"{SPARK_JARS} is {directory}, and no jar is there. Fetch them with: cm-delta spark-jars --to {directory}"
+            f"{SPARK_JARS} must be a directory with jars, and no jar is in {directory}. Fetch them with: cm-delta spark-jars "
+            "--to DIR"
         )
     return jars

@@ -48,8 +48,10 @@ def production_resources() -> dict[str, object]:
 def _spark(place: str) -> SparkResource:
     config = {"spark.sql.session.timeZone": "UTC", **spark_config()}
     jars = spark_jars()
+    # Each run has a session of its own. Spark gives up after 16 ports that other sessions use.
+    any_port = {"spark.ui.port": "0"}
     if not place.startswith("sc://"):
-        return SparkResource(app_name="cm_delta", master=place, jars=jars, config=config)
+        return SparkResource(app_name="cm_delta", master=place, jars=jars, config={**any_port, **config})
     if jars:
         raise InvalidArgumentError(
             f"{SPARK_JARS} is set, and {SPARK} is a Spark Connect server, which has jars of its own. Start the server with "

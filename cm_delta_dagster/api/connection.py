@@ -21,6 +21,7 @@ from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.api.policy_methods import PolicyMethods
 from cm_delta_dagster.api.recovery_methods import RecoveryMethods
+from cm_delta_dagster.api.sql_methods import SqlMethods
 from cm_delta_dagster.api.table_reads import PathDeltaTable
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -29,6 +30,7 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
+from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import (
     ABANDONED_AFTER_MS,
@@ -95,7 +97,7 @@ def connect(
     return Connection(client, spark=spark)
 
 
-class Connection(CreationMethods, PolicyMethods, RecoveryMethods):
+class Connection(CreationMethods, PolicyMethods, RecoveryMethods, SqlMethods):
     """One open catalog. Threads can share it; do not use it after :meth:`close`.
 
     Attributes:
@@ -137,6 +139,22 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods):
         table = open_path_table(self.client.stores, absolute, time_zone=zone)
         table.check_readable_by_path()
         return PathDeltaTable(self, table)
+
+    def duckdb(
+        self, connection: "DuckDBPyConnection | None" = None, *, time_zone: tzinfo | str | None = None
+    ) -> DuckDBConnection:
+        """Return a DuckDB connection whose statements can name the tables of the catalog: ``select * from main.sales.orders``.
+
+        A statement reads the latest versions of the tables that it names; other tables are not loaded.
+
+        Args:
+            connection: the DuckDB connection to use; None for a new database in memory.
+            time_zone: of times that state none in partition values, as for :func:`connect`.
+
+        Raises:
+            EngineError: DuckDB is not installed.
+        """
+        return DuckDBConnection(connection, lambda identifier: self.table(identifier)._in_known_zone(time_zone))
 
     def drop(self, name: TableIdentifier | str) -> None:
         """Remove the name from the catalog; log and data files stay until :meth:`purge`. Raises TableNotFoundError."""

@@ -1,6 +1,6 @@
 """ALTER TABLE for constraints, defaults and identity columns."""
 
-from cm_delta_dagster.api.session import ClientSession
+from cm_delta_dagster.api.table_reads import HasSession
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.tables.alter import AlterResult
@@ -15,7 +15,7 @@ class ConstraintMethods:
         context: provenance of the commits, recorded in the table history.
     """
 
-    def __init__(self, table: Table, connection: ClientSession, *, context: CommitContext = NO_CONTEXT) -> None:
+    def __init__(self, table: Table, connection: HasSession, *, context: CommitContext = NO_CONTEXT) -> None:
         self._table = table
         self._connection = connection
         self._context = context

@@ -1,17 +1,10 @@
 """One catalog-managed table of the Python API. Each method calls one operation of ``operations``."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import overload
 
-from pyspark.sql import Column, DataFrame
-
-from cm_delta_dagster.api.merge_builder import MergeBuilder, key_columns, merge_condition
-from cm_delta_dagster.api.table_alterer import TableAlterer
-from cm_delta_dagster.api.table_reads import TableReads
+from cm_delta_dagster.api.table_writes import TableWrites
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
-from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.doctor import Depth, DoctorReport, RepairPlan, doctor, plan_repair
@@ -28,19 +21,10 @@ from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, Optim
 from cm_delta_dagster.operations.maintenance.publish import PublishResult, publish
 from cm_delta_dagster.operations.maintenance.reorg import plan_reorg, reorg
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult, plan_vacuum, vacuum
-from cm_delta_dagster.operations.writing.conditions import Condition
-from cm_delta_dagster.operations.writing.delete import delete
-from cm_delta_dagster.operations.writing.merge import MergeMode, merge
-from cm_delta_dagster.operations.writing.row_change import Expression, RowChange
-from cm_delta_dagster.operations.writing.update import update
-from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append, overwrite
-from cm_delta_dagster.operations.writing.write_result import WriteResult
-from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 
 
-class DeltaTable(TableReads[Table]):
+class DeltaTable(TableWrites):
     """One catalog-managed table: reads, writes and maintenance.
 
     Maintenance consists of methods of this class, each named after its SQL or Delta verb, as ``vacuum`` and ``optimize`` are
@@ -51,168 +35,6 @@ class DeltaTable(TableReads[Table]):
 
     If the table is dropped and another table takes its name, the methods raise TableNotFoundError.
     """
-
-    @property
-    def alter(self) -> TableAlterer:
-        """ALTER TABLE: ``table.alter.add_constraint(...)``, ``set_default`` and so on."""
-        return TableAlterer(self.table, self._connection)
-
-    def append(
-        self,
-        frame: DataFrame,
-        *,
-        schema_mode: SchemaMode = SchemaMode.STRICT,
-        idempotency: Idempotency | None = None,
-        context: CommitContext = NO_CONTEXT,
-    ) -> WriteResult:
-        """Append the rows of ``frame`` in one commit.
-
-        Args:
-            schema_mode: whether the write may add columns to the table.
-            idempotency: a value that is committed at most once; a repetition is skipped.
-            context: provenance, recorded in the table history.
-
-        Raises:
-            SchemaMismatchError: the columns do not fit the table.
-            InvalidDataError: a row violates a constraint of the table.
-        """
-        return append(
-            self.table,
-            frame=frame,
-            schema_mode=schema_mode,
-            options=CommitOptions(idempotency=idempotency, context=context),
-        )
-
-    def overwrite(
-        self,
-        frame: DataFrame,
-        *,
-        where: Condition | None = None,
-        partitions: PartitionOverwrite | str = PartitionOverwrite.STATIC,
-        replace_using: str | Sequence[str] = (),
-        schema_mode: SchemaMode = SchemaMode.STRICT,
-        idempotency: Idempotency | None = None,
-        context: CommitContext = NO_CONTEXT,
-    ) -> WriteResult:
-        """Replace all rows by the rows of ``frame``, in one commit; or the rows of a condition, of partitions or of keys.
-
-        Args:
-            where: replace only the rows that satisfy it; every row of ``frame`` must.
-            partitions: ``"dynamic"`` replaces only the partitions in which ``frame`` has rows.
-            replace_using: key column or columns; replace only the rows that have the keys of a row of ``frame``.
-
-        Raises:
-            PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
-            CommitConflictError: a concurrent commit changed the rows that are replaced.
-        """
-        return overwrite(
-            self.table,
-            frame=frame,
-            where=where,
-            partitions=partitions,
-            keys=(replace_using,) if isinstance(replace_using, str) else tuple(replace_using),
-            schema_mode=schema_mode,
-            options=CommitOptions(idempotency=idempotency, context=context),
-        )
-
-    @overload
-    def merge(
-        self,
-        frame: DataFrame,
-        on: str | Sequence[str],
-        *,
-        mode: MergeMode = MergeMode.UPSERT,
-        within: Condition | None = None,
-        schema_mode: SchemaMode = SchemaMode.STRICT,
-        idempotency: Idempotency | None = None,
-        context: CommitContext = NO_CONTEXT,
-    ) -> WriteResult: ...
-
-    @overload
-    def merge(
-        self,
-        frame: DataFrame,
-        on: str | Column,
-        *,
-        source_alias: str,
-        target_alias: str = "target",
-        idempotency: Idempotency | None = None,
-        context: CommitContext = NO_CONTEXT,
-    ) -> MergeBuilder: ...
-
-    def merge(
-        self,
-        frame: DataFrame,
-        on: str | Sequence[str] | Column,
-        *,
-        source_alias: str | None = None,
-        target_alias: str = "target",
-        mode: MergeMode = MergeMode.UPSERT,
-        within: Condition | None = None,
-        schema_mode: SchemaMode = SchemaMode.STRICT,
-        idempotency: Idempotency | None = None,
-        context: CommitContext = NO_CONTEXT,
-    ) -> WriteResult | MergeBuilder:
-        """Update, insert or delete rows, in one commit: by key, or with clauses if ``source_alias`` is given.
-
-        Args:
-            on: key column or columns; unique among the rows of ``frame``. With ``source_alias``: a condition on source and table,
-                as SQL text or Column.
-            source_alias: name of ``frame`` in conditions and values. The result is then a builder: add clauses, then call
-                ``execute``.
-            target_alias: name of the table in conditions and values.
-            mode: what to do with matched and unmatched rows.
-            within: condition on the rows of the table; other rows are neither read nor changed.
-
-        Raises:
-            InvalidDataError: several rows of ``frame`` have the same key.
-            CommitConflictError: a concurrent commit changed the matched rows.
-        """
-        if source_alias is not None:
-            change = RowChange(
-                source=frame, on=merge_condition(on), source_alias=source_alias, target_alias=target_alias
-            )
-            return MergeBuilder(
-                self.table, change=change, options=CommitOptions(idempotency=idempotency, context=context)
-            )
-        return merge(
-            self.table,
-            frame=frame,
-            keys=key_columns(on),
-            mode=mode,
-            within=within,
-            schema_mode=schema_mode,
-            options=CommitOptions(idempotency=idempotency, context=context),
-        )
-
-    def delete(self, where: Condition, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
-        """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
-        return delete(self.table, spark=self._connection.spark, where=where, context=context)
-
-    def update(
-        self,
-        assignments: Mapping[str, Expression],
-        where: Condition | None = None,
-        *,
-        idempotency: Idempotency | None = None,
-        context: CommitContext = NO_CONTEXT,
-    ) -> WriteResult:
-        """Set columns of the rows that satisfy ``where``, or of all rows, in one commit.
-
-        Args:
-            assignments: values by column, as SQL text or Columns; ``a.b`` names the field of a struct.
-
-        Raises:
-            InvalidArgumentError: a condition or value is not valid, or the table has no such column.
-            CommitConflictError: a concurrent commit changed the rows that are read.
-        """
-        return update(
-            self.table,
-            spark=self._connection.spark,
-            assignments=assignments,
-            where=where,
-            options=CommitOptions(idempotency=idempotency, context=context),
-        )
 
     def maintenance_decision(self, kind: MaintenanceKind | str) -> MaintenanceDecision:
         """Return whether the catalog permits a kind of maintenance on this table, by which rule, and why.

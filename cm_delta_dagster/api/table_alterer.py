@@ -1,16 +1,141 @@
-"""ALTER TABLE in the Python API."""
+"""ALTER TABLE in the Python API, under the names that Spark's statements and deltalake's ``TableAlterer`` have."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from pyspark.sql import types as T
 
 from cm_delta_dagster.api.constraint_methods import ConstraintMethods
-from cm_delta_dagster.operations.tables.alter import AlterResult
+from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table
+from cm_delta_dagster.operations.tables.alterations import (
+    AddColumns,
+    Alteration,
+    ChangeColumn,
+    DropColumns,
+    DropFeature,
+    EnableFeature,
+    NewColumn,
+    RenameColumn,
+    SetComment,
+    SetProperties,
+    UnsetProperties,
+    position_of,
+)
 from cm_delta_dagster.operations.tables.clustering import cluster_by
+from cm_delta_dagster.protocol.schema.alterations import Position
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path, path_text
+from cm_delta_dagster.protocol.schema.types import DataType
+from cm_delta_dagster.spark.schema import from_spark
+
+AnyType: TypeAlias = DataType | T.DataType | str
+"""A type of this package or of pyspark, or SQL text such as ``bigint`` or ``struct<a: int>``."""
 
 
 class TableAlterer(ConstraintMethods):
-    """Changes the constraints and the computed columns of one table; each call is one commit."""
+    """Changes the columns, the properties and the features of one table; each call is one commit.
 
-    def cluster_by(self, columns: str | Sequence[str]) -> AlterResult:
+    A column is named by text such as ``a``, ``a.b``, ``items.element.x`` or ``pairs.value.y``, or by the list of the names. Case
+    is ignored. A call that would change nothing commits nothing.
+
+    All methods raise InvalidArgumentError if the change cannot be made, and CommitConflictError if another commit changed the
+    table's metadata meanwhile.
+
+    Args:
+        context: provenance of the commits, recorded in the table history.
+    """
+
+    def with_context(self, context: CommitContext) -> "TableAlterer":
+        """The same methods, with another provenance of their commits."""
+        return TableAlterer(self._table, self._connection, context=context)
+
+    def add_columns(self, columns: NewColumn | Sequence[NewColumn] | Mapping[str, AnyType]) -> AlterResult:
+        """Add columns or fields; rows that exist have NULL in them.
+
+        Args:
+            columns: the columns in order, or their types by name; each is placed last unless it says otherwise.
+        """
+        if isinstance(columns, Mapping):
+            listed = [NewColumn(name, _type(wanted)) for name, wanted in columns.items()]
+        else:
+            given = [columns] if isinstance(columns, NewColumn) else list(columns)
+            listed = [replace(column, type=_type(column.type)) for column in given]
+        return self._alter(AddColumns(listed))
+
+    def rename_column(self, column: ColumnPath, to: str) -> AlterResult:
+        """Rename a column or field. The table needs column mapping.
+
+        Args:
+            to: the new name, not a path.
+        """
+        return self._alter(RenameColumn(column, to))
+
+    def drop_column(self, column: ColumnPath) -> AlterResult:
+        """Drop a column or field. The table needs column mapping; its values stay in the data files until they are rewritten."""
+        return self._alter(DropColumns([column]))
+
+    def change_type(self, column: ColumnPath, to: AnyType) -> AlterResult:
+        """Change the type to a wider one. The table needs the property ``delta.enableTypeWidening``.
+
+        Args:
+            column: also an element, key or value, such as ``items.element``.
+        """
+        return self._alter(ChangeColumn(column=column, type=_type(to)))
+
+    def reorder_column(self, column: ColumnPath, *, first: bool = False, after: str | None = None) -> AlterResult:
+        """Move a column among the columns of its level: before all others, or after one of them."""
+        return self._alter(ChangeColumn(column=column, position=_position(first, after)))
+
+    def comment_column(self, column: ColumnPath, comment: str) -> AlterResult:
+        """Set the comment of a column."""
+        return self._alter(ChangeColumn(column=column, comment=comment))
+
+    def set_not_null(self, column: ColumnPath) -> AlterResult:
+        """Forbid NULL in a column of a table without rows."""
+        return self._alter(ChangeColumn(column=column, nullable=False))
+
+    def drop_not_null(self, column: ColumnPath) -> AlterResult:
+        """Allow NULL in a column."""
+        return self._alter(ChangeColumn(column=column, nullable=True))
+
+    def set_properties(self, properties: Mapping[str, str], *, any_name: bool = False) -> AlterResult:
+        """Set table properties, and enable the features that they need.
+
+        ``delta.enableRowTracking`` on a table with rows takes several commits. If they are interrupted, the table can be used,
+        and the same call completes the change.
+
+        Args:
+            any_name: accept keys with the prefix ``delta.`` that this client does not know.
+
+        Raises:
+            UnsupportedFeatureError: a property needs a feature that this client does not support.
+        """
+        return self._alter(SetProperties(properties=dict(properties), any_name=any_name))
+
+    def unset_properties(self, names: str | Sequence[str]) -> AlterResult:
+        """Remove table properties; those that the table does not have are ignored."""
+        listed = (names,) if isinstance(names, str) else tuple(names)
+        return self._alter(UnsetProperties(names=listed))
+
+    def enable_feature(self, feature: str) -> AlterResult:
+        """Add a table feature, such as ``timestampNtz``, and those that it needs to the protocol."""
+        return self._alter(EnableFeature(feature))
+
+    def drop_feature(self, feature: str) -> AlterResult:
+        """Drop a table feature that nothing uses any more.
+
+        If readers had to support the feature, cleanup keeps the checkpoints of the versions that have it (feature
+        ``checkpointProtection``).
+        """
+        return self._alter(DropFeature(feature))
+
+    def set_comment(self, comment: str | None) -> AlterResult:
+        """Set the description of the table; None removes it."""
+        return self._alter(SetComment(comment))
+
+    def cluster_by(self, columns: str | Sequence[ColumnPath]) -> AlterResult:
         """Set the columns by which :meth:`DeltaTable.optimize` clusters rows; files are not rewritten.
 
         Args:
@@ -19,5 +144,21 @@ class TableAlterer(ConstraintMethods):
         Raises:
             InvalidArgumentError: the table has partition columns, or a column has no statistics.
         """
-        listed = (columns,) if isinstance(columns, str) else tuple(columns)
+        listed = (columns,) if isinstance(columns, str) else tuple(path_text(column_path(each)) for each in columns)
         return cluster_by(self._table, columns=listed, context=self._context)
+
+    def _alter(self, alteration: Alteration) -> AlterResult:
+        return alter_table(self._table, alteration, context=self._context)
+
+
+def _type(wanted: AnyType) -> DataType | str:
+    if not isinstance(wanted, T.DataType):
+        return wanted
+    return from_spark(T.StructType([T.StructField("c", wanted)])).fields[0].type
+
+
+def _position(first: bool, after: str | None) -> Position:
+    position = position_of(first=first, after=after)
+    if position is None:
+        raise InvalidArgumentError("The new place of the column is missing. Give first=True or after=....")
+    return position

@@ -11,6 +11,7 @@ from datetime import tzinfo
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from cm_delta_dagster.api.engine_reads import EngineReads
 from cm_delta_dagster.client.snapshots.path_table import PathTable
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -30,6 +31,7 @@ from cm_delta_dagster.protocol.changes.batch_planning import DEFAULT_MAX_FILES, 
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
+from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates
 
@@ -52,7 +54,7 @@ class HasSession(typing.Protocol):
     def running_time_zone(self) -> tzinfo | None: ...
 
 
-class TableReads(typing.Generic[TableT]):
+class TableReads(EngineReads, typing.Generic[TableT]):
     """The methods that read one table.
 
     Each call reads the version that is the latest at the time of the call, unless a version or timestamp is given. A
@@ -118,7 +120,7 @@ class TableReads(typing.Generic[TableT]):
 
     def clustering_columns(self) -> tuple[str, ...]:
         """Return the clustering columns of the latest version, in order; empty if there are none."""
-        return tuple(".".join(path) for path in self.snapshot().clustering_columns)
+        return tuple(map(path_text, self.snapshot().clustering_columns))
 
     def files(self, where: Predicate | str | None = None) -> pa.Table:
         """Return the data files of the latest version, one row each; with ``where``, those that may hold a matching row."""

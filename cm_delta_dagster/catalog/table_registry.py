@@ -4,6 +4,7 @@ Protocol heading "Creating and Dropping Catalog-managed Tables". The values are 
 """
 
 import typing
+from collections.abc import Iterable
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import CatalogIdentity, InactiveTable, StagingTable, TableEntry, TableIdentifier
@@ -51,6 +52,13 @@ class TableRegistry(typing.Protocol):
 
     def load_table(self, identifier: TableIdentifier) -> TableEntry:
         """Resolve a name: id, location, ratified commits and definition in one call. Raises TableNotFoundError."""
+        ...
+
+    def load_tables(self, identifiers: Iterable[TableIdentifier]) -> tuple[TableEntry, ...]:
+        """Same as ``load_table`` for several names, from one query: the latest versions are those of one moment.
+
+        Entries are in no particular order. A name that no table has is left out.
+        """
         ...
 
     def load_table_by_id(self, table_id: str) -> TableEntry:

@@ -1,7 +1,7 @@
 """``cm-delta``: list tables and commits, set policies, and check, rename, drop and purge tables from a shell.
 
-The commands call operations and the catalog. They read and write no rows. Only ``recover --warehouse --apply`` creates a
-catalog; for the other commands, a URL without a catalog is an error.
+The commands call operations and the catalog. Only ``head`` and ``sql`` read rows; none writes rows. Only
+``recover --warehouse --apply`` creates a catalog; for the other commands, a URL without a catalog is an error.
 """
 
 import datetime
@@ -20,15 +20,20 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKin
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.cli.alter_commands import alter
 from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
+from cm_delta_dagster.cli.hints import HintingGroup
+from cm_delta_dagster.cli.read_commands import READ_COMMANDS
 from cm_delta_dagster.cli.recovery_commands import RECOVERY_COMMANDS
+from cm_delta_dagster.cli.restore_command import restore
 from cm_delta_dagster.cli.spark_commands import spark_jars
+from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.operations.doctor import Depth, RepairPlan
 from cm_delta_dagster.operations.doctor import doctor as check_table
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.operations.tables.drop import drop_table
-from cm_delta_dagster.operations.tables.orphan_files import find_orphan_files
+from cm_delta_dagster.operations.tables.orphan_files import find_orphan_files, is_empty
 from cm_delta_dagster.operations.tables.purge import DROPPED_RETENTION_MS, plan_purge
 from cm_delta_dagster.operations.tables.purge import purge as apply_purge
 from cm_delta_dagster.operations.tables.rename import rename_table
@@ -55,7 +60,7 @@ class _Kind(click.ParamType):  # type: ignore[type-arg]  # Generic since a recen
 _KINDS = ", ".join(kind.value for kind in MaintenanceKind)
 
 
-@click.group(name="cm-delta")
+@click.group(name="cm-delta", cls=HintingGroup)
 @click.option(
     "--catalog",
     "url",
@@ -215,7 +220,7 @@ def rename(context: click.Context, name: str, to: str) -> None:
 
 @main.command()
 @click.argument("scope", default="")
-@click.option("--warehouse", required=True, help="Warehouse of the catalog; files outside of it are never deleted.")
+@click.option("--warehouse", help="With --apply: warehouse of the catalog; files outside of it are never deleted.")
 @click.option(
     "--days",
     default=DROPPED_RETENTION_MS / _DAY_MS,
@@ -224,8 +229,10 @@ def rename(context: click.Context, name: str, to: str) -> None:
 )
 @click.option("--apply", "apply_it", is_flag=True, help="Delete; without it, only show what would be deleted.")
 @click.pass_context
-def purge(context: click.Context, scope: str, warehouse: str, days: float, apply_it: bool) -> None:
+def purge(context: click.Context, scope: str, warehouse: str | None, days: float, apply_it: bool) -> None:
     """Delete the files of dropped tables and abandoned creations permanently, after a retention."""
+    if apply_it and warehouse is None:
+        raise click.UsageError("--apply needs --warehouse: files outside of the warehouse are never deleted.")
     with open_client(context, warehouse) as client:
         plan = plan_purge(client, scope=scope, retention_ms=int(days * _DAY_MS))
         verdicts = [*zip(plan.candidates, repeat("delete")), *zip(plan.denied, repeat("denied"))]
@@ -235,7 +242,7 @@ def purge(context: click.Context, scope: str, warehouse: str, days: float, apply
                 f"{counted(found.num_files, 'file')}, {size_text(found.num_bytes)}  {found.table.location}"
             )
         if not apply_it:
-            advice = " --apply purges." if plan.candidates else ""
+            advice = " --apply --warehouse WAREHOUSE purges." if plan.candidates else ""
             click.echo(f"{counted(len(plan.candidates), 'table')} would be purged; nothing was deleted.{advice}")
             return
         result = apply_purge(client, plan)
@@ -251,6 +258,10 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
     """List files of the warehouse that belong to no table of the catalog; nothing is deleted."""
     with open_client(context, warehouse) as client:
         found = find_orphan_files(client, warehouse=warehouse)
+        if not found and is_empty(client, warehouse=warehouse):
+            raise click.ClickException(
+                f"There is no object at {absolute_location(warehouse)}. Check the spelling, and the scheme of an object store."
+            )
     for orphan in found:
         click.echo(
             f"{orphan.location}  {counted(orphan.num_files, 'file')}, {size_text(orphan.num_bytes)}  "
@@ -259,7 +270,7 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
     click.echo(f"{counted(len(found), 'location')} without a table in this catalog.")
 
 
-for _command in (*RECOVERY_COMMANDS, spark_jars):
+for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, alter, restore, spark_jars):
     main.add_command(_command)
 
 

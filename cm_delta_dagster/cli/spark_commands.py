@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from cm_delta_dagster.errors import CmDeltaError, EngineError
+from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.maintenance.sizes import size_text
-from cm_delta_dagster.spark.jars import OTHER_CLOUD, JarStore, fetch_jars, installed_versions
+from cm_delta_dagster.spark.jars import OTHER_CLOUD, JarStore, MissingCloudError, fetch_jars, installed_versions
 
 
 @click.command("spark-jars")
@@ -36,14 +36,15 @@ def spark_jars(directory: str, store: str, hadoop: str | None, cloud: str | None
             versions = replace(versions, cloud=None if cloud == "none" else cloud)
         try:
             jars = fetch_jars(Path(directory), versions, store=of)
-        except EngineError as error:
-            if cloud is not None or of is not JarStore.S3:
+        except MissingCloudError:
+            if cloud is not None or versions.cloud == OTHER_CLOUD:
                 raise
-            click.echo(f"{error}\nTrying spark-hadoop-cloud {OTHER_CLOUD}.", err=True)
+            click.echo(f"Maven does not have spark-hadoop-cloud {versions.cloud}. Trying {OTHER_CLOUD}.", err=True)
             versions = replace(versions, cloud=OTHER_CLOUD)
             jars = fetch_jars(Path(directory), versions, store=of)
     except CmDeltaError as error:
         raise click.ClickException(str(error)) from error
     size = size_text(sum(jar.stat().st_size for jar in jars))
-    click.echo(f"{len(jars)} jars ({size}) for Hadoop {versions.hadoop} are in {directory}. Start Spark with")
-    click.echo(f"  spark.jars={','.join(str(jar.absolute()) for jar in jars)}")
+    click.echo(f"{len(jars)} jars ({size}) for Hadoop {versions.hadoop} are in {directory}.")
+    click.echo("Give them to Spark as spark.jars, a list with commas:")
+    click.echo(f'  ",".join(map(str, Path("{Path(directory).absolute()}").glob("*.jar")))')

@@ -142,6 +142,13 @@ class Table(VersionLookup):
                 raise
             raise removed from error
 
+    def snapshot_of(self, ratified: RatifiedCommits) -> Snapshot:
+        """The latest version of ``ratified``, an earlier answer of the catalog, even if there are newer versions now."""
+        cached = self.services.cached_snapshot(self.table_id)
+        if cached is not None and cached.version > ratified.latest_version:
+            return self._load(ratified, ratified.latest_version).in_time_zone(self.time_zone)
+        return self._latest(ratified, cached).in_time_zone(self.time_zone)
+
     def commit_log(self) -> CommitLog:
         """The commits that exist now, unpublished ones included, up to the catalog's latest version."""
         return self._commit_log(self.catalog_answer())

@@ -22,7 +22,7 @@ from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.metadata_keys import own_run_tags
 from cm_delta_dagster.orchestration.output import OutputWrite, Written, check_output, write_output
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
-from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession
+from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession, SparkResource
 from cm_delta_dagster.orchestration.run_checks import checked_warehouse
 from cm_delta_dagster.orchestration.runs import WriteOrigin, pin_version, pinned_version, raise_pinned_version, run_tags
 from cm_delta_dagster.orchestration.write_contract import (
@@ -33,6 +33,7 @@ from cm_delta_dagster.orchestration.write_contract import (
 )
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
+from cm_delta_dagster.spark.session import running_session
 
 
 class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
@@ -54,7 +55,9 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Find out before an asset is computed that the catalog or the warehouse cannot be reached."""
-        self._checked.enter_context(checked_warehouse(self.catalog.client))
+        is_remote = isinstance(self.spark, SparkResource) and self.spark.remote is not None
+        session = None if is_remote else running_session()
+        self._checked.enter_context(checked_warehouse(self.catalog.client, session=session))
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self._checked.close()

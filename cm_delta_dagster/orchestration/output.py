@@ -29,6 +29,7 @@ from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
 from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, idempotency, refuse_other_asset
 from cm_delta_dagster.orchestration.write_contract import WriteContract, WriteMode
+from cm_delta_dagster.protocol.features.type_widening import widening_in_writes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_of, conjunction, partition_only
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.evolution import reconcile_schemas
@@ -119,7 +120,12 @@ def _design(output_schema: StructType, write: OutputWrite) -> TableDesign:
 
 
 def _resulting_schema(snapshot: Snapshot, output_schema: StructType, contract: WriteContract) -> StructType:
-    schema = reconcile_schemas(snapshot.schema, output_schema, mode=contract.schema_mode)
+    schema = reconcile_schemas(
+        snapshot.schema,
+        output_schema,
+        mode=contract.schema_mode,
+        widens=widening_in_writes(snapshot.properties),
+    )
     for column in contract.partition_expr.values():
         if schema.field(column) is not None and output_schema.field(column) is None:
             raise SchemaMismatchError(

@@ -22,7 +22,7 @@ from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.run_checks import check_session
 from cm_delta_dagster.spark.java import ensure_java
-from cm_delta_dagster.spark.session import is_gone, running_session
+from cm_delta_dagster.spark.session import is_connect, is_gone, running_session
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
 
@@ -62,6 +62,7 @@ class ClientSettingsConfig(dg.Config):
     publish_delay_seconds: float = _DEFAULTS.publish_delay_seconds
     on_catalog_behind_storage: OnCatalogBehind = _DEFAULTS.on_catalog_behind_storage
     max_clock_difference_ms: int = _DEFAULTS.max_clock_difference_ms
+    max_deleted_rows_ratio: float = _DEFAULTS.max_deleted_rows_ratio
     time_zone: str | None = None
 
     @model_validator(mode="wrap")
@@ -209,14 +210,24 @@ class SparkResource(dg.ConfigurableResource[Any]):
 
         Raises:
             JavaNotFoundError: a classic session needs Java, and there is none.
+            InvalidArgumentError: ``remote`` is given, and a classic session runs in this process.
             StoreNotSupportedError: the Delta IO manager of the run has a warehouse whose jars the session lacks.
         """
         with self._lock:
             if self._session is None or is_gone(self._session):
                 session = self._take_or_start()
-                check_session(session)
+                self._check(session)
                 self._session = session
             return self._session
+
+    def _check(self, session: SparkSession) -> None:
+        try:
+            check_session(session)
+        except BaseException:
+            # A running session keeps its jars, and pyspark would give it to the next resource of this process.
+            if self._started_here and not is_gone(session):
+                session.stop()
+            raise
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         with self._lock:
@@ -248,6 +259,11 @@ class SparkResource(dg.ConfigurableResource[Any]):
         running = running_session()
         if running is not None:
             self._started_here = False
+            if self.remote is not None and not is_connect(running):
+                raise InvalidArgumentError(
+                    f"SparkResource got remote={self.remote!r}, and a classic Spark session runs in this process, which can have "
+                    "one kind only. Stop that session, or use Connect in a process of its own."
+                )
             apply_settings(running, {**settings, **({"spark.master": self.master} if self.master else {})})
             return running
         if self.remote is None and "SPARK_REMOTE" not in os.environ:

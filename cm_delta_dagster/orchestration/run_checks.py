@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.spark.object_stores import spark_storage
-from cm_delta_dagster.spark.session import running_session
 from cm_delta_dagster.storage.store import Store
 
 
@@ -43,10 +42,13 @@ def check_session(session: SparkSession) -> None:
 
 
 @contextmanager
-def checked_warehouse(client: DeltaClient) -> Iterator[None]:
-    """Check catalog and warehouse now, and the Spark session of this process now or, within the block, on its first use.
+def checked_warehouse(client: DeltaClient, *, session: SparkSession | None = None) -> Iterator[None]:
+    """Check catalog and warehouse now, and within the block each Spark session on its first use.
 
     Makes one query and one request to the store of the warehouse.
+
+    Args:
+        session: the running session that the run will use, which is checked now; None if there is none.
 
     Raises:
         CatalogUnavailableError: the catalog cannot be reached.
@@ -59,7 +61,6 @@ def checked_warehouse(client: DeltaClient) -> Iterator[None]:
         yield
         return
     check = WarehouseCheck(location=location, store=client.stores.store_for(location))
-    session = running_session()
     if session is not None:
         check(session)
     with _lock:

@@ -24,6 +24,7 @@ from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import EngineError
+from cm_delta_dagster.spark.errors import root_cause
 from cm_delta_dagster.spark.session import NETWORK_ERRORS, is_connect
 
 SETTING = "spark.cmDelta.directWrite"
@@ -34,6 +35,7 @@ _STREAMING = ("org.apache.spark.sql.execution.streaming.sinks", "org.apache.spar
 _WRITER = "org.apache.spark.sql.execution.datasources.FileFormatWriter"
 _EXECUTION = "org.apache.spark.sql.execution.SQLExecution"
 _CALL_SITE = "callSite.short"
+_CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _LOG_FORMAT = 1
 _BATCH = 0
 _WRAPPER = "java.lang.reflect.UndeclaredThrowableException"
@@ -92,7 +94,7 @@ def write_directly(
                 partition_columns=partition_columns,
             )
         except (Py4JError, AttributeError, TypeError, ValueError) as error:
-            raise NotAvailableError(str(error)) from error
+            raise NotAvailableError(root_cause(str(error))) from error
         with _described(frame.sparkSession, f"write data files into {directory}"):
             _run(write)
         try:
@@ -117,12 +119,15 @@ def _prepared(
     plan, modes = frame._jdf.queryExecution().commandExecuted(), jvm.org.apache.spark.sql.execution.CommandExecutionMode
     execution = own.sessionState().executePlan(plan, modes.SKIP())
     datasources, optional = jvm.org.apache.spark.sql.execution.datasources, jvm.scala.Option
-    log = _streaming_class(jvm, "FileStreamSinkLog")(_LOG_FORMAT, own, f"file://{log_folder}", optional.empty())
+    log = _sink_log(jvm, own, f"file://{log_folder}")
     committer = _streaming_class(jvm, "ManifestFileCommitProtocol")(str(_BATCH), directory)
     committer.setupManifestOptions(log, _BATCH)
     given, output = _scala_map(jvm, options), execution.analyzed().output()
     columns = [output.apply(index) for index in range(output.size())] if partition_columns else []
     by_name = {column.name().lower(): column for column in columns}
+    missing = [name for name in partition_columns if name.lower() not in by_name]
+    if missing:
+        raise NotAvailableError(f"Spark's plan of the rows has no column of the name {', '.join(missing)}.")
     write = _supplier(
         session,
         _WRITER,
@@ -144,10 +149,23 @@ def _prepared(
     return _supplier(session, _EXECUTION, "withNewExecutionId", execution, name, function)
 
 
+def _sink_log(jvm: Any, own: Any, folder: str) -> Any:
+    """The sink's log, a file on this machine. If the session sets a class for checkpoints of streams, which may not take local
+    files, the log gets a session with Spark's default.
+    """
+    if own.conf().getOption(_CHECKPOINT_FILES).isDefined():
+        own = own.newSession()
+        own.conf().unset(_CHECKPOINT_FILES)
+    return _streaming_class(jvm, "FileStreamSinkLog")(_LOG_FORMAT, own, folder, jvm.scala.Option.empty())
+
+
 @contextmanager
 def _described(session: SparkSession, text: str) -> Iterator[None]:
     """Show ``text`` for the jobs of this thread in the Spark UI, unless the user has described them."""
     context = session.sparkContext
+    if context.getLocalProperty(_CALL_SITE) is not None:
+        yield
+        return
     context.setLocalProperty(_CALL_SITE, text)
     try:
         yield

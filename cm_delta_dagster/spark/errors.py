@@ -64,9 +64,12 @@ _REFUSALS = (
         "Check the name of the bucket and the endpoint.",
     ),
     (
-        re.compile(
-            r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|NoA\w*CredentialsException|NoAuthWithAWSException"
-        ),
+        re.compile(r"NoA\w*CredentialsException|NoAuthWithAWSException|Unable to load credentials from any"),
+        "Spark has no credentials for the store",
+        "Give key and secret in storage_options or in the session's settings, or set up the environment of Spark's processes.",
+    ),
+    (
+        re.compile(r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken"),
         "The store does not accept Spark's credentials",
         "Check the key and secret in storage_options, in the session's settings or in the environment of Spark's processes.",
     ),

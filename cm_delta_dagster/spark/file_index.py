@@ -9,8 +9,9 @@ import hashlib
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from importlib.resources import files as resources
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -19,7 +20,9 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, schema_to_json
 from cm_delta_dagster.spark.hand_over import packed_column, packed_files, skipping_columns
 from cm_delta_dagster.spark.object_stores import SparkStorage
@@ -54,9 +57,10 @@ _Key: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """Files in the JVM. Holding ``files`` keeps the addresses of their memory, and so the key of the block, valid."""
+    """Files in the JVM. Holding ``files`` keeps the addresses of their memory, which are in ``memory``, valid."""
 
     files: pa.Table
+    memory: _Key
     handle: Any
     digest: bytes
 
@@ -67,10 +71,15 @@ class NoFileIndexError(Exception):
 
 @dataclass(slots=True)
 class FileIndexes:
-    """The file indexes of one Java process. Threads may share it."""
+    """The file indexes of one Java process. Threads may share it.
+
+    Blocks are found by the bytes of their files. Successive versions in the cache of a catalog share memory, so that most of
+    these bytes need no look; a table that is opened by its location is parsed again for each read.
+    """
 
     _factory: Any
     _blocks: "OrderedDict[_Key, _Block]" = field(default_factory=OrderedDict)
+    _in_memory: dict[_Key, _Key] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def frame(
@@ -94,14 +103,11 @@ class FileIndexes:
         about = (layout.location, schema_to_json(layout.schema), tuple(layout.partition_columns), layout.mapping)
         key = (*about, _zone_key(layout, session), storage.location(layout.location), tuple(columns))
         zone = default_zone(layout.time_zone, session)
-        blocks = []
-        for part in _pieces(files.select(_HANDED)):
-            found = self._known((key, _memory(part)))
-            if found is None:
-                packed = packed_files(part, layout=layout, storage=storage, columns=columns, zone=zone)
-                digest = hashlib.sha256(packed).digest()
-                found = _Block(files=part, handle=self._call("block", packed), digest=digest)
-            blocks.append(self._kept((key, _memory(part)), found))
+
+        def packed(part: pa.Table) -> bytes:
+            return packed_files(part, layout=layout, storage=storage, columns=columns, zone=zone)
+
+        blocks = [self._block(part, key, packed) for part in _pieces(files.select(_HANDED))]
         self._drop_old(2 * files.num_rows)
         extras = schemas.extras
         identity = hashlib.sha256(repr((about, without_vectors, extras, schemas.partitions)).encode())
@@ -131,15 +137,30 @@ class FileIndexes:
         except _HIDDEN as error:
             raise NoFileIndexError(str(error)) from error
 
-    def _known(self, key: _Key) -> _Block | None:
+    def _block(self, files: pa.Table, key: _Key, packed: Callable[[pa.Table], bytes]) -> _Block:
+        memory = (key, _memory(files))
         with self._lock:
-            return self._blocks.get(key)
+            content = self._in_memory.get(memory)
+            if content is not None:
+                self._blocks.move_to_end(content)
+                return self._blocks[content]
+        content = (key, _content(files))
+        with self._lock:
+            found = self._blocks.get(content)
+        if found is None:
+            handed = packed(files)
+            handle, digest = self._call("block", handed), hashlib.sha256(handed).digest()
+            found = _Block(files=files, memory=memory, handle=handle, digest=digest)
+        found = replace(found, files=files, memory=memory)
+        with self._lock:
+            self._forget(self._blocks.pop(content, None))
+            self._blocks[content] = found
+            self._in_memory[memory] = content
+        return found
 
-    def _kept(self, key: _Key, block: _Block) -> _Block:
-        with self._lock:
-            self._blocks[key] = block
-            self._blocks.move_to_end(key)
-        return block
+    def _forget(self, block: _Block | None) -> None:
+        if block is not None:
+            self._in_memory.pop(block.memory, None)
 
     def _drop_old(self, num_used: int) -> None:
         """Drop the blocks that were not used for longest; DataFrames keep their own."""
@@ -147,6 +168,7 @@ class FileIndexes:
             held = sum(item.files.num_rows for item in self._blocks.values())
             while held > max(_CACHED_FILES, num_used) or len(self._blocks) > _CACHED_BLOCKS:
                 _, dropped = self._blocks.popitem(last=False)
+                self._forget(dropped)
                 held -= dropped.files.num_rows
 
 
@@ -225,16 +247,28 @@ def _pieces(files: pa.Table) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(small)
 
 
-def _zone_key(layout: TableLayout, session: SparkSession) -> Any:
-    """What decides the times of partition values that state no time zone; None if the table has no such column."""
+def _zone_key(layout: TableLayout, session: SparkSession) -> tzinfo | None:
+    """The time zone of partition values that state none; None if no value can depend on it."""
     if all(item.type != TIMESTAMP for item in layout.partition_fields):
         return None
-    return layout.time_zone or session.conf.get("spark.sql.session.timeZone")
+    zone = default_zone(layout.time_zone, session)
+    try:
+        return zone.zone if isinstance(zone, DeferredZone) else zone
+    except InvalidArgumentError:
+        return None  # A zone that cannot be found is an error of values that need it.
 
 
 def _memory(files: pa.Table) -> _Key:
     """Identity of the memory: two keys are equal only if the files are the same bytes in memory."""
     return tuple(_addresses(column.chunks) for column in files.columns)
+
+
+def _content(files: pa.Table) -> bytes:
+    """Digest of the files: two are equal only if the files are."""
+    digest = hashlib.sha256()
+    for batch in files.combine_chunks().to_batches():
+        digest.update(batch.serialize())
+    return digest.digest()
 
 
 def _addresses(chunks: Sequence[pa.Array]) -> _Key:

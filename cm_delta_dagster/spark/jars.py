@@ -62,6 +62,10 @@ _ERROR = re.compile(r"\[ERROR\] (\S.*?)(?: -> \[Help|$)", re.MULTILINE)
 _SECONDS = 900
 
 
+class MissingCloudError(EngineError):
+    """Maven does not have ``spark-hadoop-cloud`` of the version."""
+
+
 class JarStore(StrEnum):
     """Object stores whose jars can be fetched."""
 
@@ -108,7 +112,8 @@ def fetch_jars(directory: Path, versions: SparkVersions, *, store: JarStore = Ja
     """Copy the jars of ``store`` into ``directory`` with Maven; returns all jars there.
 
     Raises:
-        EngineError: there is no Maven, or it could not get a jar; the message has Maven's reason.
+        MissingCloudError: Maven could not get ``spark-hadoop-cloud`` of that version.
+        EngineError: there is no Maven, or it could not get another jar; the message has Maven's reason.
     """
     maven = shutil.which("mvn")
     if maven is None:
@@ -135,11 +140,14 @@ def fetch_jars(directory: Path, versions: SparkVersions, *, store: JarStore = Ja
     finally:
         pom.unlink()
     if run.returncode:
-        reason = _ERROR.search(run.stdout + run.stderr)
-        raise EngineError(
-            f"Maven could not get the jars: {reason[1] if reason else run.stderr[-500:]}. If it lacks spark-hadoop-cloud of this "
-            "version, name another one with --spark-hadoop-cloud, or leave it out with --spark-hadoop-cloud none."
-        )
+        found = _ERROR.search(run.stdout + run.stderr)
+        reason = found[1] if found else run.stderr[-500:]
+        if versions.cloud is not None and f"spark-hadoop-cloud_2.13:jar:{versions.cloud}" in reason:
+            raise MissingCloudError(
+                f"Maven could not get spark-hadoop-cloud {versions.cloud}. Name another version with --spark-hadoop-cloud, or "
+                f"leave it out with --spark-hadoop-cloud none. Maven's reason: {reason}"
+            )
+        raise EngineError(f"Maven could not get the jars. Check the network and Maven's settings. Its reason: {reason}")
     return sorted(directory.glob("*.jar"))
 
 

@@ -189,8 +189,10 @@ def check_same_place(session: SparkSession, storage: SparkStorage, directory: st
 def other_place(directory: str) -> StorageError:
     """The error for files that Spark has written and the store of the log does not have."""
     return StorageError(
-        f"Spark has written rows into {directory}, and the client of the log finds no file there: the two reach different "
-        "servers. Nothing was committed. Give the same endpoint and bucket to both, by storage_options."
+        f"Spark has written rows into {directory}, and the client of the log does not find the files there. Either the two reach "
+        "different servers, or another program has deleted the files since, e.g. a lifecycle rule of the bucket. Nothing was "
+        "committed. Give the same endpoint and bucket to both, by storage_options; if they are the same, find what deletes files "
+        "below the table, and write again."
     )
 
 

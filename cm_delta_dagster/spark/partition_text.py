@@ -1,11 +1,10 @@
 """Partition values between Delta's text form and Spark columns (protocol heading "Partition Value Serialization").
 
-The results do not depend on the session's time zone or ANSI setting. Texts are cast back only in the
-canonical form that :data:`CANONICAL` describes; other legal spellings are first rewritten by
-``protocol.partition_values``.
+The results do not depend on the session's time zone or ANSI setting. Texts are cast back only in the form that
+``protocol.actions.partition_values`` writes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,7 +14,6 @@ from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_nul
 from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION
 from cm_delta_dagster.protocol.schema.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
 from cm_delta_dagster.protocol.schema.types import (
-    BINARY,
     STRING,
     DataType,
     DecimalType,
@@ -28,32 +26,10 @@ from cm_delta_dagster.spark.errors import Violation, violation_text
 from cm_delta_dagster.spark.schema import quoted, sql_type
 
 _DAY_MICROS = 86_400_000_000
-_INTEGER = r"^-?\d{1,18}$"
-_FLOATING = r"^(-?\d+(\.\d+)?([eE][+-]?\d+)?|NaN|-?Infinity)$"
-
-CANONICAL: Mapping[str, str] = {
-    "string": "",
-    "byte": _INTEGER,
-    "short": _INTEGER,
-    "integer": _INTEGER,
-    "long": r"^-?\d{1,19}$",
-    "float": _FLOATING,
-    "double": _FLOATING,
-    "boolean": r"^(true|false)$",
-    "date": r"^\d{4}-\d\d-\d\d$",
-    "timestamp": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,6}Z$",
-    "timestamp_ntz": r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?$",
-}
-"""Regular expression of the texts for which Spark's cast gives Delta's value, by type."""
-
-_DECIMAL = r"^-?\d+(\.\d+)?$"
-
-
-def canonical_pattern(data_type: DataType) -> str | None:
-    """Pattern for :data:`CANONICAL` texts of the type; "" for any text, None if Spark's cast is never used."""
-    if isinstance(data_type, DecimalType):
-        return _DECIMAL
-    return CANONICAL.get(data_type.name) if isinstance(data_type, PrimitiveType) else None
+_WRITABLE = frozenset(
+    ("string", "byte", "short", "integer", "long", "float", "double", "boolean", "date", "timestamp", "timestamp_ntz")
+)
+"""Names of the types, beside decimals, that can be written as partition columns."""
 
 
 def text_column(field: StructField) -> Column:
@@ -78,7 +54,7 @@ def _is_string(schema: StructType, name: str) -> bool:
 
 
 def typed_column(text: Column, data_type: DataType) -> Column:
-    """The value of a canonical text."""
+    """The value of a text in the form that ``partition_values.serialize_partition_value`` writes."""
     if data_type == PrimitiveType("string"):
         return text
     if isinstance(data_type, PrimitiveType) and data_type.name in DAY_TIME_NAMES | YEAR_MONTH_NAMES:
@@ -91,7 +67,7 @@ def _text_sql(field: StructField) -> str:
     column = quoted(field.name)
     if isinstance(field.type, DecimalType):
         return _decimal_sql(column, field.type.scale)
-    if field.type == BINARY or not isinstance(field.type, PrimitiveType) or canonical_pattern(field.type) is None:
+    if not isinstance(field.type, PrimitiveType) or field.type.name not in _WRITABLE:
         raise UnsupportedFeatureError(
             f"Column {field.name!r} of type {data_type_text(field.type)} cannot be written as a partition column: its "
             "values have no safe directory name. Partition by a column of a simple type, e.g. a string or a date."

@@ -47,6 +47,7 @@ from cm_delta_dagster.protocol.statistics.statistics import (
     schema_leaves,
     statistics_columns,
 )
+from cm_delta_dagster.spark.cancellation import run_cancellable
 from cm_delta_dagster.spark.direct_write import NotAvailableError, ReportedFile, may_write_directly, write_directly
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.footers import read_footers
@@ -152,7 +153,9 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
                 frame, layout, guard=spec.guard, checked=spec.checked, hidden_columns=spec.hidden_columns
             )
             stored = columns_of_files(rows, layout, spec.hidden_columns)
-            reported = _write(stored, storage, directory=directory, layout=layout, spec=spec)
+            reported = run_cancellable(
+                stored.sparkSession, lambda: _write(stored, storage, directory=directory, layout=layout, spec=spec)
+            )
         found = _listed_files(store, directory) if reported is None else _reported_files(reported, directory)
         try:
             footers = read_footers(store, [status for status, _ in found])

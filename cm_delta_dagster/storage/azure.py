@@ -37,12 +37,12 @@ class Azure(Backend):
         "InternalError": Fault.TRANSIENT,
         "InvalidAuthenticationInfo": Fault.WRONG_KEY,
         "InvalidRange": Fault.OUT_OF_RANGE,
-        "NoAuthenticationInformation": Fault.WRONG_KEY,
+        "NoAuthenticationInformation": Fault.NO_KEY,
         "OperationTimedOut": Fault.TRANSIENT,
         "ServerBusy": Fault.THROTTLED,
         # Of azure-core and azure-identity themselves.
         "ClientAuthenticationError": Fault.WRONG_KEY,
-        "CredentialUnavailableError": Fault.WRONG_KEY,
+        "CredentialUnavailableError": Fault.NO_KEY,
     }
     own_options = frozenset(
         {"account_name", "account_key", "connection_string", "sas_token", "client_id", "client_secret", "tenant_id"}

@@ -23,6 +23,7 @@ class Fault(enum.StrEnum):
     CONFLICT = "conflict"
     MISSING = "missing"
     NO_BUCKET = "no_bucket"
+    NO_KEY = "no_key"
     WRONG_KEY = "wrong_key"
     EXPIRED = "expired"
     DENIED = "denied"
@@ -31,6 +32,7 @@ class Fault(enum.StrEnum):
     OUT_OF_RANGE = "out_of_range"
     THROTTLED = "throttled"
     TRANSIENT = "transient"
+    UNREACHABLE = "unreachable"
     CORRUPT = "corrupt"
     OTHER = "other"
 
@@ -53,7 +55,6 @@ _TRANSIENT_ERRORS = frozenset(
     {
         "aiohttp.ClientError",
         "azure.IncompleteReadError",
-        "azure.ServiceRequestError",
         "azure.ServiceResponseError",
         "botocore.ConnectionError",
         "botocore.HTTPClientError",
@@ -64,7 +65,20 @@ _TRANSIENT_ERRORS = frozenset(
         "requests.RequestException",
     }
 )
-"""Errors of connections: first part of the module's name, and the class. Named, because the libraries are optional."""
+"""Errors of connections that were made: first part of the module's name, and the class. Named, because the libraries are
+optional.
+"""
+
+
+_UNREACHABLE_ERRORS = frozenset(
+    {
+        "aiohttp.ClientConnectorError",
+        "azure.ServiceRequestError",
+        "botocore.EndpointConnectionError",
+        "builtins.ConnectionRefusedError",
+    }
+)
+"""The same, of connections that could not be made."""
 
 
 class Backend(ABC):
@@ -145,6 +159,10 @@ class Backend(ABC):
     def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:
         """Create only, with ``WRITE_ID`` in the metadata."""
 
+    def sends_once(self, filesystem: Any) -> bool:
+        """Whether each call of ``create`` sends one request, so that a refusal shows that nothing was written."""
+        return False
+
     @abstractmethod
     def write_id(self, filesystem: Any, path: str) -> str | None:
         """``WRITE_ID`` of an object; None if it has none."""
@@ -171,6 +189,8 @@ class Backend(ABC):
                 return _STATUS[code]
         if isinstance(error, PermissionError):
             return Fault.DENIED
+        if any(_names(link) & _UNREACHABLE_ERRORS for link in _chain(error)):
+            return Fault.UNREACHABLE
         if any(_names(link) & _TRANSIENT_ERRORS for link in _chain(error)):
             return Fault.TRANSIENT
         return Fault.OTHER

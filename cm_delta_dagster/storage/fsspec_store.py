@@ -24,6 +24,7 @@ from cm_delta_dagster.errors import (
     ObjectNotFoundError,
     StorageError,
     StoreNotSupportedError,
+    WriteRefusedError,
 )
 from cm_delta_dagster.storage.azure import Azure
 from cm_delta_dagster.storage.backend import Backend, Fault
@@ -37,12 +38,15 @@ BACKENDS: tuple[Backend, ...] = (S3(), Azure(), GoogleStorage())
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-_TRANSIENT = frozenset({Fault.TRANSIENT, Fault.THROTTLED, Fault.CONFLICT, Fault.CORRUPT})
+_TRANSIENT = frozenset({Fault.TRANSIENT, Fault.UNREACHABLE, Fault.THROTTLED, Fault.CONFLICT, Fault.CORRUPT})
+_REFUSALS = frozenset({Fault.NO_KEY, Fault.WRONG_KEY, Fault.EXPIRED, Fault.DENIED, Fault.WRONG_REGION, Fault.NO_BUCKET})
 _ATTEMPTS, _RETRY_SECONDS = 8, 60
 _MODIFIED_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
 _WHY = {
     Fault.NO_BUCKET: "the {container} {bucket} does not exist. Create it, or correct the location",
+    Fault.NO_KEY: "there are no credentials, neither in storage_options nor in the environment. Give them in storage_options, or "
+    "set up one of the ways in which the store's client finds them",
     Fault.WRONG_KEY: "the store does not accept the credentials. Check the key, secret or token in storage_options, or those "
     "of the environment",
     Fault.EXPIRED: "the credentials have expired. Get new ones and open the catalog again, or use credentials that the "
@@ -54,12 +58,16 @@ _WHY = {
     'client_kwargs={{"region_name": "eu-central-1"}}',
     Fault.THROTTLED: "the store refuses requests because there are too many, also after retries. Try again later, or with "
     "fewer writers",
+    Fault.UNREACHABLE: "no connection to the store can be made, also after retries. Check the endpoint and the network, and "
+    "whether the server runs",
     Fault.TRANSIENT: "the store did not answer completely, also after retries. Check the endpoint, the network and the state "
     "of the store",
     Fault.CORRUPT: "the bytes that arrived do not have the checksum that the store sent, also after retries. Check the object, "
     "and what lies between this machine and the store",
 }
 _OTHER = "the request failed. Check the endpoint, the options and the network"
+
+_UNKNOWN = " The object may have been written or not."
 
 _CHECKED: set[tuple[str, str]] = set()
 """Server and bucket in which this process has seen that a second creation is refused. A server is a digest of its options."""
@@ -75,6 +83,10 @@ def backend_of(scheme: str) -> Backend:
             "the scheme."
         )
     return found
+
+
+class _UnknownOutcomeError(Exception):
+    """A creation failed after a request that may have had effect. The cause is the last failure."""
 
 
 class FsspecStore:
@@ -250,14 +262,23 @@ class FsspecStore:
                 fault = self._backend.fault(error)
                 if fault is Fault.EXISTS:
                     return False
-                if fault in (Fault.TRANSIENT, Fault.THROTTLED):
+                if fault in (Fault.TRANSIENT, Fault.UNREACHABLE, Fault.THROTTLED):
                     unknown.append(fault)
                 raise
             return True
 
-        if self._retried(is_created):
-            return
-        if not may_be_own or not self._is_own(path, data, write_id=write_id, unknown=bool(unknown)):
+        try:
+            if self._retried(is_created):
+                return
+        except Exception as error:
+            if unknown:
+                raise _UnknownOutcomeError from error
+            raise
+        try:
+            is_own = may_be_own and self._is_own(path, data, write_id=write_id, unknown=bool(unknown))
+        except Exception as error:
+            raise _UnknownOutcomeError from error
+        if not is_own:
             raise FileExistsError(errno.EEXIST, "exists already", path)
 
     def _is_own(self, path: str, data: bytes, *, write_id: str, unknown: bool) -> bool:
@@ -324,15 +345,21 @@ class FsspecStore:
             yield
         except StorageError:
             raise
+        except _UnknownOutcomeError as error:
+            cause = error.__cause__ or error
+            raise self._storage_error(cause, verb, location, outcome=_UNKNOWN) from cause
         except Exception as error:  # The exceptions of the fsspec implementations have no common base class.
-            raise self._storage_error(error, verb, location, writes=writes) from error
+            fault = self._backend.fault(error)
+            if fault is Fault.EXISTS:
+                raise ObjectAlreadyExistsError(f"{location} exists already; it was not changed.") from error
+            if not writes and fault is Fault.MISSING:
+                text = f"No object at {location}: check the location, or whether it was deleted."
+                raise ObjectNotFoundError(text) from error
+            outcome = _UNKNOWN if writes and fault in _TRANSIENT else ""
+            raise self._storage_error(error, verb, location, outcome=outcome) from error
 
-    def _storage_error(self, error: Exception, verb: str, location: str, *, writes: bool) -> StorageError:
+    def _storage_error(self, error: BaseException, verb: str, location: str, *, outcome: str) -> StorageError:
         fault = self._backend.fault(error)
-        if fault is Fault.EXISTS:
-            return ObjectAlreadyExistsError(f"{location} exists already; it was not changed.")
-        if fault is Fault.MISSING and not writes:
-            return ObjectNotFoundError(f"No object at {location}: check the location, or whether it was deleted.")
         if fault is Fault.MISSING:
             fault = Fault.NO_BUCKET  # Of what a write needs, only the bucket can be missing.
         why = _WHY.get(fault, _OTHER).format(
@@ -341,10 +368,10 @@ class FsspecStore:
         text = without_secrets(" ".join(str(error).split()), self._options)
         if fault is Fault.DENIED:
             why = f"{why}.{self._backend.when_denied}".rstrip(".")
-        outcome = ""
-        if writes and fault in _TRANSIENT:
-            outcome = " The object may have been written or not."
-        return StorageError(f"Could not {verb} {location}: {why}. ({self._backend.name}: {text}){outcome}")
+        message = f"Could not {verb} {location}: {why}. ({self._backend.name}: {text})"
+        if verb == "create" and not outcome and fault in _REFUSALS and self._backend.sends_once(self._filesystem):
+            return WriteRefusedError(f"{message} Nothing was written.")
+        return StorageError(message + outcome)
 
 
 def _status(location: str, info: Mapping[str, Any]) -> ObjectStatus:

@@ -22,7 +22,7 @@ class GoogleStorage(Backend):
     codes: ClassVar[Mapping[str, Fault]] = {
         "401": Fault.WRONG_KEY,
         # Of google-auth and gcsfs themselves.
-        "DefaultCredentialsError": Fault.WRONG_KEY,
+        "DefaultCredentialsError": Fault.NO_KEY,
         "RefreshError": Fault.EXPIRED,
         "ChecksumError": Fault.CORRUPT,
     }
@@ -48,6 +48,10 @@ class GoogleStorage(Backend):
 
     def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:
         filesystem.pipe_file(path, data, mode="create", metadata={WRITE_ID: write_id})
+
+    def sends_once(self, filesystem: Any) -> bool:
+        # aiohttp does not repeat POST.
+        return isinstance(filesystem._request, partial)
 
     def write_id(self, filesystem: Any, path: str) -> str | None:
         found = (filesystem.info(path).get("metadata") or {}).get(WRITE_ID)

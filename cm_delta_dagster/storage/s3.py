@@ -1,6 +1,7 @@
 """Amazon S3 and servers with its interface, through s3fs."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -55,7 +56,7 @@ class S3(Backend):
         _BAD_REQUEST: Fault.REJECTED,
         # Of botocore itself.
         "FlexibleChecksumError": Fault.CORRUPT,
-        "NoCredentialsError": Fault.WRONG_KEY,
+        "NoCredentialsError": Fault.NO_KEY,
         "PartialCredentialsError": Fault.WRONG_KEY,
         "CredentialRetrievalError": Fault.WRONG_KEY,
         "TokenRetrievalError": Fault.EXPIRED,
@@ -93,7 +94,13 @@ class S3(Backend):
         return {"client_kwargs": client - {"service_name", "config"}, "config_kwargs": config | aio}
 
     def open(self, options: Mapping[str, Any]) -> Any:
-        config = {"retries": _SEND_ONCE, "max_pool_connections": _CONNECTIONS, **(options.get("config_kwargs") or {})}
+        given_config = options.get("config_kwargs") or {}
+        config = {
+            "retries": _SEND_ONCE,
+            "max_pool_connections": _CONNECTIONS,
+            **_session_without_repeats(),
+            **given_config,
+        }
         given = {**options, "config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
         filesystem = fsspec.filesystem("s3", **given)
         filesystem.retries = 1  # FsspecStore retries; s3fs would multiply the attempts.
@@ -126,6 +133,11 @@ class S3(Backend):
     def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:
         filesystem.pipe_file(path, data, mode="create", Metadata={WRITE_ID: write_id})
 
+    def sends_once(self, filesystem: Any) -> bool:
+        config = filesystem.config_kwargs
+        is_own = getattr(config.get("http_session_cls"), "_repeats_nothing", False)
+        return is_own and config.get("retries") == _SEND_ONCE
+
     def write_id(self, filesystem: Any, path: str) -> str | None:
         found = filesystem.metadata(path).get(WRITE_ID)
         return None if found is None else str(found)
@@ -138,3 +150,25 @@ class S3(Backend):
             # The answer to HEAD has no body that would give the reason.
             return (_BAD_REQUEST,) if code == "400" else (code, str(status))
         return (type(error).__name__,) if type(error).__module__.startswith("botocore") else ()
+
+
+@cache
+def _session_without_repeats() -> Mapping[str, Any]:
+    """The setting of aiobotocore without which aiohttp sends a PUT again, unnoticed, if a connection in use is lost.
+
+    Empty if the installed versions do not have it.
+    """
+    base, session = import_module("aiobotocore.httpsession").AIOHTTPSession, import_module("aiohttp").ClientSession
+    can_be_set = "http_session_cls" in named_parameters(import_module("aiobotocore.config").AioConfig)
+    if not can_be_set or not hasattr(base, "_get_session") or "_retry_connection" not in session.ATTRS:
+        return {}
+
+    class Session(base):  # type: ignore[misc, valid-type]  # The package is optional.
+        _repeats_nothing = True
+
+        async def _get_session(self, proxy_url: str | None) -> Any:
+            found = await super()._get_session(proxy_url)
+            found._retry_connection = False
+            return found
+
+    return {"http_session_cls": Session}

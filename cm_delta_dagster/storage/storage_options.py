@@ -65,7 +65,8 @@ class StorageOptions:
             if "://" not in warehouse or warehouse.lower().startswith("file:"):
                 raise InvalidArgumentError(
                     f"storage_options got {', '.join(sorted(options))}, but the warehouse {warehouse} is a local directory, "
-                    f"which takes no options. For tables elsewhere give options by prefix: {_EXAMPLE}."
+                    f"which takes no options. If it is in an object store, begin it with a scheme, such as s3://. "
+                    f"For tables elsewhere give options by prefix: {_EXAMPLE}."
                 )
             return cls(by_prefix={_store_of(warehouse): dict(options)})
         if len(prefixed) < len(options) or not all(isinstance(value, Mapping) for value in options.values()):

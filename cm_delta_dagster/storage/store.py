@@ -72,6 +72,7 @@ class Store(typing.Protocol):
             ObjectAlreadyExistsError: the object exists; it is not changed.
             DirectoryNotFoundError: ``within`` does not exist.
             StoreNotSupportedError: the store cannot create exclusively.
+            WriteRefusedError: the store refused the request; nothing was written. Other errors leave it unknown.
         """
         ...
 

@@ -1,5 +1,6 @@
 """The benchmark runner on tables of a few files: it runs, and prints ratios. What they are is not asserted."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+from benchmarks import report
+from benchmarks.bars import Verdict, bars, judge
+from benchmarks.plots import curve_plot, ratio_plot
 
 _WITHOUT_SPARK = (
     "snapshot_checkpoint", "snapshot_json", "cold_snapshot", "refresh", "list_partition", "list_range", "arrow_scan",
@@ -16,9 +21,10 @@ _ROOT = Path(__file__).parents[2]
 
 
 def _run(home: Path, tasks: tuple[str, ...], engines: tuple[str, ...], extra: tuple[str, ...] = ()) -> list[list[str]]:
-    """The cells of each row of figures."""
+    """The cells of each row of figures. The report is in ``report`` beside ``home``."""
     command = [
         sys.executable, "-m", "benchmarks", "--rows", "4000", "--files", "400", "--repetitions", "2", "--home", str(home),
+        "--small-files", "100", "--report", str(home.parent / "report"),
         "--engines", *engines, "--tasks", *tasks, *extra,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=500, check=False)
@@ -82,3 +88,63 @@ def test_the_runner_writes_to_and_reads_from_s3(tmp_path: Path) -> None:
     extra = ("--s3-jars", str(jars), "--s3-rows", "1000", "--s3-files", "20")
     rows = _run(tmp_path / "home", tasks, ("ours",), extra=extra)
     assert [(row[0], row[2]) for row in rows] == [(task, "2") for task in tasks]
+
+
+@pytest.mark.slow
+def test_the_runner_filters_plans_and_joins_with_plain_spark_and_with_ours(tmp_path: Path) -> None:
+    """SKIP-1: the tables of small files have 1 and 100 files."""
+    tasks = ("late_filter_many", "early_filter_many", "plan_cold", "join_pruning")
+    rows = _run(tmp_path / "home", tasks, ("spark", "ours"))
+    assert {(row[0], row[1]) for row in rows} == {
+        *((task, "ours") for task in tasks), *((task, "spark") for task in tasks if task != "early_filter_many"),
+    }  # fmt: skip
+    results = json.loads((tmp_path / "report" / "report.json").read_text())["results"]
+    for task in ("late_filter_many", "join_pruning"):
+        counts = {run["answer"] for runs in results[task].values() for run in runs}
+        assert len(counts) == 1 and counts != {0}
+    assert {run["answer"] for run in results["early_filter_many"]["ours"]} == {100}
+
+
+def test_the_report_has_every_bar_and_every_run(tmp_path: Path) -> None:
+    """SKIP-1: the first query of a process, without Spark; the page loads nothing."""
+    rows = _run(tmp_path / "home", ("first_query", "list_partition"), ("ours", "deltalake"))
+    assert [(row[0], row[1]) for row in rows] == [
+        (task, engine) for task in ("first_query", "list_partition") for engine in ("ours", "deltalake")
+    ]
+    raw = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert [run["answer"] for runs in raw["results"]["first_query"].values() for run in runs] == [100] * 4
+    assert raw["environment"]["pyarrow"] and raw["options"]["small_files"] == 100
+    page, text = ((tmp_path / "report" / f"report.{kind}").read_text() for kind in ("html", "md"))
+    for bar in bars():
+        assert bar.task in page and f"| {bar.task} |" in text
+    assert page.count("<svg") == 1 and "http" not in page.partition("<script")[0]
+
+
+def _times(**walls: float) -> dict[str, list[dict[str, float]]]:
+    return {engine.replace("_", "-"): [{"wall": wall, "cpu": wall}] for engine, wall in walls.items()}
+
+
+def test_a_bar_is_met_missed_or_not_judged() -> None:
+    results = {
+        "scan": _times(ours=1.0, delta_spark=2.0),
+        "scan_deleted": _times(ours=1.4, delta_spark=2.0),
+        "plan_many": _times(ours=0.2),
+    }
+    large = {"rows": 10_000_000, "small_files": 10_000, "files": 1, "s3_rows": 1, "s3_files": 1}
+    verdicts = {
+        (found.bar.task, found.bar.engine, found.bar.statistic): found.verdict for found in judge(results, large)
+    }
+    assert verdicts["scan", "delta-spark", "wall median"] is Verdict.MET
+    assert verdicts["scan_deleted", "ours", "cpu min"] is Verdict.MISSED
+    assert verdicts["plan_many", "seconds", "wall median"] is Verdict.TOO_SMALL
+    assert verdicts["join_pruning", "delta-spark", "wall median"] is Verdict.NOT_RUN
+    assert all(found.verdict is not Verdict.MISSED for found in judge(results, {**large, "rows": 10}))
+    run = report.Run(environment={}, options={}, results=results, judgements=judge(results, large), growth=())
+    assert report.missed(run)[0] == "missed: scan_deleted, wall median: 1.4 times ours scan, at most 1.3"
+
+
+def test_plots_show_each_engine_and_each_size() -> None:
+    plot = curve_plot({"ours": [(100, 0.2), (10_000, 0.3)], "spark": [(100, 0.2), (10_000, 9.0)]}, x_label="files")
+    assert plot.count("<polyline") == 2 and "10,000" in plot
+    assert ratio_plot([("scan", [("delta-spark", 1.9), ("spark", 0.5)])]).count("<rect") == 2
+    assert ratio_plot([]) == "" == curve_plot({}, x_label="files")

@@ -269,7 +269,39 @@ def names_that_are_not_safe_in_paths_are_refused(bench: Bench) -> None:
                 catalog.create_staging_table(TableIdentifier("main", "sales", part))
 
 
+def several_tables_are_loaded_with_the_versions_of_one_moment(bench: Bench) -> None:
+    """Without the names that no table has; each entry is the one that ``load_table`` returns."""
+    with bench.client() as catalog, bench.client() as writer:
+        first, second = create(catalog), create(catalog, OTHER)
+        create(catalog, TableIdentifier("main", "sales", "third"))
+        writer.commit(first.table_id, proposal(1))
+        absent = TableIdentifier("main", "sales", "absent")
+        entries = {entry.identifier: entry for entry in catalog.load_tables((OTHER, NAME, absent, NAME))}
+        assert entries == {NAME: catalog.load_table(NAME), OTHER: catalog.load_table(OTHER)}
+        assert [entries[name].ratified.latest_version for name in (NAME, OTHER)] == [1, 0]
+        assert entries[OTHER].table_id == second.table_id
+        assert catalog.load_tables(()) == catalog.load_tables((absent,)) == ()
+        rounds = 25
+
+        def write() -> None:
+            for version in range(1, rounds + 1):  # The second table is never ahead of the first one.
+                writer.commit(first.table_id, proposal(version + 1))
+                writer.commit(second.table_id, proposal(version))
+
+        with ThreadPoolExecutor(1) as threads:
+            writing = threads.submit(write)
+            seen = []
+            while not writing.done():
+                found = {
+                    entry.identifier: entry.ratified.latest_version for entry in catalog.load_tables((NAME, OTHER))
+                }
+                seen.append(found[NAME] - found[OTHER])
+            writing.result()
+        assert set(seen) <= {1, 2}
+
+
 TABLE_REGISTRY_CONTRACT: tuple[Rule, ...] = (
+    several_tables_are_loaded_with_the_versions_of_one_moment,
     a_reserved_table_cannot_be_resolved_until_it_is_registered,
     reservations_have_unique_ids_and_locations,
     one_of_concurrent_registrations_gets_the_name,

@@ -59,7 +59,8 @@ def test_a_missing_bucket_ends_the_demo_before_it_loads(tmp_path: Path, server: 
     ("arguments", "message"),
     [
         (["--storage-option", "endpoint_url"], "--storage-option takes KEY=VALUE"),
-        (["--spark-jars", "."], "no jar is there"),
+        (["--spark-jars", "."], "--spark-jars takes a directory with jars, and no jar is in ."),
+        (["--spark-jars", "/nonexistent"], "--spark-jars takes a directory with jars"),
         (["--fresh"], "and not the tables in s3://lake/demo"),
     ],
 )

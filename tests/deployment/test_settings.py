@@ -71,7 +71,7 @@ def test_a_malformed_variable_is_named_without_its_value(settings, name, text):
 
 def test_spark_settings_have_to_be_text(settings):
     settings.setenv("CM_DELTA_SPARK_CONFIG", json.dumps({"spark.cores.max": 2}))
-    with pytest.raises(InvalidArgumentError, match=r"spark\.cores\.max .* no text"):
+    with pytest.raises(InvalidArgumentError, match=r"spark\.cores\.max .* must be text"):
         deployment_resources()
 
 
@@ -87,7 +87,7 @@ def test_a_master_is_a_classic_session(settings, tmp_path, place):
     settings.setenv("CM_DELTA_SPARK", place)
     settings.setenv("CM_DELTA_SPARK_JARS", str(tmp_path))
     settings.setenv("CM_DELTA_SPARK_CONFIG", json.dumps({"spark.cores.max": "2"}))
-    config = {"spark.sql.session.timeZone": "UTC", "spark.cores.max": "2"}
+    config = {"spark.ui.port": "0", "spark.sql.session.timeZone": "UTC", "spark.cores.max": "2"}
     assert spark() == {"master": place, "remote": None, "jars": [str(tmp_path / "a.jar")], "config": config}
 
 
@@ -146,3 +146,19 @@ def test_the_script_names_missing_variables(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SystemExit, match=f"^Set {', '.join(script.REQUIRED)} first"):
         script.environment()
+
+
+def test_the_script_names_a_directory_without_jars(settings, tmp_path):
+    """Before a process is started."""
+    settings.setenv("DAGSTER_POSTGRES_URL", "postgresql+psycopg2://host/dagster")
+    settings.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    settings.setenv("CM_DELTA_SPARK_JARS", f"{tmp_path}/a.jar,{tmp_path}/b.jar")
+    with pytest.raises(SystemExit, match=r"^CM_DELTA_SPARK_JARS must be a directory with jars"):
+        start_script().environment()
+    assert not (tmp_path / "home").exists()
+
+
+def test_the_ui_of_each_session_has_a_port_of_its_own(settings):
+    assert spark()["config"]["spark.ui.port"] == "0"
+    settings.setenv("CM_DELTA_SPARK_CONFIG", json.dumps({"spark.ui.port": "4050"}))
+    assert spark()["config"]["spark.ui.port"] == "4050"

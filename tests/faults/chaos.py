@@ -4,7 +4,7 @@
     python -m tests.faults.chaos --minutes 3 --warehouse s3 --mode switched
 
 With PostgreSQL the run also terminates the connections, and stops the server in immediate mode and restarts it. With a warehouse
-in S3, a server in this process, requests fail at random, before or after their effect, and connections are cut. At the end the
+in an object store, on an emulator, requests fail at random, before or after their effect, and connections are cut. At the end the
 journals of all processes are compared with the table, and the doctor checks it. The exit code is 1 if anything is wrong.
 """
 
@@ -37,7 +37,7 @@ from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
-from tests.faults.chaos_storage import Storage, storage_of
+from tests.faults.chaos_storage import WAREHOUSES, Storage, storage_of
 from tests.faults.chaos_worker import MODES, TABLE, Place, digest, notes, row_ids, rows_of, work
 
 SWITCHED = "switched"
@@ -164,7 +164,7 @@ def run(
 
     Args:
         mode: the commit mode as in ``cm-delta``, or :data:`SWITCHED`.
-        warehouse: ``local`` or ``s3``.
+        warehouse: ``local``, ``s3``, ``azure`` or ``gcs``.
     """
     journals = directory / "journals"
     journals.mkdir(parents=True)
@@ -204,7 +204,7 @@ def _run_processes(
     server, storage = faults
     # Fork from a process that has imported everything and has no threads: a start takes milliseconds.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.chaos_worker", "s3fs"])
+    context.set_forkserver_preload(["tests.faults.chaos_worker", "s3fs", "adlfs", "gcsfs"])
     cast = ["writer"] * writers + ["reader"] * 2 + ["publisher", "maintainer"]
     started = 0
 
@@ -224,7 +224,7 @@ def _run_processes(
             (begun + _RESTART_EVERY_S, _RESTART_EVERY_S, "restarts", server.restart),
         ]
     if storage.proxy:
-        due.append((begun + _CUT_STORAGE_EVERY_S, _CUT_STORAGE_EVERY_S, "S3 outages", storage.cut))
+        due.append((begun + _CUT_STORAGE_EVERY_S, _CUT_STORAGE_EVERY_S, "store outages", storage.cut))
     try:
         while not length.reached(time.monotonic() - begun, outcome, place):
             time.sleep(chance.uniform(0.02, _LONGEST_WAIT_S3_S if storage.proxy else _LONGEST_WAIT_S))
@@ -394,7 +394,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.chaos", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--catalog", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--warehouse", choices=("local", "s3"), default="local")
+    parser.add_argument("--warehouse", choices=WAREHOUSES, default="local")
     parser.add_argument("--mode", default="staged", help=f"staged, inline, auto:<bytes>, put_if_absent, or {SWITCHED}")
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))

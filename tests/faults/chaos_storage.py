@@ -1,7 +1,8 @@
-"""Where a chaos run keeps its files: a directory, or a bucket of an S3 server behind a proxy that makes requests fail."""
+"""Where a chaos run keeps its files: a directory, or a bucket of a server behind a proxy that makes requests fail."""
 
 import random
 import typing
+import urllib.parse
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,15 @@ from pathlib import Path
 
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from tests.support.fault_proxy import Effect, Fault, FaultProxy, fault_proxy
-from tests.support.object_stores import make_bucket, s3_options
+from tests.support.object_stores import (
+    AZURE_ACCOUNT,
+    azure_connection_string,
+    azurite_server,
+    gcs_options,
+    gcs_server,
+    make_bucket,
+    s3_options,
+)
 from tests.support.s3_server import s3_server
 
 _FAULTY = 0.03
@@ -30,7 +39,7 @@ _FAULTS = {
 
 
 class Storage(typing.Protocol):
-    """Attributes: ``location``: the warehouse; ``server`` and ``proxy``: addresses of the S3 server, empty without one."""
+    """Attributes: ``location``: the warehouse; ``server`` and ``proxy``: addresses of the store's server, empty without one."""
 
     location: str
     server: str
@@ -75,19 +84,19 @@ class Bucket:
 
     def calm(self) -> dict[str, int]:
         self.faults.chance = None
-        counts = {f"S3 {name}": number for name, number in self.faults.injected.items()}
+        counts = {f"store {name}": number for name, number in self.faults.injected.items()}
         requests = len(self.faults.requests)
         return {
             **counts,
-            "S3 faults": sum(counts.values()),
-            "S3 requests": requests,
-            "S3 connections cut": self.connections_cut,
+            "store faults": sum(counts.values()),
+            "store requests": requests,
+            "store connections cut": self.connections_cut,
         }
 
 
 @contextmanager
 def storage_of(kind: str, directory: Path, *, seed: int) -> Iterator[Storage]:
-    """``local`` or ``s3``. The S3 server runs in this process; its requests fail until ``calm`` is called."""
+    """``local``, ``s3``, ``azure`` or ``gcs``. Requests to the store's server fail until ``calm`` is called."""
     if kind == "local":
         yield Directory(f"file://{directory}/warehouse")
         return
@@ -98,9 +107,50 @@ def storage_of(kind: str, directory: Path, *, seed: int) -> Iterator[Storage]:
             return None
         return chance.choices(list(_FAULTS), weights=list(_FAULTS.values()))[0]
 
-    with s3_server() as server, fault_proxy(server.endpoint) as proxy:
+    with _server(kind) as server, fault_proxy(server) as proxy:
         proxy.seconds = 3.0  # Longer than the processes wait for an answer.
         bucket = f"chaos-{uuid.uuid4().hex}"
-        make_bucket(FsspecStore("s3", options=s3_options(server.endpoint)), bucket)
+        scheme = _SCHEMES[kind]
+        make_bucket(FsspecStore(scheme, options=options_of(f"{scheme}://", server)), bucket, public=True)
         proxy.chance = fault_of
-        yield Bucket(f"s3://{bucket}/warehouse", server.endpoint, proxy)
+        yield Bucket(f"{scheme}://{bucket}/warehouse", server, proxy)
+
+
+_SCHEMES = {"s3": "s3", "azure": "az", "gcs": "gs"}
+WAREHOUSES = ("local", *_SCHEMES)
+
+
+def options_of(location: str, server: str) -> dict[str, object]:
+    """Storage options for a location on the server."""
+    match location.partition("://")[0]:
+        case "az":
+            return {"connection_string": azure_connection_string(server)}
+        case "gs":
+            return gcs_options(server)
+    return {**s3_options(server), "config_kwargs": {"read_timeout": 2}}
+
+
+def object_url(location: str, server: str) -> str:
+    """Where the server returns the object at a location to anybody."""
+    scheme, _, path = location.partition("://")
+    bucket, _, key = path.partition("/")
+    match scheme:
+        case "az":
+            return f"{server}/{AZURE_ACCOUNT}/{urllib.parse.quote(path)}"
+        case "gs":
+            return f"{server}/storage/v1/b/{bucket}/o/{urllib.parse.quote(key, safe='')}?alt=media"
+    return f"{server}/{urllib.parse.quote(path)}"
+
+
+@contextmanager
+def _server(kind: str) -> Iterator[str]:
+    match kind:
+        case "azure":
+            with azurite_server() as connection_string:
+                yield connection_string.rpartition("BlobEndpoint=")[2].rpartition("/")[0]
+        case "gcs":
+            with gcs_server() as url:
+                yield url
+        case _:
+            with s3_server() as server:
+                yield server.endpoint

@@ -11,7 +11,6 @@ import os
 import random
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 import uuid
 from collections import Counter
@@ -41,6 +40,7 @@ from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
+from tests.faults.chaos_storage import object_url, options_of
 
 TABLE = "main.chaos.t"
 ROWS_PER_FILE = 3
@@ -61,7 +61,7 @@ _RETENTION_MS = 60 * 1000
 class Place:
     """The locations of a run, and whether the maintainer switches the commit mode.
 
-    ``server`` is the address of the S3 server of a warehouse in S3, ``proxy`` the address under which this package reaches it.
+    ``server`` is the address of the server of an object store, ``proxy`` the address under which this package reaches it.
     """
 
     url: str
@@ -74,9 +74,7 @@ class Place:
     def client(self) -> DeltaClient:
         """Open a client. Some clients store no commit content in the catalog, so that readers need the files."""
         settings = ClientSettings(copied_content_bytes=random.choice((0, CACHED_CONTENT_BYTES)))
-        options: dict[str, object] = {}
-        if self.proxy:
-            options = {"endpoint_url": self.proxy, "key": "k", "secret": "s", "config_kwargs": {"read_timeout": 2}}
+        options = options_of(self.warehouse, self.proxy) if self.proxy else {}
         stores = Stores(storage_options=StorageOptions.of(options, warehouse=self.warehouse))
         return DeltaClient(SqlCatalog(self.url, warehouse=self.warehouse), stores=stores, settings=settings)
 
@@ -85,8 +83,8 @@ class Place:
         if not self.server:
             path = Path(location.removeprefix("file://"))
             return path.read_bytes() if path.is_file() else None
-        key = urllib.parse.quote(location.removeprefix("s3://"))
-        request = urllib.request.Request(f"{self.server}/{key}", headers={"Authorization": _ANY_KEY})
+        headers = {"Authorization": _ANY_KEY} if location.startswith("s3://") else {}
+        request = urllib.request.Request(object_url(location, self.server), headers=headers)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return bytes(answer.read())

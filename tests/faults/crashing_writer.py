@@ -121,7 +121,7 @@ class Writer:
     ) -> None:
         self._output = directory / f"{uuid.uuid4().hex}.acknowledged"
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__, "s3fs"])
+        context.set_forkserver_preload([__name__, "s3fs", "adlfs", "gcsfs"])
         self._process = context.Process(
             target=_write, args=(place, table, self._output, commits, tag, die_at, when), daemon=True
         )

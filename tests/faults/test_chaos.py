@@ -52,7 +52,21 @@ def test_processes_killed_at_random_with_their_files_in_s3_lose_nothing(tmp_path
     counts = {"ack": 5, "kills": 5}
     length = Length(seconds=15, counts=counts, limit=LIMIT_SECONDS)
     outcome = run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=9, mode=SWITCHED, warehouse="s3")
-    check_outcome(outcome, {**counts, "S3 faults": 5})
+    check_outcome(outcome, {**counts, "store faults": 5})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warehouse", ["azure", "gcs"])
+def test_processes_killed_at_random_with_their_files_in_other_stores_lose_nothing(
+    warehouse: str, tmp_path: Path
+) -> None:
+    """CM-6, CM-C1, CM-C5, CM-C6, CM-C15, CM-P3"""
+    counts = {"ack": 5, "kills": 5}
+    length = Length(seconds=8, counts=counts, limit=LIMIT_SECONDS)
+    outcome = run(
+        length=length, catalog="sqlite", writers=2, directory=tmp_path, seed=10, mode=SWITCHED, warehouse=warehouse
+    )
+    check_outcome(outcome, {**counts, "store faults": 5})
 
 
 def test_the_check_finds_lost_duplicate_refused_deleted_and_unknown_rows() -> None:

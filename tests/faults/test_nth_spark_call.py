@@ -22,6 +22,7 @@ from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as, first_schema
+from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
@@ -119,6 +120,7 @@ VERBS: Mapping[str, Verb] = {
         rows=((1, "a"), (3, "c"), (4, "D"), (7, "g")),
     ),
     "optimize": Verb(act=on_table(lambda table, spark: optimize(table, spark=spark)), rows=START),
+    "restore": Verb(act=on_table(lambda table, spark: restore(table, version=1)), rows=START[:2]),
     "create_table_as": Verb(act=make, rows=((7, "g"),), table=MADE),
 }
 

@@ -12,7 +12,13 @@ import pytest
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.client.snapshots.history import iterate_history
-from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError, ObjectNotFoundError, StorageError
+from cm_delta_dagster.errors import (
+    CmDeltaError,
+    CommitStateUnknownError,
+    ObjectNotFoundError,
+    StorageError,
+    WriteRefusedError,
+)
 from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
@@ -67,6 +73,22 @@ def committed(lake: S3Lake, path: str) -> CmDeltaError | None:
         except CmDeltaError as error:
             return error
     return None
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_refused_creation_of_a_commit_is_definite_unless_an_answer_was_lost(lake: S3Lake, is_answered: bool) -> None:
+    """CM-C15: put_if_absent with credentials that expire before the request that makes the commit."""
+    lake.create(NAME, "put_if_absent")
+    assert committed(lake, "first.parquet") is None
+    expired = Fault(
+        effect=EXPIRED.effect, method="PUT", path="_delta_log/", status=403, code="ExpiredToken", times=10**6
+    )
+    lost = () if is_answered else (Fault(effect=Effect.ANSWER_AFTER, method="PUT", path="_delta_log/"),)
+    lake.proxy.inject(*lost, expired)
+    error = committed(lake, "second.parquet")
+    assert type(error) is (WriteRefusedError if is_answered else CommitStateUnknownError)
+    assert "credentials have expired" in str(error)
+    check(lake, ["first.parquet"] if is_answered else ["first.parquet", "second.parquet"])
 
 
 def requests_of_a_commit(lake: S3Lake) -> int:

@@ -44,6 +44,7 @@ def main() -> None:
         "session": before,
         "failed": not failed.success,
         "error": error,
+        "left": SparkContext._active_spark_context is not None,
     }
     print(json.dumps(seen))
 

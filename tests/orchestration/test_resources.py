@@ -161,6 +161,12 @@ def test_a_running_session_is_used_and_never_stopped(spark):
     assert isinstance(resource, HasSparkSession)
 
 
+def test_a_connect_resource_does_not_take_a_classic_session(spark):
+    with pytest.raises(InvalidArgumentError, match="a classic Spark session runs in this process"):
+        SparkResource(remote="sc://127.0.0.1:1").spark_session  # noqa: B018
+    assert spark.range(1).count() == 1
+
+
 def test_settings_that_cannot_change_are_named_in_a_warning(spark):
     before, records = spark.conf.get("spark.sql.shuffle.partitions"), []
     handler = logging.Handler()

@@ -41,7 +41,7 @@ def new_bucket(server: S3Server) -> str:
 class Attempt:
     """A run of two assets that note that they were computed."""
 
-    def __init__(self, catalog: CatalogResource) -> None:
+    def __init__(self, catalog: CatalogResource, spark: SparkResource | None = None) -> None:
         self.computed: list[str] = []
 
         @dg.asset
@@ -52,7 +52,7 @@ class Attempt:
         def second() -> None:
             self.computed.append("second")
 
-        io_manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=SparkResource())
+        io_manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=spark or SparkResource())
         self.assets, self.resources = [first, second], {"io_manager": io_manager}
 
     def error(self) -> CmDeltaError:
@@ -102,6 +102,15 @@ def test_a_running_session_without_jars_fails_the_run_before_its_assets(tmp_path
     assert "cm-delta spark-jars" in str(Attempt(catalog).error())
 
 
+def test_a_run_over_connect_needs_no_jars_in_a_classic_session(tmp_path, server, spark):
+    catalog = CatalogResource(
+        url=f"sqlite:///{tmp_path}/c.db", warehouse=f"s3://{new_bucket(server)}/w", storage_options=options(server)
+    )
+    attempt = Attempt(catalog, SparkResource(remote="sc://127.0.0.1:1"))
+    assert dg.materialize(attempt.assets, resources=attempt.resources).success
+    assert attempt.computed == ["first", "second"]
+
+
 @pytest.mark.slow
 def test_a_new_session_without_jars_fails_on_its_first_use(tmp_path, server):
     """In another process: a run without rows starts no session and reads the warehouse once."""
@@ -119,4 +128,5 @@ def test_a_new_session_without_jars_fails_on_its_first_use(tmp_path, server):
     assert seen["success"] and not seen["session"]
     assert seen["failed"] and seen["computed"] == ["first", "second"]
     assert "cm-delta spark-jars" in seen["error"]
+    assert not seen["left"], "the next resource of the process would get the session without jars"
     assert server.requests == [("GET", f"/{bucket}/w/_cm_delta_warehouse.json")] * 2, "one for each run"

@@ -14,9 +14,13 @@ OTHER_ATTRIBUTES = frozenset(
         "orchestration/sensors.py: self.catalog",
         "orchestration/write_contract.py: names.catalog",
         "cli/main.py: found.catalog",
+        "operations/sql/listings.py: one.catalog",
+        "operations/sql/queries.py: name.catalog",
+        "operations/sql/queries.py: self.spark.catalog",
     }
 )
-"""Attributes ``catalog`` that are not a catalog: Dagster's resource or its name, and the first part of a table's name."""
+"""Attributes ``catalog`` that are not a catalog: Dagster's resource or its name, that of a Spark session, and the first part of a
+table's name."""
 
 
 def whole_catalogs(source: str) -> Iterator[str]:

@@ -23,10 +23,14 @@ UNCITED = {
     "changes/stream_offset.py": "the format is delta-spark's",
     "changes/batch_planning.py": "the rules are delta-spark's",
     "commits/candidate_files.py": "a cache for conflict detection, which conflicts.py cites",
+    "features/column_specs.py": "an argument of this library",
+    "features/expressions.py": "the expressions are Spark SQL",
+    "features/generated_filters.py": "the filters follow from Spark's functions",
     "log/markers.py": "not part of the Delta protocol",
     "predicates/boolean_structure.py": "conditions are Spark SQL",
     "predicates/normal_forms.py": "conditions are Spark SQL",
     "predicates/predicates.py": "conditions are Spark SQL",
+    "predicates/references.py": "expressions are Spark SQL",
     "predicates/sql_expressions.py": "conditions are Spark SQL",
     "predicates/sql_functions.py": "conditions are Spark SQL",
     "predicates/sql_literals.py": "conditions are Spark SQL",
@@ -34,7 +38,9 @@ UNCITED = {
     "predicates/sql_tokens.py": "conditions are Spark SQL",
     "predicates/timestamps.py": "conditions are Spark SQL",
     "schema/char_types.py": "the metadata is Spark's",
+    "schema/column_paths.py": "an argument of this library",
     "schema/selection.py": "an argument of this library",
+    "schema/type_text.py": "the types are Spark SQL",
 }
 """Modules of ``protocol`` that implement no protocol text, and why."""
 

@@ -25,13 +25,16 @@ _SPARK = (
 _DAGSTER = ("cm_delta_dagster.orchestration", "definitions", "resources")
 _SQL = ("cm_delta_dagster.catalog.sql",)
 _STORAGE = ("cm_delta_dagster.storage",)
+_FRAMES = ("cm_delta_dagster.api", "cm_delta_dagster.operations.reading")
 ALLOWED = {
     "adlfs": _STORAGE,
     "alembic": _SQL,
     "dagster": _DAGSTER,
     "dagster_pyspark": _DAGSTER,
+    "duckdb": _FRAMES,
     "fsspec": _STORAGE,
     "gcsfs": _STORAGE,
+    "polars": _FRAMES,
     "psycopg": _SQL,
     "py4j": _SPARK,
     "pyspark": _SPARK,
@@ -44,6 +47,16 @@ WITHOUT_SPARK = (
     "cm_delta_dagster.operations.arguments",
     "cm_delta_dagster.operations.doctor",
     "cm_delta_dagster.operations.recovery",
+    "cm_delta_dagster.operations.sql.answers",
+    "cm_delta_dagster.operations.sql.descriptions",
+    "cm_delta_dagster.operations.sql.duckdb_rows",
+    "cm_delta_dagster.operations.sql.lexemes",
+    "cm_delta_dagster.operations.sql.listings",
+    "cm_delta_dagster.operations.sql.names",
+    "cm_delta_dagster.operations.sql.rewriting",
+    "cm_delta_dagster.operations.sql.statements",
+    "cm_delta_dagster.operations.sql.table_references",
+    "cm_delta_dagster.operations.sql.time_travel",
 )
 
 IMPURE_CALLS = frozenset({"input", "now", "open", "print"})
@@ -116,6 +129,7 @@ def test_each_library_is_imported_only_where_it_belongs() -> None:
         ("cm_delta_dagster.catalog", "import sqlalchemy as sa"),
         ("cm_delta_dagster.catalog.new_part", "def f():\n    from sqlalchemy.exc import DBAPIError"),
         ("cm_delta_dagster.catalog.sql_other", "import psycopg"),
+        ("cm_delta_dagster.arrow.dataset", "import duckdb"),
         ("cm_delta_dagster.client.table", "from fsspec.asyn import sync"),
         ("cm_delta_dagster.operations.doctor.doctor", "from pyspark.sql import DataFrame"),
         ("definitions.defs.flights", "import sqlalchemy"),

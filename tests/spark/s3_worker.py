@@ -10,6 +10,7 @@ import logging
 import sys
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from importlib import util
@@ -29,6 +30,7 @@ from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, table_
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.spark.scan import scan
+from cm_delta_dagster.spark.session import is_connect
 
 FOREIGN = "cdf-table-with-cdc-and-dvs"
 KEY, SECRET = "AKIDVISIBLE", "NEVERSHOWN"
@@ -75,7 +77,7 @@ def main(jars: str, endpoint: str, bucket: str, master: str, steps: str) -> None
     spark.stop()
 
 
-def session(jars: str, master: str) -> SparkSession:
+def session(jars: str, master: str, more: Mapping[str, str] | None = None) -> SparkSession:
     builder = SparkSession.builder.master(master).config("spark.jars", jars).config("spark.ui.enabled", "false")
     for name, value in {
         "spark.sql.shuffle.partitions": "2",
@@ -83,6 +85,7 @@ def session(jars: str, master: str) -> SparkSession:
         "spark.executor.memory": "512m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        **(more or {}),
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -130,15 +133,33 @@ def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
     seen["optimized"] = [optimized.num_removed_files > optimized.num_added_files, ids(orders.to_df())]
     vacuumed = orders.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
     seen["vacuumed"] = [vacuumed.num_files > 0, ids(orders.to_df())]
+    seen["damaged"] = damaged(lake)
     return seen
 
 
 def late(frame: DataFrame, condition: str) -> list[Any]:
-    """The ids, and whether the condition left files out when the query was planned."""
+    """The ids, and whether the condition left files out when the query was planned; Connect has no file index that could."""
     chosen = frame.where(condition)
+    if is_connect(frame.sparkSession):
+        return [ids(chosen), True]
     plan = chosen._jdf.queryExecution().executedPlan()  # type: ignore[operator]  # py4j has no types.
     files = plan.collectLeaves().head().selectedPartitions()
     return [ids(chosen), files.totalNumberOfFiles() < len(frame.inputFiles())]
+
+
+def damaged(lake: Connection) -> list[bool]:
+    """Whether reading is an error that names the file: one that is missing, and one that was cut short."""
+    named = []
+    for content in (None, b"PAR1 cut"):
+        table = lake.create_table_as(f"main.sales.damaged{len(named)}", lake.spark.range(0, 4, 1, 2))
+        location = f"{table.snapshot().layout.location}/{table.snapshot().files['path'][1].as_py()}"
+        table.table.store.delete(location) if content is None else table.table.store.write(location, content)
+        try:
+            ids(table.to_df())
+            named.append(False)
+        except Exception as error:
+            named.append(location.rpartition("/")[2] in str(error))
+    return named
 
 
 def rows_through_a_committer(lake: Connection) -> list[int]:

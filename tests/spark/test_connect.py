@@ -55,3 +55,33 @@ def test_tables_of_other_writers_are_read_over_connect(tmp_path: Path) -> None:
     expected = {"settings": True, "schema": True, "rows": rows, "some": [[1, 101], [3, 103]]}
     assert (seen["connect"], seen["name"], seen["id"]) == (True, expected, expected)
     assert seen["error"].startswith("StorageError") and "f.parquet" in seen["error"]
+
+
+@pytest.mark.slow
+def test_sql_over_tables_of_the_catalog_works_over_connect(tmp_path: Path) -> None:
+    """A frame keeps its rows when the table changes; errors are raised by the call, and no view stays."""
+    pytest.importorskip("grpc", reason="the extra `connect` is not installed")
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.spark.connect_sql", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env=ANY_PORT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    seen = json.loads(run.stdout.strip().splitlines()[-1])
+    unknown, column, syntax = seen.pop("errors")
+    assert seen == {
+        "connect": True,
+        "rows": [[1, "late", "{x}"]],
+        "again": [["late"]],
+        "now": [0, 2],
+        "positional": 1,
+        "explained": True,
+        "history": ["DELETE", "CREATE TABLE AS SELECT"],
+        "views": [],
+    }
+    assert unknown.startswith("TableNotFoundError") and "main.sales.orders" in unknown
+    assert column.startswith("InvalidArgumentError") and "`no`" in column
+    assert syntax.startswith("InvalidArgumentError") and "line " in syntax

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import InvalidDataError, ObjectNotFoundError
-from cm_delta_dagster.spark.direct_write import SETTING, may_write_directly, write_directly
+from cm_delta_dagster.spark.direct_write import SETTING, NotAvailableError, may_write_directly, write_directly
 from cm_delta_dagster.spark.errors import Violation, spark_errors, violation_text
 
 CALL_SITE = "callSite.short"
@@ -77,3 +77,34 @@ def test_a_session_can_switch_direct_writes_off(spark: SparkSession) -> None:
         assert not may_write_directly(spark)
     finally:
         spark.conf.unset(SETTING)
+
+
+@pytest.mark.parametrize(
+    "manager", ["AbortableStreamBasedCheckpointFileManager", "FileContextBasedCheckpointFileManager", "NoSuchManager"]
+)
+def test_a_class_for_checkpoints_of_streams_does_not_matter(spark: SparkSession, tmp_path: Path, manager: str) -> None:
+    """Such classes are set for object stores, and the report of the tasks is a file on this machine."""
+    name = "spark.sql.streaming.checkpointFileManagerClass"
+    spark.conf.set(name, f"org.apache.spark.internal.io.cloud.{manager}")
+    try:
+        assert written(spark.range(3).toDF("id"), tmp_path / "t")
+        assert spark.conf.get(name) == f"org.apache.spark.internal.io.cloud.{manager}"
+    finally:
+        spark.conf.unset(name)
+
+
+def test_a_missing_partition_column_is_found_before_a_row_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NotAvailableError, match="no column of the name day"):
+        write_directly(
+            spark.range(3).toDF("id"), directory=f"file://{tmp_path}/t", options={}, partition_columns=["day"]
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_description_of_the_user_stays(spark: SparkSession, tmp_path: Path) -> None:
+    spark.sparkContext.setLocalProperty(CALL_SITE, "my job")
+    try:
+        assert written(spark.range(3).toDF("id"), tmp_path / "t")
+        assert spark.sparkContext.getLocalProperty(CALL_SITE) == "my job"
+    finally:
+        spark.sparkContext.setLocalProperty(CALL_SITE, None)  # type: ignore[arg-type]  # None removes it.

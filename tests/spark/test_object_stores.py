@@ -20,7 +20,7 @@ from cm_delta_dagster.spark.hadoop_options import (
     hadoop_options,
     spark_location,
 )
-from cm_delta_dagster.spark.object_stores import SparkStorage
+from cm_delta_dagster.spark.object_stores import SparkStorage, other_place
 
 ACCOUNT = "acc.dfs.core.windows.net"
 
@@ -195,6 +195,10 @@ def test_the_error_of_a_session_without_jars_names_them(spark: SparkSession, tmp
             "java.nio.file.AccessDeniedException: b: No such key (Status Code: 403):InvalidAccessKeyId",
             "does not accept",
         ),
+        (
+            "org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided by EnvironmentVariableProvider",
+            "Spark has no credentials for the store",
+        ),
         ("java.nio.file.AccessDeniedException: b: FORBIDDEN (Service: S3, Status Code: 403)", "permissions"),
         ("org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://b/': Bucket does not exist", "found no bucket"),
     ],
@@ -232,3 +236,8 @@ def test_a_session_without_jars_computes_and_writes_nothing(
             with pytest.raises(StoreNotSupportedError, match="no file system for s3a"):
                 act()
         assert stored(files) == before and lake.tables() == ("main.sales.orders",)
+
+
+def test_files_that_spark_reported_and_the_log_does_not_find_have_two_possible_causes() -> None:
+    message = str(other_place("s3://b/t/x"))
+    assert "reach different servers" in message and "another program has deleted the files" in message

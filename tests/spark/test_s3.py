@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,7 @@ def check_rows(seen: dict[str, Any]) -> None:
     assert seen["appended"] == [*range(60), *range(1000, 1010)]
     assert seen["filtered"] == [58, 59, 1000, 1001]
     assert seen["late"] == [[58, 59, 1000, 1001], True]
+    assert seen["damaged"] == [True, True]
     assert seen["merged"] == [58, 59, 60, 61]
     assert seen["deleted"] == KEPT
     assert seen["time travel"] == [[*range(60)], [*range(60), *range(1000, 1010)]]
@@ -139,8 +140,8 @@ def can_hide(folder: Path) -> bool:
 
 
 @contextmanager
-def cluster(home: Path, hiding: list[str]) -> Iterator[str]:
-    """Spark standalone with two worker processes."""
+def cluster(home: Path, hiding: list[str], hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")) -> Iterator[str]:
+    """Spark standalone with a worker process for each of the addresses of this machine."""
     spark_home = Path(pyspark.__file__).parent
     port = 17077 + os.getpid() % 10_000
     daemons = "org.apache.spark.deploy"
@@ -150,10 +151,10 @@ def cluster(home: Path, hiding: list[str]) -> Iterator[str]:
     variables.pop("PYTHONPATH", None)
     program = str(spark_home / "bin" / "spark-class")
     commands = [[program, f"{daemons}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
-    for number in range(2):
+    for number, host in enumerate(hosts):
         folder = home / f"worker{number}"
         folder.mkdir()
-        options = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder), "--webui-port", "0"]
+        options = ["--host", host, "--cores", "1", "--memory", "1g", "--work-dir", str(folder), "--webui-port", "0"]
         commands.append([*hiding, program, f"{daemons}.worker.Worker", "--host", "127.0.0.1", *options, master])
     processes = []
     try:

@@ -1,17 +1,20 @@
 """Failing requests to object stores: what is repeated, what a failed creation has done, what the errors say."""
 
 import itertools
+import os
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, StorageError
+from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError, StorageError, WriteRefusedError
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from tests.support.fault_proxy import Effect, Fault, FaultProxy, fault_proxy
-from tests.support.object_stores import azure_connection_string, gcs_options, make_bucket
+from tests.support.object_stores import azure_connection_string, gcs_options, make_bucket, s3_options
+from tests.support.server_process import free_port
 
 SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
 KEY = "AKIAIOSFODNN7EXAMPLE"
@@ -228,6 +231,55 @@ def test_a_creation_that_never_gets_an_answer_says_that_its_outcome_is_unknown(
     assert store.read(f"{place}/0.json") == DATA
 
 
+REFUSAL = Fault(effect=Effect.ANSWER_BEFORE, method="PUT", status=403, code="ExpiredToken", times=100)
+
+
+def test_a_creation_whose_first_request_is_refused_says_that_nothing_was_written(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    proxy.inject(REFUSAL)
+    with pytest.raises(WriteRefusedError, match=r"credentials have expired.* Nothing was written\.$"):
+        store.write_if_absent(f"{place}/0.json", DATA)
+    proxy.inject()
+    assert store.list_from(place) == []
+
+
+@pytest.mark.parametrize("effect", [Effect.ANSWER_AFTER, Effect.RESET_AFTER, Effect.RESET_BEFORE])
+def test_a_creation_that_is_refused_after_a_lost_answer_says_that_its_outcome_is_unknown(
+    store: FsspecStore, proxy: FaultProxy, place: str, effect: Effect
+) -> None:
+    """Also if the connection was in use before, where the client library would send the request again by itself."""
+    store.write(f"{place}/warm", DATA)
+    proxy.inject(Fault(effect=effect, method="PUT"), REFUSAL)
+    with pytest.raises(StorageError, match=r"credentials have expired.*may have been written or not") as raised:
+        store.write_if_absent(f"{place}/0.json", DATA)
+    assert not isinstance(raised.value, WriteRefusedError)
+    proxy.inject()
+    created = effect is not Effect.RESET_BEFORE
+    assert [status.name for status in store.list_from(place)] == ([*["0.json"] * created, "warm"])
+
+
+def test_a_creation_whose_object_cannot_be_looked_at_says_that_its_outcome_is_unknown(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    denied = Fault(effect=Effect.ANSWER_BEFORE, method="HEAD", status=403, code="AccessDenied", times=100)
+    proxy.inject(Fault(effect=Effect.ANSWER_AFTER, method="PUT"), denied)
+    with pytest.raises(StorageError, match=r"access is denied.*may have been written or not") as raised:
+        store.write_if_absent(f"{place}/0.json", DATA)
+    assert not isinstance(raised.value, WriteRefusedError)
+
+
+def test_a_client_that_repeats_requests_by_itself_cannot_say_that_nothing_was_written(
+    store: FsspecStore, proxy: FaultProxy, place: str
+) -> None:
+    repeating = FsspecStore("s3", options={**store.options, "config_kwargs": {"retries": {"total_max_attempts": 2}}})
+    repeating.write_if_absent(f"{place}/first", DATA)
+    proxy.inject(REFUSAL)
+    with pytest.raises(StorageError, match="credentials have expired") as raised:
+        repeating.write_if_absent(f"{place}/0.json", DATA)
+    assert not isinstance(raised.value, WriteRefusedError)
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -298,30 +350,75 @@ def test_each_refusal_has_its_own_error_without_secrets(
         assert proxy.count(method) <= (2 if status == 301 else 1)
 
 
-@pytest.mark.parametrize("kind", [pytest.param("azure", marks=pytest.mark.slow), "gcs"])
-def test_other_stores_repeat_and_recognise_their_own_objects_too(kind: str, request: pytest.FixtureRequest) -> None:
-    """LOG-5"""
-    if kind == "azure":
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["s3", "abfss", "gs"])
+def test_a_server_that_does_not_run_is_named_as_that(scheme: str) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    options: dict[str, dict[str, object]] = {
+        "s3": s3_options(url),
+        "abfss": {"connection_string": azure_connection_string(url)},
+        "gs": gcs_options(url),
+    }
+    store = FsspecStore(scheme, options=options[scheme])
+    with pytest.raises(StorageError, match="no connection to the store can be made"):
+        store.read(f"{scheme}://bucket/x")
+
+
+def test_no_credentials_at_all_are_not_called_wrong(
+    s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, f"{tmp_path}/none")
+    store = FsspecStore("s3", options={"endpoint_url": s3_endpoint})
+    with pytest.raises(WriteRefusedError, match="there are no credentials, neither in storage_options nor in the env"):
+        store.write_if_absent("s3://bucket/x", DATA)
+
+
+@pytest.fixture(params=[pytest.param("azure", marks=pytest.mark.slow), "gcs"])
+def other(request: pytest.FixtureRequest) -> Iterator[tuple[FaultProxy, FsspecStore, str, str]]:
+    """A proxy, the store behind it, a bucket in which the probe was made, and the method of a creation."""
+    is_azure = request.param == "azure"
+    if is_azure:
         account = request.getfixturevalue("azurite").rpartition("BlobEndpoint=")[2].rpartition("/")[0]
         target, method, scheme = account, "PUT", "abfss"
     else:
         target, method, scheme = request.getfixturevalue("gcs_endpoint"), "POST", "gs"
     with fault_proxy(target) as proxy:
-        options = (
-            {"connection_string": azure_connection_string(proxy.url)} if kind == "azure" else gcs_options(proxy.url)
-        )
+        options = {"connection_string": azure_connection_string(proxy.url)} if is_azure else gcs_options(proxy.url)
         store = FsspecStore(scheme, options=options)
         name = f"b-{uuid.uuid4().hex}"
         make_bucket(store, name)
         store.write_if_absent(f"{scheme}://{name}/first", b"x")
-        for effect in (Effect.ANSWER_BEFORE, Effect.ANSWER_AFTER, Effect.RESET_AFTER):
-            location = f"{scheme}://{name}/{effect.name}"
-            proxy.inject(Fault(effect=effect, method=method))
+        yield proxy, store, f"{scheme}://{name}", method
+
+
+def test_a_refusal_is_definite_only_where_the_client_sends_one_request(
+    other: tuple[FaultProxy, FsspecStore, str, str],
+) -> None:
+    """aiohttp may repeat PUT, which Azure takes, and not POST, which Google Cloud Storage takes."""
+    proxy, store, bucket, method = other
+    proxy.inject(Fault(effect=Effect.ANSWER_BEFORE, method=method, status=403, code="Denied", times=100))
+    with pytest.raises(StorageError) as raised:
+        store.write_if_absent(f"{bucket}/refused", DATA)
+    assert isinstance(raised.value, WriteRefusedError) is (method == "POST")
+
+
+def test_other_stores_repeat_and_recognise_their_own_objects_too(
+    other: tuple[FaultProxy, FsspecStore, str, str],
+) -> None:
+    """LOG-5"""
+    proxy, store, bucket, method = other
+    for effect in (Effect.ANSWER_BEFORE, Effect.ANSWER_AFTER, Effect.RESET_AFTER):
+        location = f"{bucket}/{effect.name}"
+        proxy.inject(Fault(effect=effect, method=method))
+        store.write_if_absent(location, DATA)
+        proxy.inject(Fault(effect=effect, method=method))
+        with pytest.raises(ObjectAlreadyExistsError):
             store.write_if_absent(location, DATA)
-            proxy.inject(Fault(effect=effect, method=method))
-            with pytest.raises(ObjectAlreadyExistsError):
-                store.write_if_absent(location, DATA)
-            for get in (Effect.ANSWER_BEFORE, Effect.TRUNCATED):
-                proxy.inject(Fault(effect=get, method="GET"))
-                assert store.read(location) == DATA
-                assert proxy.count("GET") == 2
+        for get in (Effect.ANSWER_BEFORE, Effect.TRUNCATED):
+            proxy.inject(Fault(effect=get, method="GET"))
+            assert store.read(location) == DATA
+            assert proxy.count("GET") == 2

@@ -137,8 +137,12 @@ def gcs_options(endpoint: str) -> dict[str, object]:
     return {"endpoint_url": endpoint, "token": "anon", "project": "p"}
 
 
-def make_bucket(store: FsspecStore, name: str) -> None:
-    """Create a bucket; gcsfs and adlfs do not create one without rights that the servers do not have."""
+def make_bucket(store: FsspecStore, name: str, *, public: bool = False) -> None:
+    """Create a bucket; gcsfs and adlfs do not create one without rights that the servers do not have.
+
+    Args:
+        public: whether anybody may read the objects of a container in Azure. The other servers let everybody.
+    """
     match store._backend.name:
         case "Google Cloud Storage":
             body = json.dumps({"name": name}).encode()
@@ -148,6 +152,7 @@ def make_bucket(store: FsspecStore, name: str) -> None:
         case "Azure":
             from fsspec.asyn import sync
 
-            sync(store._filesystem.loop, store._filesystem.service_client.create_container, name)
+            access = {"public_access": "blob"} if public else {}
+            sync(store._filesystem.loop, store._filesystem.service_client.create_container, name, **access)
         case _:
             store._filesystem.mkdir(name)

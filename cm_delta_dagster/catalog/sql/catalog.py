@@ -148,6 +148,11 @@ class SqlCatalog:
         """Resolve a name, in one statement. Raises TableNotFoundError."""
         return self._database.read(lambda connection: tables.load_table(connection, identifier))
 
+    def load_tables(self, identifiers: Iterable[TableIdentifier]) -> tuple[TableEntry, ...]:
+        """Resolve several names, in one statement."""
+        wanted = tuple(identifiers)
+        return self._database.read(lambda connection: tables.load_tables(connection, wanted))
+
     def load_table_by_id(self, table_id: str) -> TableEntry:
         """Load a table by id, in one statement. Raises TableNotFoundError."""
         return self._database.read(lambda connection: tables.load_table_by_id(connection, table_id))

@@ -5,7 +5,8 @@ transaction. They do not touch files.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -62,6 +63,11 @@ _ENTRY = (
 )
 _LOAD = _ENTRY.where(_OF_NAME)
 _LOAD_BY_ID = _ENTRY.where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
+_LOAD_SEVERAL = (
+    _ENTRY.where(sa.tuple_(*NAME_COLUMNS).in_(sa.bindparam("names", expanding=True)), IS_ACTIVE)
+    .order_by(None)
+    .order_by(TABLES.c.table_id, COMMITS.c.version)
+)
 LOCKED = sa.select(TABLES).where(TABLES.c.table_id == sa.bindparam("of_table")).with_for_update()
 _ACTIVATE = (
     sa.update(TABLES)
@@ -151,6 +157,15 @@ def load_table(connection: sa.Connection, identifier: TableIdentifier) -> TableE
     if not rows:
         raise _no_such_name(identifier)
     return _entry(rows)
+
+
+def load_tables(connection: sa.Connection, identifiers: Iterable[TableIdentifier]) -> tuple[TableEntry, ...]:
+    """The entries of the names that tables have, in one statement."""
+    names = sorted({(name.catalog, name.schema, name.table) for name in identifiers})
+    if not names:
+        return ()
+    rows = connection.execute(_LOAD_SEVERAL, {"names": names}).all()
+    return tuple(_entry(tuple(group)) for _, group in groupby(rows, key=lambda row: row.table_id))
 
 
 def load_table_by_id(connection: sa.Connection, table_id: str) -> TableEntry:

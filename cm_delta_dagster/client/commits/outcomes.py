@@ -21,6 +21,7 @@ from cm_delta_dagster.errors import (
     StorageError,
     StoreNotSupportedError,
     TableNotFoundError,
+    WriteRefusedError,
 )
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.storage.store import Store
@@ -85,6 +86,7 @@ class CommitProposer:
             CommitStateUnknownError: storage did not answer whether the file exists.
             DirectoryNotFoundError: the table has no log directory; nothing was created.
             StoreNotSupportedError: the store cannot create exclusively.
+            WriteRefusedError: the store refused the first request; nothing was created.
         """
         last: StorageError | None = None
         for _ in attempts(self._settings, self._settings.max_resolve_attempts):
@@ -95,6 +97,8 @@ class CommitProposer:
             except (StoreNotSupportedError, DirectoryNotFoundError):
                 raise
             except StorageError as error:
+                if last is None and isinstance(error, WriteRefusedError):
+                    raise
                 _log.warning(
                     "No answer to the creation of version %d of %s: %s", prepared.version, base.identifier, error
                 )

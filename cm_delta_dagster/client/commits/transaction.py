@@ -6,7 +6,7 @@ the committer, which proposes it, rebases it over winners and reports the outcom
 
 import typing
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ from cm_delta_dagster.protocol.features.column_mapping import logical_partitions
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
 from cm_delta_dagster.protocol.features.table_features import check_writable, is_catalog_managed, supports
+from cm_delta_dagster.protocol.features.table_properties import CHECKPOINT_PROTECTION_KEY
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import parse_schema
 
@@ -90,9 +91,11 @@ class Transaction:
         self._reads_whole_table = False
         self._adds: list[AddFile] = []
         self._removes: list[RemoveFile] = []
+        self._updated: list[str] = []
         self._changes: list[AddCdcFile] = []
         self._metadata: Metadata | None = None
         self._protocol: Protocol | None = None
+        self._drops_feature = False
         self._transactions: dict[str, SetTransaction] = {}
         self._noted: set[str] = set()
         self._domains: dict[str, DomainMetadata] = {}
@@ -112,6 +115,15 @@ class Transaction:
     def remove_files(self, files: Iterable[RemoveFile]) -> None:
         self._removes.extend(files)
 
+    def update_files(self, files: Iterable[AddFile]) -> None:
+        """Add files again that are in the table, with other metadata and the same rows.
+
+        The commit conflicts with one that removes such a file, which would otherwise be in the table again.
+        """
+        for file in files:
+            self._adds.append(replace(file, data_change=False))
+            self._updated.append(file.path)
+
     def add_change_files(self, files: Iterable[AddCdcFile]) -> None:
         """Record files with the row changes of this commit; they are then all that a reader of changes reads of it."""
         self._changes.extend(files)
@@ -125,14 +137,15 @@ class Transaction:
             )
         self._metadata = metadata
 
-    def set_protocol(self, protocol: Protocol) -> None:
-        """Replace the protocol. Raises IllegalCommitError if ``catalogManaged`` would be lost."""
+    def set_protocol(self, protocol: Protocol, *, dropped: Collection[str] = ()) -> None:
+        """Replace the protocol. Raises IllegalCommitError if ``catalogManaged`` or a feature not in ``dropped`` would be lost."""
         if is_catalog_managed(self.snapshot.protocol) and not is_catalog_managed(protocol):
             raise IllegalCommitError(
                 f"The protocol of {self.snapshot.identifier} would lose catalogManaged; a listed feature stays."
             )
-        check_protocol_change(self.snapshot.protocol, protocol)
+        check_protocol_change(self.snapshot.protocol, protocol, dropped=dropped)
         self._protocol = protocol
+        self._drops_feature = bool(dropped)
 
     def set_transaction(self, transaction: SetTransaction) -> None:
         """Record ``txn``; the commit conflicts with another one of the same ``app_id``."""
@@ -220,7 +233,7 @@ class Transaction:
         """What the check against the commits after ``base`` needs to know of this transaction."""
         metadata = self.snapshot.metadata
         exclusive = frozenset(self._transactions.keys() - self._noted)
-        removed_paths = pa.array([file.path for file in self._removes], pa.string())
+        removed_paths = pa.array([*(file.path for file in self._removes), *self._updated], pa.string())
         return PendingCommit(
             read_set=ReadSet(
                 predicates=tuple(self._reads),
@@ -279,9 +292,7 @@ class Transaction:
         if self._protocol is not None:
             actions.append(self._protocol)
         if self._metadata is not None:
-            actions.append(
-                with_enablement(self._metadata, before=base.metadata, version=version, timestamp_ms=in_commit_timestamp)
-            )
+            actions.append(self._metadata_at(base, version=version, timestamp_ms=in_commit_timestamp))
         actions += self._transactions.values()
         actions += domains.values()
         actions += self._removes
@@ -290,6 +301,15 @@ class Transaction:
         check_commit(actions)
         self._check_metadata(base)
         return actions
+
+    def _metadata_at(self, base: Snapshot, *, version: int, timestamp_ms: int) -> Metadata:
+        """The new metadata with the properties that depend on the version of the commit."""
+        assert self._metadata is not None
+        metadata = with_enablement(self._metadata, before=base.metadata, version=version, timestamp_ms=timestamp_ms)
+        if not self._drops_feature or not supports(self._protocol or base.protocol, "checkpointProtection"):
+            return metadata
+        protected = {CHECKPOINT_PROTECTION_KEY: str(version)}
+        return replace(metadata, configuration={**metadata.configuration, **protected})
 
     @property
     def metadata(self) -> Metadata:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.client.snapshots.log_reader import proven_checkpoint
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.operations.maintenance.authorization import (
@@ -18,7 +19,7 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     require_permission,
 )
 from cm_delta_dagster.protocol.actions import commit_json
-from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.features.table_features import check_writable, supports
 from cm_delta_dagster.protocol.log import checkpoint_reading, log_files
 from cm_delta_dagster.protocol.log.checkpoint_content import CheckpointContent
 from cm_delta_dagster.protocol.log.cleanup import (
@@ -119,7 +120,7 @@ def plan_clean_log(table: Table) -> CleanLogPlan:
             retention_ms=snapshot.properties.log_retention_ms,
             unusable_checkpoints=unusable,
         )
-        if plan.cut_off_version is None:
+        if plan.cut_off_version is None or plan.cut_off_version < _protected_before(snapshot):
             return CleanLogPlan(oldest_version=None)
         if _is_readable(table, plan.cut_off_version, plan.cut_off_checkpoint):
             return _with_sidecars(table, listing, plan, now_ms=now_ms)
@@ -154,6 +155,13 @@ def clean_log(table: Table) -> CleanLogResult:
         num_sidecars=len(sidecars),
         num_bytes=plan.num_bytes,
     )
+
+
+def _protected_before(snapshot: Snapshot) -> int:
+    """Versions below it are deleted together or not at all: they may need a feature that the table has dropped since."""
+    if not supports(snapshot.protocol, "checkpointProtection"):
+        return 0
+    return snapshot.properties.checkpoints_protected_before
 
 
 def _list(table: Table) -> _Listing:

@@ -46,7 +46,7 @@ def read_arrow(
         CorruptLogError: the log, a data file or a deletion vector is damaged.
         UnsupportedFeatureError: the table needs a feature that this client does not support.
     """
-    snapshot = table.snapshot(version=_checked(version), timestamp_ms=timestamp_ms)
+    snapshot = snapshot_to_read(table, version=version, timestamp_ms=timestamp_ms)
     return read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where).read_all()
 
 
@@ -63,8 +63,13 @@ def read_batches(
 
     Files are read while the stream is read, which raises their errors. Close or delete the stream to stop early.
     """
-    snapshot = table.snapshot(version=_checked(version), timestamp_ms=timestamp_ms)
+    snapshot = snapshot_to_read(table, version=version, timestamp_ms=timestamp_ms)
     return read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where)
+
+
+def snapshot_to_read(table: ReadableTable, *, version: int | None, timestamp_ms: int | None) -> Snapshot:
+    """The latest snapshot, that of ``version``, or as of ``timestamp_ms``. Raises InvalidArgumentError, VersionNotFoundError."""
+    return table.snapshot(version=_checked(version), timestamp_ms=timestamp_ms)
 
 
 def read_snapshot_batches(

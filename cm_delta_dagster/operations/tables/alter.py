@@ -1,8 +1,37 @@
-"""The result of ALTER TABLE."""
+"""ALTER TABLE: change the columns, the properties or the features of a table, in one commit (protocol headings "Change Metadata",
+"Protocol Evolution").
 
+The commit conflicts with every other change of the table's metadata or protocol, and not with concurrent appends, unless the
+change depends on the rows. No data file is written.
+"""
+
+import logging
 from dataclasses import dataclass, field
 
+import pyarrow.compute as pc
+
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, MaintenanceNotPermittedError
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.tables.alterations import Alteration, EnableFeature, SetProperties
+from cm_delta_dagster.operations.writing.column_names import unique_name
+from cm_delta_dagster.protocol.actions.file_columns import table_to_adds
+from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.clustering import logical_path, stored_clustering_columns
+from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, check_enabled_by_hand
+from cm_delta_dagster.protocol.features.feature_removal import CHECKPOINT_PROTECTION, FilesOfTable
+from cm_delta_dagster.protocol.features.table_features import check_writable, supports
+from cm_delta_dagster.protocol.schema.column_paths import path_text
+
+BACKFILL = "ROW TRACKING BACKFILL"
+MAX_FILES_PER_BACKFILL = 100_000
+_MAX_CONFLICTS = 10
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,3 +48,145 @@ class AlterResult:
     version: int
     versions: tuple[int, ...] = ()
     snapshot: Snapshot = field(repr=False)
+
+
+@names_table
+def alter_table(table: Table, alteration: Alteration, *, context: CommitContext = NO_CONTEXT) -> AlterResult:
+    """Make one change to a table. Commits nothing if the table is already as wanted.
+
+    Enabling row tracking on a table with files takes several commits: the feature, row ids for all files, the property. If the
+    client fails in between, the table can be used, and the same call completes the change.
+
+    Args:
+        context: provenance, recorded in the table history.
+
+    Raises:
+        InvalidArgumentError: the change cannot be made; the message says why and what to do.
+        SchemaMismatchError: a column name or type that the table cannot store.
+        UnsupportedFeatureError: the change needs a table feature that this client does not support.
+        CommitConflictError: a concurrent commit changed the table's metadata or protocol.
+        CommitStateUnknownError: it is unknown whether the commit succeeded.
+    """
+    snapshot = table.snapshot()
+    if isinstance(alteration, SetProperties) and _needs_row_ids(alteration, snapshot):
+        return _enable_row_tracking(table, alteration, context)
+    return _alter(table, snapshot, alteration, context)
+
+
+def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: CommitContext) -> AlterResult:
+    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
+    change = alteration.apply(before, _files_of(snapshot))
+    after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
+    if not change.features:
+        check_enabled_by_hand(before.protocol, after.protocol)
+    check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
+    _check_clustering(snapshot, after)
+    if after == before:
+        return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
+    transaction = table.start_transaction(
+        snapshot, operation=alteration.operation, parameters=alteration.parameters(after), context=context
+    )
+    if change.depends_on_rows:
+        transaction.read_whole_table()
+    if after.metadata != before.metadata or change.dropped:
+        transaction.set_metadata(after.metadata)
+    if after.protocol != before.protocol:
+        transaction.set_protocol(after.protocol, dropped=change.dropped)
+    result = _committed(table, transaction)
+    if change.dropped and supports(after.protocol, CHECKPOINT_PROTECTION):
+        _checkpoint(table)
+    return result
+
+
+def _check_clustering(snapshot: Snapshot, after: TableDefinition) -> None:
+    """Refuse to drop a clustering column. Raises InvalidArgumentError."""
+    columns = zip(snapshot.clustering_columns, stored_clustering_columns(snapshot.domains), strict=True)
+    for path, stored in columns if after.schema != snapshot.schema else ():
+        if logical_path(stored, after.schema, after.mapping) is None:
+            raise InvalidArgumentError(
+                f"Column {path_text(path)!r} cannot be dropped: the table is clustered by it. Nothing was changed. Set other "
+                "clustering columns first: table.alter.cluster_by(...)."
+            )
+
+
+def _committed(table: Table, transaction: Transaction) -> AlterResult:
+    committed = transaction.commit()
+    return AlterResult(
+        table_id=table.table_id,
+        version=committed.version,
+        versions=(committed.version,),
+        snapshot=committed.snapshot,
+    )
+
+
+def _files_of(snapshot: Snapshot) -> FilesOfTable:
+    vectors = snapshot.files.column("deletionVector")
+    return FilesOfTable(files=snapshot.num_files, deletion_vectors=len(vectors) - vectors.null_count)
+
+
+def _checkpoint(table: Table) -> None:
+    """Checkpoint the version without the feature, so that its readers need no older commit."""
+    try:
+        checkpoint(table)
+    except MaintenanceNotPermittedError as error:
+        _log.warning("%s has no checkpoint since the feature was dropped: %s", table.identifier, error)
+
+
+# --- row tracking -----------------------------------------------------------------------------------------------------
+
+
+def _needs_row_ids(alteration: SetProperties, snapshot: Snapshot) -> bool:
+    if not alteration.enables_row_tracking or row_tracking.is_enabled(snapshot.protocol, snapshot.metadata):
+        return False
+    return snapshot.num_files > 0
+
+
+def _enable_row_tracking(table: Table, alteration: SetProperties, context: CommitContext) -> AlterResult:
+    """Add the feature, give row ids to all files, and set the properties: each step only if it is still needed."""
+    snapshot = table.snapshot()
+    _check_beforehand(snapshot, alteration)
+    versions: list[int] = []
+    if not row_tracking.is_supported(snapshot.protocol):
+        versions += _alter(table, snapshot, EnableFeature(row_tracking.FEATURE), context).versions
+    versions += _backfill(table, context)
+    last = _alter(table, table.snapshot(), alteration, context)
+    return AlterResult(
+        table_id=table.table_id,
+        version=last.version,
+        versions=(*versions, *last.versions),
+        snapshot=last.snapshot,
+    )
+
+
+def _check_beforehand(snapshot: Snapshot, alteration: SetProperties) -> None:
+    """Refuse what the last commit would refuse before the first commit is made."""
+    before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
+    change = alteration.apply(before, _files_of(snapshot))
+    after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
+    check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
+
+
+def _backfill(table: Table, context: CommitContext) -> list[int]:
+    """Give row ids to all files that have none; the versions of the commits."""
+    versions: list[int] = []
+    conflicts = 0
+    while True:
+        snapshot = table.snapshot()
+        files = snapshot.files
+        missing = files.filter(
+            pc.or_(pc.is_null(files["baseRowId"]), pc.is_null(files["defaultRowCommitVersion"]))
+        ).slice(0, MAX_FILES_PER_BACKFILL)
+        if not missing.num_rows:
+            return versions
+        transaction = table.start_transaction(
+            snapshot, operation=BACKFILL, parameters={"batchId": str(len(versions))}, context=context
+        )
+        transaction.update_files(table_to_adds(missing))
+        try:
+            versions.append(transaction.commit().version)
+        except CommitConflictError:
+            # Another writer removed one of the files: the rest is tried again.
+            conflicts += 1
+            if conflicts > _MAX_CONFLICTS:
+                raise

@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.features.clustering import (
     FEATURE,
     ColumnPath,
     clustering_domain,
+    logical_path,
     physical_path,
     stored_clustering_columns,
 )
@@ -44,7 +45,8 @@ def cluster_by(table: Table, *, columns: Sequence[str], context: CommitContext =
         return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
     for path, names in zip(paths, stored, strict=True):
         _check_statistics(snapshot, path, names)
-    parameters = {"oldClusteringColumns": _listed(snapshot.clustering_columns), "newClusteringColumns": _listed(paths)}
+    before = [logical_path(path, snapshot.schema, snapshot.column_mapping) or path for path in present]
+    parameters = {"oldClusteringColumns": _listed(before), "newClusteringColumns": _listed(paths)}
     transaction = table.start_transaction(snapshot, operation="CLUSTER BY", parameters=parameters, context=context)
     protocol = with_features(snapshot.protocol, [FEATURE])
     if protocol != snapshot.protocol:

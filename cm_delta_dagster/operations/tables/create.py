@@ -9,7 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -23,20 +23,16 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     TableAlreadyExistsError,
     TableNotFoundError,
-    UnsupportedFeatureError,
 )
 from cm_delta_dagster.operations.tables.purge import purge_abandoned
-from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol
+from cm_delta_dagster.operations.writing.column_names import unique_name
+from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata
 from cm_delta_dagster.protocol.actions.partition_values import is_partition_type
 from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.clustering import clustering_domain, is_clustered, physical_path
-from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME, column_mapping_mode
 from cm_delta_dagster.protocol.features.column_specs import check_column_specs
-from cm_delta_dagster.protocol.features.protocol_evolution import (
-    catalog_managed_protocol,
-    requested_features,
-    required_features,
-)
+from cm_delta_dagster.protocol.features.enablement import TableDefinition, new_definition
+from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol, requested_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import (
@@ -51,10 +47,8 @@ from cm_delta_dagster.protocol.schema.types import (
     check_column_names,
     check_writable_types,
     data_type_text,
-    parse_schema,
     schema_text,
     schema_to_json,
-    walk_fields,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
@@ -309,10 +303,11 @@ def _purge(client: DeltaClient) -> None:
 
 def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> CreateTransaction:
     """Phase 1: check the design, then reserve the name."""
-    check_column_names(design.schema)
+    check_user_properties(design.properties)
+    is_mapped = TableProperties(design.properties).column_mapping_mode != "none"
+    check_column_names(design.schema, any_characters=is_mapped)
     check_writable_types(design.schema)
     check_void_places(design.schema)
-    check_user_properties(design.properties)
     partition_columns = check_partition_columns(design.schema, design.partition_columns)
     check_column_specs(design.schema, partition_columns)
     draft = Metadata(
@@ -323,8 +318,13 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         description=design.description,
         created_time=client.now_ms(),
     )
-    protocol = _protocol(design, draft, table=str(name))
-    domains = _clustering(design, draft, protocol)
+    definition = new_definition(
+        TableDefinition(protocol=catalog_managed_protocol(), metadata=draft),
+        new_name=unique_name,
+        features=requested_features(design.properties) | ({CLUSTERING} if design.clustering_columns else frozenset()),
+    )
+    check_writable(definition.protocol, str(name), metadata=definition.metadata)
+    domains = _clustering(design, definition)
     client.warehouse.ensure_marker()
     if TableProperties(draft.configuration).deleted_file_retention_ms == 0:
         _log.warning(
@@ -340,11 +340,17 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         identifier=name,
         staging=staging,
         store=client.stores.store_for(staging.location),
-        metadata=replace(draft, configuration={**draft.configuration, **default_properties(staging.table_id)}),
-        protocol=protocol,
+        metadata=definition.with_properties(**_defaults(staging.table_id, design.properties)).metadata,
+        protocol=definition.protocol,
         parameters=_parameters(draft, design),
         domains=domains,
     )
+
+
+def _defaults(table_id: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties of every table, except that the user may have disabled deletion vectors."""
+    defaults = default_properties(table_id)
+    return {**defaults, **{key: value for key, value in properties.items() if key in defaults}}
 
 
 def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
@@ -360,41 +366,17 @@ def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
     return parameters
 
 
-def _clustering(design: TableDesign, draft: Metadata, protocol: Protocol) -> tuple[DomainMetadata, ...]:
+def _clustering(design: TableDesign, definition: TableDefinition) -> tuple[DomainMetadata, ...]:
     """Return the domain of the clustering columns. Raises InvalidArgumentError if the table cannot be clustered by them."""
-    if not is_clustered(protocol):
+    if not is_clustered(definition.protocol):
         return ()
-    schema, mapping = parse_schema(draft.schema_string), column_mapping_mode(protocol, draft)
+    schema, mapping = definition.schema, definition.mapping
     layout = TableLayout(
         location="",
         schema=schema,
-        partition_columns=draft.partition_columns,
+        partition_columns=definition.metadata.partition_columns,
         mapping=mapping,
-        properties=TableProperties(draft.configuration),
+        properties=definition.properties,
     )
     columns = check_clustering_columns(layout, design.clustering_columns)
     return (clustering_domain([physical_path(column, schema, mapping) for column in columns]),)
-
-
-def _protocol(design: TableDesign, draft: Metadata, *, table: str) -> Protocol:
-    """Return the protocol of the new table. Raises UnsupportedFeatureError if this client could not write to the table."""
-    schema = design.schema
-    features = required_features(schema, draft.configuration) | requested_features(design.properties)
-    if design.clustering_columns:
-        features |= {CLUSTERING}
-    protocol = catalog_managed_protocol(extra_features=features)
-    check_writable(protocol, table, metadata=draft)
-    _check_column_ids(schema, draft)
-    return protocol
-
-
-def _check_column_ids(schema: StructType, draft: Metadata) -> None:
-    """Refuse column mapping for columns without ids and physical names. Raises UnsupportedFeatureError."""
-    if TableProperties(draft.configuration).column_mapping_mode == "none":
-        return
-    for path, item in walk_fields(schema):
-        if COLUMN_ID not in item.metadata or PHYSICAL_NAME not in item.metadata:
-            raise UnsupportedFeatureError(
-                f"Column {'.'.join(path)!r} has no {COLUMN_ID} and {PHYSICAL_NAME} in its metadata, which column mapping requires. "
-                "Nothing was written. Leave out the property delta.columnMapping.mode."
-            )

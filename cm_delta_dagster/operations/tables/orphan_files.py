@@ -5,13 +5,13 @@ unless it crashes before. Nothing uses such files, but the catalog has no record
 in the same directory. Therefore they are listed and never deleted.
 """
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.errors import TableNotFoundError
+from cm_delta_dagster.client.warehouse import absolute_location
+from cm_delta_dagster.errors import ObjectNotFoundError, TableNotFoundError
 from cm_delta_dagster.protocol.actions.paths import normalise_location
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.storage.store import ObjectStatus
@@ -36,7 +36,7 @@ def find_orphan_files(client: DeltaClient, *, warehouse: str) -> tuple[OrphanFil
     Args:
         warehouse: directory or URI, as for ``connect``.
     """
-    root = normalise_location(warehouse if "://" in warehouse else os.path.abspath(warehouse))
+    root = absolute_location(warehouse)
     # List storage first: a table reserved later was not listed. A table that changes its state between the three calls of
     # the catalog is in at least one answer.
     listed = list(client.stores.store_for(root).list_recursive(root))
@@ -60,6 +60,21 @@ def find_orphan_files(client: DeltaClient, *, warehouse: str) -> tuple[OrphanFil
         )
         for location, files in sorted(orphans.items())
     )
+
+
+def is_empty(client: DeltaClient, *, warehouse: str) -> bool:
+    """Whether the warehouse has no object at all, as at a location that is misspelled.
+
+    Args:
+        warehouse: directory or URI, as for ``connect``.
+    """
+    root = absolute_location(warehouse)
+    store = client.stores.store_for(root)
+    try:
+        store.stat(f"{root}/{WAREHOUSE_MARKER_NAME}")  # Nearly every warehouse has it, and a listing can be long.
+    except ObjectNotFoundError:
+        return next(iter(store.list_recursive(root)), None) is None
+    return False
 
 
 def _active_locations(client: DeltaClient) -> Iterable[str]:

@@ -128,6 +128,7 @@ class RowChangeRun:
         candidates: files that can hold rows with a partner or rows that change, as add actions.
         whole: files of which all rows are deleted, which need not be read to know that.
         may_match_twice: a row of the table may have several partners.
+        marks: files may get deletion vectors.
         num_source_rows: rows of the source; 0 without one.
     """
 
@@ -137,6 +138,7 @@ class RowChangeRun:
     candidates: pa.Table
     whole: pa.Table | None = None
     may_match_twice: bool = False
+    marks: bool = True
     num_source_rows: int = 0
 
     @property
@@ -234,7 +236,7 @@ class RowChangeRun:
 
     def _gets_vector(self, file: _File) -> bool:
         snapshot = self.snapshot
-        if file.is_gone or not file.num_rows or not snapshot.properties.deletion_vectors_enabled:
+        if not self.marks or file.is_gone or not file.num_rows or not snapshot.properties.deletion_vectors_enabled:
             return False
         if not supports(snapshot.protocol, "deletionVectors"):
             return False

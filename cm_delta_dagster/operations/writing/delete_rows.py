@@ -17,8 +17,14 @@ from cm_delta_dagster.spark.row_changes import ChangeClause, ClauseAction, Claus
 _ALIAS = "target"
 
 
-def delete_rows(write: WriteTransaction, session: SparkSession, predicate: Predicate) -> ChangeCounts:
-    """Delete the rows that satisfy ``predicate``, with at most two Spark jobs; the caller declares the read and commits."""
+def delete_rows(
+    write: WriteTransaction, session: SparkSession, predicate: Predicate, *, marks: bool = True
+) -> ChangeCounts:
+    """Delete the rows that satisfy ``predicate``, with at most two Spark jobs; the caller declares the read and commits.
+
+    Args:
+        marks: files may get deletion vectors.
+    """
     snapshot = write.transaction.snapshot
     candidates = snapshot.matching_files(predicate)
     fully_matching = partition_matches_exactly(
@@ -39,4 +45,4 @@ def delete_rows(write: WriteTransaction, session: SparkSession, predicate: Predi
     query = RowChangeQuery(
         schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,), row_ids=kept_row_ids(snapshot)
     )
-    return RowChangeRun(write=write, session=session, query=query, candidates=mixed, whole=whole).run()
+    return RowChangeRun(write=write, session=session, query=query, candidates=mixed, whole=whole, marks=marks).run()

@@ -39,10 +39,10 @@ _MOST_PARTITIONS = 100
 
 
 def replace_where(write: WriteTransaction, frame: DataFrame, predicate: Predicate) -> ChangeCounts:
-    """Replace the rows that satisfy ``predicate``; the caller commits."""
+    """Replace the rows that satisfy ``predicate``; the caller commits. Files are rewritten, as delta-spark does."""
     write.transaction.read(predicate)
     added = write.add_new_rows(frame, predicate)
-    counts = delete_rows(write, frame.sparkSession, predicate)
+    counts = delete_rows(write, frame.sparkSession, predicate, marks=False)
     _record_inserts(write, frame, added)
     return counts
 

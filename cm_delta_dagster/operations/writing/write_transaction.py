@@ -25,6 +25,7 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
+from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.operations.writing.table_files import size_of
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write, nothing_to_do
 from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, Metadata, Protocol, SetTransaction
@@ -32,20 +33,19 @@ from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, remove
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE, ChangeType
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
 from cm_delta_dagster.protocol.features.clustering import ColumnPath
-from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode
+from cm_delta_dagster.protocol.features.column_ids import with_ids_of
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
+from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, without_own_metadata
 from cm_delta_dagster.protocol.features.identity_columns import with_high_water_marks
-from cm_delta_dagster.protocol.features.protocol_evolution import required_features, with_features
 from cm_delta_dagster.protocol.features.table_features import check_writable, is_active
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.features.type_widening import widening_in_writes, with_type_changes
 from cm_delta_dagster.protocol.features.vector_writing import with_vector
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import (
     STRING,
-    ArrayType,
-    DataType,
-    MapType,
     StructField,
     StructType,
     check_column_names,
@@ -115,23 +115,25 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
     """
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     present = snapshot.schema
-    offered = schema_of(frame)
+    offered = without_own_metadata(schema_of(frame))
     if not offered.fields:
         raise SchemaMismatchError(
             f"The rows for {snapshot.identifier} have no columns; nothing was written. Select at least one of the "
             f"table's columns: {', '.join(present.names)}."
         )
-    schema = reconcile_schemas(present, offered, mode=mode)
+    before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
+    schema = reconcile_schemas(present, offered, mode=mode, widens=widening_in_writes(before.properties))
     if mode is SchemaMode.OVERWRITE:
-        schema = _replacement_schema(schema, snapshot)
+        schema = with_ids_of(_replacement_schema(schema, snapshot), present)
+    else:
+        schema = with_type_changes(present, schema)
     if schema == present:
         return TargetShape(schema=present, metadata=snapshot.metadata, protocol=snapshot.protocol)
-    check_column_names(schema)
+    check_column_names(schema, any_characters=snapshot.column_mapping is not ColumnMappingMode.NONE)
     check_void_places(schema)
-    metadata = replace(snapshot.metadata, schema_string=schema_to_json(schema))
-    protocol = with_features(snapshot.protocol, required_features(schema, metadata.configuration))
+    after = changed_definition(before, before.with_schema(schema), new_name=unique_name)
     try:
-        check_writable(protocol, snapshot.identifier, metadata=metadata)
+        check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
     except UnsupportedFeatureError as error:
         changed = [item for item in schema.fields if present.field(item.name) != item]
         columns = ", ".join(f"{item.name!r} ({data_type_text(item.type)})" for item in changed)
@@ -139,7 +141,7 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
             f"With the new or changed columns {columns}, {snapshot.identifier} would need a feature that this client "
             f"does not have; nothing was written. Leave them out or cast them, e.g. to a string. ({error})"
         ) from error
-    return TargetShape(schema=schema, metadata=metadata, protocol=protocol)
+    return TargetShape(schema=after.schema, metadata=after.metadata, protocol=after.protocol)
 
 
 def _replacement_schema(offered: StructType, snapshot: Snapshot) -> StructType:
@@ -151,26 +153,11 @@ def _replacement_schema(offered: StructType, snapshot: Snapshot) -> StructType:
             f"Keep it, or create another table. Offered schema:\n{schema_text(offered)}"
         )
     partitions = {name.lower(): name for name in snapshot.partition_columns}
+    nullable = reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
     # The partition columns keep the spelling that the metadata has for them.
     return StructType(
-        tuple(
-            StructField(partitions.get(item.name.lower(), item.name), _nullable(item.type), True, item.metadata)
-            for item in offered.fields
-        )
+        tuple(replace(item, name=partitions.get(item.name.lower(), item.name)) for item in nullable.fields)
     )
-
-
-def _nullable(data_type: DataType) -> DataType:
-    match data_type:
-        case StructType():
-            fields = (StructField(item.name, _nullable(item.type), True, item.metadata) for item in data_type.fields)
-            return StructType(tuple(fields))
-        case ArrayType():
-            return ArrayType(_nullable(data_type.element_type), True)
-        case MapType():
-            return MapType(_nullable(data_type.key_type), _nullable(data_type.value_type), True)
-        case _:
-            return data_type
 
 
 def layout_of(table: WriteTarget, shape: TargetShape, clustering: Sequence[ColumnPath] = ()) -> TableLayout:

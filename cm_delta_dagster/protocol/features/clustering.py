@@ -73,7 +73,16 @@ def clustering_columns(
     Raises:
         CorruptLogError: the domain is damaged, or names a column that the schema does not have.
     """
-    return tuple(_logical_path(path, schema, mapping) for path in stored_clustering_columns(domains))
+    found = []
+    for path in stored_clustering_columns(domains):
+        names = logical_path(path, schema, mapping)
+        if names is None:
+            raise CorruptLogError(
+                f"The domain {DOMAIN} names the clustering column {'.'.join(path)!r}, which the schema does not have; the log is "
+                "damaged. Set the clustering columns again: table.alter.cluster_by(...)."
+            )
+        found.append(names)
+    return tuple(found)
 
 
 def physical_path(path: ColumnPath, schema: StructType, mapping: ColumnMappingMode) -> ColumnPath:
@@ -88,17 +97,15 @@ def physical_path(path: ColumnPath, schema: StructType, mapping: ColumnMappingMo
     return tuple(names)
 
 
-def _logical_path(path: ColumnPath, schema: StructType, mapping: ColumnMappingMode) -> ColumnPath:
+def logical_path(path: ColumnPath, schema: StructType, mapping: ColumnMappingMode) -> ColumnPath | None:
+    """The logical names of a column of ``schema``, given its physical names; None if there is no such column."""
     names: list[str] = []
     level: object = schema
     for name in path:
         fields = level.fields if isinstance(level, StructType) else ()
         item = next((item for item in fields if physical_name(item, mapping) == name), None)
         if item is None:
-            raise CorruptLogError(
-                f"The domain {DOMAIN} names the clustering column {'.'.join(path)!r}, which the schema does not have; the log is "
-                "damaged. Set the clustering columns again: table.alter.cluster_by(...)."
-            )
+            return None
         names.append(item.name)
         level = item.type
     return tuple(names)

@@ -27,12 +27,28 @@ from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX, 
 from cm_delta_dagster.protocol.schema.types import StructType, parse_schema
 
 _CATALOG_MANAGED_BOTH = (CATALOG_MANAGED, "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors")
+_OTHER_NAMES: Mapping[str, str] = {
+    "typeWidening-preview": "typeWidening",
+    "variantType-preview": "variantType",
+    "variantShredding": "variantShredding-preview",
+}
+"""Names that a protocol may list in place of those that this client adds; delta-spark 4.4 calls shredding a preview."""
 _CATALOG_MANAGED_WRITER = (IN_COMMIT_TIMESTAMP, "appendOnly", "invariants")
 
 
 def required_features(schema: StructType, configuration: Mapping[str, str]) -> frozenset[str]:
-    """Features that a table with this schema and these properties uses, and the features that those require."""
-    return with_requirements(item.name for item in FEATURES.values() if item.is_active(schema, configuration))
+    """Features that a table with this schema and these properties uses, and the features that those require.
+
+    Of a feature that has two names, the one that this client adds.
+    """
+    used = (item.name for item in FEATURES.values() if item.is_active(schema, configuration))
+    return with_requirements(name for name in used if name not in _OTHER_NAMES)
+
+
+def listed_by_other_name(protocol: Protocol) -> frozenset[str]:
+    """Features that the protocol lists under another name, so that they need not be added."""
+    listed = writer_features(protocol)
+    return frozenset(name for other, name in _OTHER_NAMES.items() if other in listed)
 
 
 def requested_features(properties: Mapping[str, str]) -> frozenset[str]:
@@ -92,7 +108,7 @@ def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
     """
     wanted = with_requirements(features)
     for_readers, for_writers = reader_features(protocol), writer_features(protocol)
-    new = {name for name in wanted if name not in for_writers}
+    new = wanted - for_writers
     refused = {name for name in new if name not in FEATURES or FEATURES[name].write is Support.NONE}
     if refused:
         raise UnsupportedFeatureError(
@@ -127,8 +143,11 @@ def _ordered(listed: tuple[str, ...] | None, implied: frozenset[str]) -> tuple[s
     return tuple(name for name in FEATURES if name in implied)
 
 
-def check_protocol_change(before: Protocol, after: Protocol) -> None:
+def check_protocol_change(before: Protocol, after: Protocol, *, dropped: Collection[str] = ()) -> None:
     """Refuse a new protocol that lowers a version, drops a feature, or whose versions and feature lists contradict each other.
+
+    Args:
+        dropped: features whose traces were removed from the table, so that the protocol may drop them.
 
     Raises:
         IllegalCommitError: names the fault.
@@ -138,9 +157,10 @@ def check_protocol_change(before: Protocol, after: Protocol) -> None:
         after.min_reader_version < before.min_reader_version or after.min_writer_version < before.min_writer_version
     ):
         fault = "protocol versions never decrease"
-    dropped = (writer_features(before) | reader_features(before)) - (writer_features(after) | reader_features(after))
-    if fault is None and dropped:
-        fault = f"the features {feature_list(dropped)} would be dropped"
+    missing = (writer_features(before) | reader_features(before)) - (writer_features(after) | reader_features(after))
+    missing -= set(dropped)
+    if fault is None and missing:
+        fault = f"the features {feature_list(missing)} would be dropped"
     if fault is not None:
         raise IllegalCommitError(f"The new protocol action is not valid: {fault}. Nothing was written.")
 
@@ -152,7 +172,8 @@ def check_metadata_supported(protocol: Protocol, metadata: Metadata) -> None:
         IllegalCommitError: names the missing features or the property.
     """
     needed = required_features(parse_schema(metadata.schema_string), metadata.configuration)
-    missing = needed - writer_features(protocol) - reader_features(protocol)
+    listed = writer_features(protocol) | reader_features(protocol)
+    missing = needed - listed - listed_by_other_name(protocol)
     if missing:
         raise IllegalCommitError(
             f"The new metadata uses the features {feature_list(missing)}, which the protocol of the table does not list. "

@@ -138,7 +138,7 @@ def _both(name: str, write: Support, *, requires: tuple[str, ...] = (), is_activ
     )
 
 
-_shreds = _either(_property_is_true("delta.enableVariantShredding"), _has_type(VARIANT))
+_shreds = _property_is_true("delta.enableVariantShredding")
 _FULL, _INACTIVE, _NONE = Support.FULL, Support.WHILE_INACTIVE, Support.NONE
 _widens = _either(_property_is_true("delta.enableTypeWidening"), _field_has(TYPE_CHANGES))
 
@@ -188,7 +188,7 @@ FEATURES: Mapping[str, Feature] = {
         *(_both(name, _FULL, is_active=_widens) for name in ("typeWidening", "typeWidening-preview")),
         *(_both(name, _FULL, is_active=_has_type(VARIANT)) for name in ("variantType", "variantType-preview")),
         *(_both(name, _FULL, is_active=_shreds) for name in ("variantShredding", "variantShredding-preview")),
-        _writer("checkpointProtection", _NONE),
+        _writer("checkpointProtection", _FULL),
     )
 }
 """The features that this client knows, by name. It refuses tables that list other features."""

@@ -6,7 +6,7 @@ not valid raises an error only when it is read. Which feature a property needs i
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,6 +19,7 @@ AUTO_COMPACT_KEY = "delta.autoOptimize.autoCompact"
 OPTIMIZE_WRITE_KEY = "delta.autoOptimize.optimizeWrite"
 DELETION_VECTORS_KEY = "delta.enableDeletionVectors"
 IN_COMMIT_TIMESTAMPS_KEY = "delta.enableInCommitTimestamps"
+CHECKPOINT_PROTECTION_KEY = "delta.requireCheckpointProtectionBeforeVersion"
 TABLE_ID_KEY = "io.unitycatalog.tableId"
 ENABLEMENT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
@@ -182,6 +183,11 @@ class TableProperties:
         return self._boolean(OPTIMIZE_WRITE_KEY, default="false")
 
     @property
+    def checkpoints_protected_before(self) -> int:
+        """``delta.requireCheckpointProtectionBeforeVersion``: checkpoints of older versions are kept; default 0."""
+        return self._optional_integer(CHECKPOINT_PROTECTION_KEY) or 0
+
+    @property
     def change_data_feed_enabled(self) -> bool:
         """``delta.enableChangeDataFeed``."""
         return self._boolean("delta.enableChangeDataFeed", default="false")
@@ -229,7 +235,6 @@ class TableProperties:
 
 _REQUIRED: Mapping[str, str] = {
     "delta.checkpointPolicy": "v2",
-    DELETION_VECTORS_KEY: "true",
     IN_COMMIT_TIMESTAMPS_KEY: "true",
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.checkpoint.writeStatsAsJson": "true",
@@ -237,8 +242,8 @@ _REQUIRED: Mapping[str, str] = {
 
 
 def default_properties(table_id: str) -> dict[str, str]:
-    """The properties of every new catalog-managed table, which Unity Catalog requires too."""
-    return {**_REQUIRED, TABLE_ID_KEY: table_id}
+    """The properties of every new catalog-managed table. It can do without deletion vectors only."""
+    return {DELETION_VECTORS_KEY: "true", **_REQUIRED, TABLE_ID_KEY: table_id}
 
 
 def stored_properties(properties: Mapping[str, str]) -> dict[str, str]:
@@ -246,11 +251,14 @@ def stored_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if not _shapes_protocol(key)}
 
 
-def check_user_properties(properties: Mapping[str, str]) -> None:
+def check_user_properties(properties: Mapping[str, str], *, any_name: bool = False) -> None:
     """Refuse properties that a user may not set on a catalog-managed table.
 
     The names after ``delta.feature.`` are checked by
     :func:`~cm_delta_dagster.protocol.features.protocol_evolution.requested_features`.
+
+    Args:
+        any_name: accept keys with the prefix ``delta.`` that this client does not know.
 
     Raises:
         InvalidArgumentError: a ``delta.`` key is unknown or internal, a value is not valid, or a value differs from the one that
@@ -269,10 +277,25 @@ def check_user_properties(properties: Mapping[str, str]) -> None:
                 "it out."
             )
         if key.lower().startswith("delta."):
-            _check_delta_property(key, value)
+            _check_delta_property(key, value, any_name=any_name)
 
 
-def _check_delta_property(key: str, value: str) -> None:
+def check_removable_properties(names: Iterable[str]) -> None:
+    """Refuse to remove properties that a catalog-managed table needs, or that the client or the catalog maintains.
+
+    Raises:
+        InvalidArgumentError: names the property.
+    """
+    for key in names:
+        if key in _REQUIRED:
+            raise InvalidArgumentError(f"Table property {key!r} cannot be removed: a catalog-managed table needs it.")
+        if key in _INTERNAL or key.startswith(_INTERNAL_PREFIXES):
+            raise InvalidArgumentError(
+                f"Table property {key!r} is maintained by the client or the catalog and cannot be removed."
+            )
+
+
+def _check_delta_property(key: str, value: str, *, any_name: bool) -> None:
     if key.startswith(FEATURE_PREFIX):
         if value.lower() != "supported":
             raise InvalidArgumentError(f"Table property {key!r} can only be 'supported', not {value!r}.")
@@ -281,7 +304,7 @@ def _check_delta_property(key: str, value: str) -> None:
             raise InvalidArgumentError(f"Table property {key!r} needs a name and an SQL expression.")
     elif key in _CHECKS:
         _CHECKS[key](key, value)
-    else:
+    elif not any_name:
         near = next((known for known in _CHECKS if known.lower() == key.lower()), None)
         hint = f"Did you mean {near!r}?" if near else "Check the spelling, or use a key without the prefix 'delta.'."
         raise InvalidArgumentError(f"Table property {key!r} is not known to this client. {hint}")
@@ -418,7 +441,7 @@ _INTERNAL = frozenset(
         "delta.columnMapping.maxColumnId",
         "delta.lastCommitTimestamp",
         "delta.lastUpdateVersion",
-        "delta.requireCheckpointProtectionBeforeVersion",
+        CHECKPOINT_PROTECTION_KEY,
         "delta.rowTracking.rowIdHighWaterMark",
         "delta.rowTrackingSuspended",
     }

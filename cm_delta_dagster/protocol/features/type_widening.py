@@ -1,17 +1,44 @@
 """Type widening (protocol heading "Type Widening"): which recorded changes of a column's type can be read.
 
-The metadata of a field records the changes as ``delta.typeChanges``. The scans convert the values of old files. Types are not
-changed here.
+The metadata of a field records the changes as ``delta.typeChanges``. The scans convert the values of old files. The module also
+decides which changes this client makes, and records them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.schema.types import DecimalType, StructType, parse_schema, walk_fields
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.schema.types import (
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    LONG,
+    SHORT,
+    TIMESTAMP_NTZ,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    StructField,
+    StructType,
+    data_type_text,
+    parse_schema,
+    walk_fields,
+)
 
 TYPE_CHANGES = "delta.typeChanges"
 """Key in the metadata of a field whose type was changed."""
+ENABLED = "delta.enableTypeWidening"
+"""Property: whether types may be changed."""
+ICEBERG_KEYS = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
+"""Properties of tables whose columns only have changes that Iceberg knows."""
+
+Widens = Callable[[DataType, DataType], bool]
+"""Whether a type may become another one."""
 
 # The protocol requires decimals with 10 or 20 digits before the point. Some writers use as few digits as the integer type has.
 _INTEGER_DIGITS: Mapping[str, int] = {"byte": 3, "short": 5, "integer": 10, "long": 19}
@@ -79,3 +106,104 @@ def _decimal(name: str) -> DecimalType | None:
     except CorruptLogError:
         return None
     return found if isinstance(found, DecimalType) else None
+
+
+# --- changes that this client makes -----------------------------------------------------------------------------------
+
+_SAME_KIND: Mapping[DataType, tuple[DataType, ...]] = {
+    BYTE: (SHORT, INTEGER, LONG),
+    SHORT: (INTEGER, LONG),
+    INTEGER: (LONG,),
+    FLOAT: (DOUBLE,),
+    DATE: (TIMESTAMP_NTZ,),
+}
+_DIGITS_BEFORE_POINT: Mapping[DataType, int] = {BYTE: 10, SHORT: 10, INTEGER: 10, LONG: 20}
+
+
+def may_widen(before: DataType, after: DataType) -> bool:
+    """Whether a column of type ``before`` may be changed to the different type ``after``."""
+    if may_widen_in_writes(before, after):
+        return True
+    if after == DOUBLE:
+        return before in (BYTE, SHORT, INTEGER)
+    digits = _DIGITS_BEFORE_POINT.get(before)
+    return digits is not None and isinstance(after, DecimalType) and after.precision - after.scale >= digits
+
+
+def may_widen_in_writes(before: DataType, after: DataType) -> bool:
+    """Whether a write that merges schemas may change the type: only to a wider type of the same kind.
+
+    From an integer to a decimal or a double is a decision that the user makes.
+    """
+    if after in _SAME_KIND.get(before, ()):
+        return True
+    if not isinstance(before, DecimalType) or not isinstance(after, DecimalType) or before == after:
+        return False
+    more_digits = after.precision - before.precision
+    return after.scale >= before.scale and more_digits >= after.scale - before.scale
+
+
+def widening_in_writes(properties: TableProperties) -> Widens:
+    """Which types a write to a table with these properties may change."""
+    if properties.configuration.get(ENABLED, "").lower() != "true":
+        return lambda before, after: False
+    iceberg = any(properties.configuration.get(key, "").lower() == "true" for key in ICEBERG_KEYS)
+
+    def widens(before: DataType, after: DataType) -> bool:
+        return may_widen_in_writes(before, after) and (not iceberg or iceberg_reads(before, after))
+
+    return widens
+
+
+def iceberg_reads(before: DataType, after: DataType) -> bool:
+    """Whether Iceberg, whose types a table with Iceberg compatibility must have, knows the change too."""
+    if isinstance(before, DecimalType) and isinstance(after, DecimalType):
+        return before.scale == after.scale
+    return before == FLOAT or (after not in (DOUBLE, TIMESTAMP_NTZ) and not isinstance(after, DecimalType))
+
+
+def with_type_changes(before: StructType, after: StructType) -> StructType:
+    """``after``, in which each field records the changes of its type since ``before``. Fields are paired by name."""
+    return StructType(tuple(_recorded(before.field(item.name), item) for item in after.fields))
+
+
+def _recorded(before: StructField | None, item: StructField) -> StructField:
+    if before is None:
+        return item
+    changes = [
+        {"fromType": old, "toType": new, **({"fieldPath": ".".join(path)} if path else {})}
+        for path, old, new in _type_changes(before.type, item.type, ())
+    ]
+    metadata = item.metadata
+    if changes:
+        metadata = {**metadata, TYPE_CHANGES: [*metadata.get(TYPE_CHANGES, ()), *changes]}
+    return replace(item, type=_inside(before.type, item.type), metadata=metadata)
+
+
+def _type_changes(before: DataType, after: DataType, path: Sequence[str]) -> Iterator[tuple[Sequence[str], str, str]]:
+    """Changes of a type outside of structs, whose fields have their own record."""
+    match before, after:
+        case ArrayType(), ArrayType():
+            yield from _type_changes(before.element_type, after.element_type, (*path, "element"))
+        case MapType(), MapType():
+            yield from _type_changes(before.key_type, after.key_type, (*path, "key"))
+            yield from _type_changes(before.value_type, after.value_type, (*path, "value"))
+        case _ if may_widen(before, after):
+            yield path, _log_name(before), _log_name(after)
+
+
+def _inside(before: DataType, after: DataType) -> DataType:
+    match before, after:
+        case StructType(), StructType():
+            return with_type_changes(before, after)
+        case ArrayType(), ArrayType():
+            return replace(after, element_type=_inside(before.element_type, after.element_type))
+        case MapType(), MapType():
+            key = _inside(before.key_type, after.key_type)
+            return replace(after, key_type=key, value_type=_inside(before.value_type, after.value_type))
+        case _:
+            return after
+
+
+def _log_name(data_type: DataType) -> str:
+    return data_type_text(data_type) if isinstance(data_type, DecimalType) else getattr(data_type, "name", "")

@@ -1,10 +1,12 @@
 """Schema enforcement and evolution: which offered columns fit a table, and the schema of the table after the write.
 
 Protocol headings "Change Metadata", "Consistency Between Table Metadata and Data Files".
-Names are compared ignoring case, and the spelling of the table is kept. Types of existing columns never change here; type
-widening is a separate operation. Rows are checked elsewhere.
+Names are compared ignoring case, and the spelling of the table is kept. Types of existing columns change only if the caller permits
+to widen them. Rows are checked elsewhere.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cm_delta_dagster.errors import SchemaMismatchError
@@ -58,13 +60,33 @@ _HOLDS_UNCHANGED: dict[DataType, tuple[DataType, ...]] = {
 }
 
 
-def reconcile_schemas(table: StructType, offered: StructType, *, mode: SchemaMode) -> StructType:
+def _never(column: DataType, offered: DataType) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    """How a write may change the schema, and what it may not change."""
+
+    mode: SchemaMode
+    widens: Callable[[DataType, DataType], bool] = _never
+    faults: list[str] = field(default_factory=list)
+
+
+def reconcile_schemas(
+    table: StructType,
+    offered: StructType,
+    *,
+    mode: SchemaMode,
+    widens: Callable[[DataType, DataType], bool] = _never,
+) -> StructType:
     """Schema of the table after a write of ``offered``; with STRICT it equals ``table``.
 
     Args:
         table: current schema.
         offered: schema of the rows to write.
         mode: how the write may change the schema.
+        widens: whether with MERGE the type of a column (first argument) may become the offered type (second).
 
     Raises:
         SchemaMismatchError: a column is unknown, has a type that does not fit, is NOT NULL and missing, or occurs twice. The
@@ -74,12 +96,12 @@ def reconcile_schemas(table: StructType, offered: StructType, *, mode: SchemaMod
     offered = without_table_metadata(offered)
     if mode is SchemaMode.OVERWRITE:
         return offered
-    faults: list[str] = []
-    result = _reconcile_struct(table, offered, "", mode, faults)
-    if faults:
+    rules = _Rules(mode=mode, widens=widens)
+    result = _reconcile_struct(table, offered, "", rules)
+    if rules.faults:
         raise SchemaMismatchError(
             "The offered columns do not fit the table:\n"
-            + "\n".join(f"  - {fault}" for fault in faults)
+            + "\n".join(f"  - {fault}" for fault in rules.faults)
             + f"\nSchema of the table:\n{schema_text(table)}\nOffered schema:\n{schema_text(offered)}\n"
             + "Nothing was written. Cast or drop the columns, or allow the schema to be merged where columns are new."
         )
@@ -117,54 +139,50 @@ def fits(offered: DataType, column: DataType) -> bool:
     """Whether every value of ``offered`` can be stored in ``column`` unchanged; struct fields are matched by name and may be
     missing if they are nullable.
     """
-    faults: list[str] = []
-    _reconcile_type(column, offered, "", SchemaMode.STRICT, faults)
-    return not faults
+    rules = _Rules(mode=SchemaMode.STRICT)
+    _reconcile_type(column, offered, "", rules)
+    return not rules.faults
 
 
-def _reconcile_struct(
-    table: StructType, offered: StructType, path: str, mode: SchemaMode, faults: list[str]
-) -> StructType:
-    fields = [_reconcile_field(item, offered.field(item.name), path, mode, faults) for item in table.fields]
+def _reconcile_struct(table: StructType, offered: StructType, path: str, rules: _Rules) -> StructType:
+    fields = [_reconcile_field(item, offered.field(item.name), path, rules) for item in table.fields]
     for item in offered.fields:
         if table.field(item.name) is not None:
             continue
-        if mode is SchemaMode.STRICT:
-            faults.append(f"column {_join(path, item.name)!r} does not exist in the table")
+        if rules.mode is SchemaMode.STRICT:
+            rules.faults.append(f"column {_join(path, item.name)!r} does not exist in the table")
         else:
             # Existing files have no value for the column, so it must be nullable.
             fields.append(StructField(item.name, _as_nullable(item.type), True, item.metadata))
     return StructType(tuple(fields))
 
 
-def _reconcile_field(
-    item: StructField, offered: StructField | None, path: str, mode: SchemaMode, faults: list[str]
-) -> StructField:
+def _reconcile_field(item: StructField, offered: StructField | None, path: str, rules: _Rules) -> StructField:
     here = _join(path, item.name)
     if offered is None:
         if not item.nullable and not _is_filled_by_writer(item):
-            faults.append(f"column {here!r} is missing, and the table does not allow null in it")
+            rules.faults.append(f"column {here!r} is missing, and the table does not allow null in it")
         return item
     # An offered column may be nullable and contain no null: NOT NULL is checked on the rows.
-    return StructField(
-        item.name, _reconcile_type(item.type, offered.type, here, mode, faults), item.nullable, item.metadata
-    )
+    return StructField(item.name, _reconcile_type(item.type, offered.type, here, rules), item.nullable, item.metadata)
 
 
-def _reconcile_type(column: DataType, offered: DataType, path: str, mode: SchemaMode, faults: list[str]) -> DataType:
+def _reconcile_type(column: DataType, offered: DataType, path: str, rules: _Rules) -> DataType:
     if isinstance(column, StructType) and isinstance(offered, StructType):
-        return _reconcile_struct(column, offered, path, mode, faults)
+        return _reconcile_struct(column, offered, path, rules)
     if isinstance(column, ArrayType) and isinstance(offered, ArrayType):
-        element = _reconcile_type(column.element_type, offered.element_type, f"{path}.element", mode, faults)
+        element = _reconcile_type(column.element_type, offered.element_type, f"{path}.element", rules)
         return ArrayType(element, column.contains_null)
     if isinstance(column, MapType) and isinstance(offered, MapType):
         return MapType(
-            _reconcile_type(column.key_type, offered.key_type, f"{path}.key", mode, faults),
-            _reconcile_type(column.value_type, offered.value_type, f"{path}.value", mode, faults),
+            _reconcile_type(column.key_type, offered.key_type, f"{path}.key", rules),
+            _reconcile_type(column.value_type, offered.value_type, f"{path}.value", rules),
             column.value_contains_null,
         )
+    if rules.mode is SchemaMode.MERGE and offered != column and (column == VOID or rules.widens(column, offered)):
+        return offered
     if not _value_fits(offered, column):
-        faults.append(
+        rules.faults.append(
             f"column {path!r} is {data_type_text(column)} in the table and {data_type_text(offered)} in the offered "
             "rows"
         )

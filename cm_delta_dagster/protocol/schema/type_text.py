@@ -205,6 +205,6 @@ def _comment(tokens: _Tokens) -> str:
 
 def _invalid(text: str, fault: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{text!r} is not the type of a column: {fault}. Write it as in SQL, e.g. 'bigint', 'decimal(10,2)', 'array<string>' or "
+        f"{text[:200]!r} is not the type of a column: {fault}. Write e.g. 'bigint', 'decimal(10,2)', 'array<string>' or "
         "'struct<a: int, b: date>'."
     )

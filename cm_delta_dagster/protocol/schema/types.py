@@ -319,11 +319,14 @@ def _walk(data_type: DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[st
 
 
 TRANSACTION_COLUMN = "delta.txn"
-"""Reserved name of a partition column that Spark discovers in the directories ``delta.txn=<hex>``, one for each write."""
+"""Reserved name: each write has a directory ``delta.txn=<hex>``, which Spark takes for a partition column where it lists files."""
 
 
-def check_column_names(schema: StructType) -> None:
-    """Refuse names that a table without column mapping cannot have, at any level.
+def check_column_names(schema: StructType, *, any_characters: bool = False) -> None:
+    """Refuse names that a table cannot have, at any level.
+
+    Args:
+        any_characters: the table has column mapping, so that data files do not contain the names.
 
     Raises:
         SchemaMismatchError: a name occurs twice ignoring case, is empty, is reserved, or contains a space, a tab, a newline or
@@ -336,10 +339,12 @@ def check_column_names(schema: StructType) -> None:
                 f"The column name {name!r} is reserved: reads and merges use it internally. Rename the column."
             )
     for path, item in walk_fields(schema):
-        if not item.name or _FORBIDDEN_CHARACTERS.intersection(item.name):
+        forbidden = not any_characters and _FORBIDDEN_CHARACTERS.intersection(item.name)
+        if not item.name or forbidden:
             raise SchemaMismatchError(
                 f"Column {'.'.join(path)!r} has a name that the table cannot store: it is empty or contains a space, a "
-                "tab, a line break or one of ,;{}()=. Rename the column before writing."
+                "tab, a line break or one of ,;{}()=. Rename the column before writing, or give the table column mapping "
+                "(delta.columnMapping.mode = 'name')."
             )
 
 

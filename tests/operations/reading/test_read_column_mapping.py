@@ -174,6 +174,7 @@ def test_mapping_metadata_without_the_feature_means_nothing(spark: SparkSession,
     assert (rows_of(frame), as_json(frame)) == ([(1,)], table.schema)
 
 
+@pytest.mark.file_index
 def test_renamed_columns_still_let_spark_skip_what_it_does_not_need(spark: SparkSession, tmp_path: Path) -> None:
     """COLMAP-11: conditions reach the Parquet reader, and of structs only the wanted fields are read."""
     table = nested_table(tmp_path, "name")

@@ -25,6 +25,7 @@ def stats(rows: int, **nulls: Any) -> dict[str, Any]:
     return {"numRecords": rows, "nullCount": nulls}
 
 
+@pytest.mark.file_index
 def test_not_null_is_kept_and_conditions_still_reach_the_files(spark: SparkSession, tmp_path: Path) -> None:
     """SCHEMA-9: where the statistics of every file prove it, Spark may know it."""
     inner = struct(field("x", "integer", nullable=False), field("y", "string"))
@@ -87,6 +88,7 @@ def test_a_null_in_a_column_that_allows_none_is_an_error_and_never_another_value
         assert isinstance(as_our_error(raised.value, "reading"), InvalidDataError)
 
 
+@pytest.mark.file_index
 def test_promises_that_hold_without_statistics_cost_no_row(spark: SparkSession, tmp_path: Path) -> None:
     table = ForeignTable(
         tmp_path,

@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.reading.history import history
+from cm_delta_dagster.operations.tables.alter import alter_table
+from cm_delta_dagster.operations.tables.alterations import DropColumns, RenameColumn
 from cm_delta_dagster.operations.tables.clustering import cluster_by
 from cm_delta_dagster.operations.writing.write import overwrite
 from cm_delta_dagster.protocol.actions.file_columns import removes_of, table_to_adds
@@ -119,3 +121,21 @@ def test_an_overwrite_keeps_the_clustering_columns_or_is_refused(build: Callable
         with pytest.raises(SchemaMismatchError, match="lacks the clustering column 'id'"):
             overwrite(lake.table, frame=rows, schema_mode=SchemaMode.OVERWRITE)
     assert lake.table.snapshot().version == version
+
+
+def test_a_renamed_column_stays_a_clustering_column_and_it_cannot_be_dropped(
+    build: Callable[..., TableBuilder],
+) -> None:
+    """CLUST-2, COLMAP-8: the domain has physical names."""
+    lake = build(cluster_by=["id", "s.x"], properties={"delta.columnMapping.mode": "name"})
+    stored = _stored(lake)
+    assert stored["clusteringColumns"][0] != ["id"]
+    renamed = alter_table(lake.table, RenameColumn("s.x", "w")).snapshot
+    assert renamed.clustering_columns == (("id",), ("s", "w"))
+    assert _stored(lake) == stored
+    for column in ("id", "s.w", "s"):
+        with pytest.raises(InvalidArgumentError, match=r"clustered by it.*cluster_by"):
+            alter_table(lake.table, DropColumns([column]))
+    alter_table(lake.table, DropColumns(["s.y"]))
+    cluster_by(lake.table, columns=["id"])
+    assert alter_table(lake.table, DropColumns(["s"])).snapshot.clustering_columns == (("id",),)

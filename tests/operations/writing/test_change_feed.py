@@ -42,7 +42,7 @@ def _num_change_files(builder: TableBuilder) -> int:
     )
 
 
-@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize("vectors", [pytest.param("true", marks=pytest.mark.slow), "false"])
 def test_each_verb_records_the_rows_that_it_changes(build: Callable[..., TableBuilder], vectors: str) -> None:
     """CDF-1, CDF-2, CDF-3, CDF-4: with deletion vectors and by rewriting files; a pure delete by vectors needs no change file."""
     builder = build("id long, p string, v string", "p", vectors=vectors)

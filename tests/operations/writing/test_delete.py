@@ -1,6 +1,7 @@
 """DELETE: deleted rows, remaining rows, and files that are not rewritten."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,6 +11,7 @@ from cm_delta_dagster.errors import IllegalCommitError, InvalidArgumentError
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.write import WriteOutcome
+from cm_delta_dagster.protocol.actions.paths import decode_path
 from tests.support.builders import TableBuilder
 
 
@@ -60,6 +62,21 @@ def test_a_condition_that_only_spark_can_evaluate_works(build: Callable[..., Tab
     builder.append((1, "a"), (2, "a"), (3, "b"))
     delete(builder.table, spark=builder.spark, where="p = 'a' AND id % 2 = 0")
     assert builder.rows() == [(1, "a"), (3, "b")]
+
+
+def test_partitions_that_only_spark_can_exclude_are_not_opened(build: Callable[..., TableBuilder]) -> None:
+    """SKIP-1: the file index evaluates conditions on partition columns, of any form."""
+    builder = build("id long, p int", "p")
+    builder.append((1, 1), (2, 2), (3, 3))
+    table = builder.table
+    for file in table.snapshot().files.select(["path", "partitionValues"]).to_pylist():
+        if dict(file["partitionValues"])["p"] != "2":
+            (Path(table.snapshot().location.removeprefix("file://")) / decode_path(file["path"])).write_bytes(
+                b"damaged"
+            )
+    result = delete(table, spark=builder.spark, where="p % 2 = 0")
+    assert (result.num_removed_files, result.metrics["numDeletedRows"]) == (1, "1")
+    assert table.snapshot().num_files == 2
 
 
 def test_a_delete_of_every_row_needs_an_explicit_condition(build: Callable[..., TableBuilder]) -> None:

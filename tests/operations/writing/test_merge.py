@@ -65,13 +65,16 @@ EXPECTED = {
 }
 
 
+COPY_ON_WRITE = {"delta.enableDeletionVectors": "false"}
+
+
 @pytest.mark.parametrize("mode", MergeMode)
 @pytest.mark.parametrize("partitions", [(), ("p",)])
 def test_every_merge_mode_changes_the_documented_rows(
     build: Callable[..., TableBuilder], mode: MergeMode, partitions: tuple[str, ...]
 ) -> None:
     """DML-4, DML-5: NULL keys do not match, not even other NULL keys."""
-    builder = build("id long, p string, v long", *partitions)
+    builder = build("id long, p string, v long", *partitions).with_properties(COPY_ON_WRITE)
     builder.append(*TARGET)
     result = merge(builder.table, frame=builder.frame(*SOURCE), keys=["ID"], mode=mode)
     rows, expected = EXPECTED[mode]
@@ -83,7 +86,7 @@ def test_every_merge_mode_changes_the_documented_rows(
 
 def test_files_without_a_match_are_not_rewritten(build: Callable[..., TableBuilder]) -> None:
     """DML-2."""
-    builder = build("id long, v long")
+    builder = build("id long, v long").with_properties(COPY_ON_WRITE)
     for number in range(4):
         builder.append((10 * number, 0), (10 * number + 5, 0))
     result = merge(builder.table, frame=builder.frame((15, 1), (17, 1)), keys=["id"])
@@ -157,7 +160,7 @@ def test_delete_unmatched_deletes_only_within_the_slice(build: Callable[..., Tab
 
 def test_rows_outside_of_the_slice_are_unchanged_in_rewritten_files(build: Callable[..., TableBuilder]) -> None:
     """A row outside of the slice is not merged, although its key is in the source and its file is rewritten."""
-    builder = build("id long, v long")
+    builder = build("id long, v long").with_properties(COPY_ON_WRITE)
     builder.append((1, 5), (2, 50), (3, 6), (4, None))
     frame = builder.frame((1, 7), (2, 8), (4, 9))
     result = merge(builder.table, frame=frame, keys=["id"], mode=MergeMode.DELETE_UNMATCHED, within="v < 10")

@@ -32,8 +32,15 @@ def _merge(builder: TableBuilder, frame: DataFrame, on: Any = "t.id = s.id") -> 
     return MergeBuilder(builder.table, change=change)
 
 
-@pytest.mark.parametrize("small_source", [100_000, 0])
-@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize(
+    ("small_source", "vectors"),
+    [
+        (100_000, "true"),
+        (0, "true"),
+        pytest.param(100_000, "false", marks=pytest.mark.slow),
+        pytest.param(0, "false", marks=pytest.mark.slow),
+    ],
+)
 def test_clauses_apply_in_order(build: Build, monkeypatch: pytest.MonkeyPatch, vectors: str, small_source: int) -> None:
     """DML-4: rows for which no clause applies stay; a matched source row is not inserted though no clause applies to it."""
     monkeypatch.setattr(merge_rows, "SMALL_SOURCE", small_source)

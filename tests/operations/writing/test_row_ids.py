@@ -47,7 +47,7 @@ def _is_preserved(builder: TableBuilder) -> str | None:
     return info.tags.get(PRESERVED_TAG)
 
 
-@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_rows_keep_their_ids(build: Callable[[str], TableBuilder], client: DeltaClient, vectors: str) -> None:
     """ROWTRK-12, ROWTRK-13, ROWTRK-14, OPT-4: through each verb, by deletion vectors and by rewriting files."""
     builder = build(vectors)

@@ -6,7 +6,11 @@ import pytest
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.features.protocol_evolution import required_features
+from cm_delta_dagster.protocol.features.protocol_evolution import (
+    check_metadata_supported,
+    listed_by_other_name,
+    required_features,
+)
 from cm_delta_dagster.protocol.features.table_features import (
     FEATURES,
     SUPPORTED_READER_FEATURES,
@@ -61,8 +65,9 @@ def test_the_fully_supported_features_are_listed() -> None:
         "catalogManaged",
     } == SUPPORTED_READER_FEATURES
     assert {"deletionVectors", "appendOnly", "domainMetadata", "inCommitTimestamp"} <= SUPPORTED_WRITER_FEATURES
-    assert {"invariants", "checkConstraints", "generatedColumns", "columnMapping"} <= SUPPORTED_WRITER_FEATURES
-    assert {"identityColumns", "allowColumnDefaults", "typeWidening", "variantType"} <= SUPPORTED_WRITER_FEATURES
+    assert {"columnMapping", "typeWidening", "rowTracking", "checkpointProtection"} <= SUPPORTED_WRITER_FEATURES
+    assert {"invariants", "checkConstraints", "generatedColumns", "variantType"} <= SUPPORTED_WRITER_FEATURES
+    assert {"identityColumns", "allowColumnDefaults"} <= SUPPORTED_WRITER_FEATURES
     assert not {"icebergCompatV1", "icebergCompatV2", "clustering"} & SUPPORTED_WRITER_FEATURES
 
 
@@ -180,8 +185,6 @@ def test_unknown_writer_features_stop_only_writing() -> None:
         ("generatedColumns", metadata({"delta.generationExpression": "1"})),
         ("identityColumns", metadata({"delta.identity.start": 1})),
         ("allowColumnDefaults", metadata({"CURRENT_DEFAULT": "1"})),
-        ("columnMapping", metadata(**{"columnMapping.mode": "name"})),
-        ("typeWidening", metadata({"delta.typeChanges": []})),
         ("variantType", metadata(data_type=ArrayType(VARIANT))),
     ],
 )
@@ -208,7 +211,7 @@ def test_unsupported_features_refuse_writing_while_they_are_active(feature: str,
     assert feature in required_features(parse_schema(used.schema_string), used.configuration)
 
 
-@pytest.mark.parametrize("feature", ["clustering", "checkpointProtection"])
+@pytest.mark.parametrize("feature", ["clustering"])
 def test_features_active_when_listed_refuse_writing_but_not_reading(feature: str) -> None:
     """PROT-5, CLUST-1."""
     listed = protocol(1, 7, None, (feature, "domainMetadata"))
@@ -226,6 +229,14 @@ def test_without_metadata_a_feature_that_may_be_in_use_is_refused() -> None:
         check_writable(features("icebergCompatV2"), "t")
     check_readable(protocol(2, 5), "t", metadata=metadata())
     check_writable(features("invariants"), "t")
+
+
+def test_a_feature_with_two_names_is_required_by_the_name_of_the_protocol_text() -> None:
+    """UP-TW-1, TF-1: a table that lists the other name needs no second one."""
+    used = metadata(enableTypeWidening="true")
+    assert required_features(parse_schema(used.schema_string), used.configuration) == {"typeWidening"}
+    check_metadata_supported(features("typeWidening-preview"), used)
+    assert listed_by_other_name(features("typeWidening-preview")) == {"typeWidening"}
 
 
 @pytest.mark.parametrize(

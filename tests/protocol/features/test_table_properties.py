@@ -145,7 +145,6 @@ def test_a_new_table_has_the_properties_that_the_catalog_requires() -> None:
         ("io.unitycatalog.tableId", "x"),
         ("is_managed_location", "true"),
         ("delta.enableInCommitTimestamps", "false"),
-        ("delta.enableDeletionVectors", "false"),
         ("delta.checkpointPolicy", "classic"),
         ("delta.checkpoint.writeStatsAsStruct", "false"),
         ("delta.checkpointInterval", "0"),

@@ -3,8 +3,25 @@
 import pytest
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.features.type_widening import check_type_changes, is_widening
-from cm_delta_dagster.protocol.schema.types import LONG, ArrayType, StructField, StructType
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.features.type_widening import (
+    check_type_changes,
+    is_widening,
+    may_widen,
+    may_widen_in_writes,
+    widening_in_writes,
+)
+from cm_delta_dagster.protocol.schema.types import (
+    INTEGER,
+    LONG,
+    ArrayType,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    data_type_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +82,48 @@ def test_changes_are_checked_at_every_level() -> None:
 def test_a_damaged_record_is_refused(changes: object) -> None:
     with pytest.raises(CorruptLogError, match="typeChanges"):
         check_type_changes(_changed(changes))
+
+
+_KINDS = ("byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz", "string")
+_DECIMALS = tuple(
+    DecimalType(precision, scale) for precision in (5, 9, 10, 12, 20, 22) for scale in (0, 2, 4) if scale <= precision
+)
+_ALL: tuple[DataType, ...] = (*(PrimitiveType(name) for name in _KINDS), *_DECIMALS)
+
+
+def test_every_change_that_is_made_can_be_read() -> None:
+    """UP-TW-2, UP-TW-5: and what a write may change is a part of what a user may change."""
+    pairs = [(before, after) for before in _ALL for after in _ALL]
+    made = {(_name(before), _name(after)) for before, after in pairs if may_widen(before, after)}
+    by_writes = {(_name(before), _name(after)) for before, after in pairs if may_widen_in_writes(before, after)}
+    assert by_writes < made
+    assert all(is_widening(*change) for change in made)
+    for change in (
+        ("integer", "double"),
+        ("integer", "decimal(10,0)"),
+        ("long", "decimal(20,0)"),
+        ("byte", "decimal(12,2)"),
+    ):
+        assert change in made - by_writes
+    for change in (
+        ("long", "decimal(12,0)"),
+        ("integer", "decimal(9,0)"),
+        ("decimal(9,2)", "decimal(10,4)"),
+        ("long", "double"),
+    ):
+        assert change not in made
+    assert ("decimal(5,2)", "decimal(9,4)") in by_writes
+
+
+def _name(data_type: DataType) -> str:
+    return data_type.name if isinstance(data_type, PrimitiveType) else data_type_text(data_type)
+
+
+def test_writes_widen_only_where_the_property_allows_it() -> None:
+    """UP-TW-1, UP-TW-6, SCHEVO-4"""
+    on = {"delta.enableTypeWidening": "TRUE"}
+    small, wide = DecimalType(5, 2), DecimalType(9, 4)
+    assert not widening_in_writes(TableProperties({}))(small, wide)
+    assert widening_in_writes(TableProperties(on))(small, wide)
+    assert not widening_in_writes(TableProperties({**on, "delta.enableIcebergCompatV1": "true"}))(small, wide)
+    assert widening_in_writes(TableProperties({**on, "delta.enableIcebergCompatV1": "true"}))(INTEGER, LONG)

@@ -171,3 +171,28 @@ def test_after_merging_the_same_rows_fit_strictly(table: StructType, offered: St
     assert result.fields[: len(table.fields)] == table.fields
     assert strict(result, offered) == result
     assert merged(result, offered) == result
+
+
+def test_a_merge_widens_types_where_the_caller_permits_it() -> None:
+    """SCHEVO-4, UP-TW-2: at every level, and never to a narrower type."""
+    table = struct(a=INTEGER, s=struct(x=INTEGER), l=ArrayType(INTEGER), m=MapType(INTEGER, INTEGER))
+    offered = struct(a=LONG, s=struct(x=LONG), l=ArrayType(LONG), m=MapType(LONG, LONG))
+
+    def widens(column: DataType, given: DataType) -> bool:
+        return (column, given) == (INTEGER, LONG)
+
+    assert reconcile_schemas(table, offered, mode=SchemaMode.MERGE, widens=widens) == offered
+    assert reconcile_schemas(offered, table, mode=SchemaMode.MERGE, widens=widens) == offered
+    for refused in (
+        lambda: merged(table, offered),
+        lambda: reconcile_schemas(table, offered, mode=SchemaMode.STRICT, widens=widens),
+        lambda: reconcile_schemas(table, struct(a=STRING), mode=SchemaMode.MERGE, widens=widens),
+    ):
+        with pytest.raises(SchemaMismatchError):
+            refused()
+
+
+def test_a_merge_gives_a_void_column_the_offered_type() -> None:
+    """UP-VOID-1"""
+    assert merged(struct(a=VOID), struct(a=LONG)) == struct(a=LONG)
+    assert merged(struct(a=LONG), struct(a=VOID)) == struct(a=LONG)

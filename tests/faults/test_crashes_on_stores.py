@@ -1,4 +1,4 @@
-"""Writers whose warehouse is in S3, killed with SIGKILL at each call: each acknowledged commit exists once."""
+"""Writers whose warehouse is in an object store, killed with SIGKILL at each call: each acknowledged commit exists once."""
 
 import datetime
 import random
@@ -14,21 +14,29 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
-from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from tests.faults.crashing_writer import Place, Writer
 from tests.faults.test_crashes import SCHEMA, TABLE, check, check_published
-from tests.support.object_stores import make_bucket, s3_options
+from tests.support.object_stores import make_bucket, object_store
 
 MODES = (CommitMode.STAGED, CommitMode.INLINE, CommitMode.PUT_IF_ABSENT)
 ENOUGH = 30
+OTHERS = [(kind, mode) for kind in ("azure", "gcs") for mode in (CommitMode.STAGED, CommitMode.PUT_IF_ABSENT)]
+LOCATIONS = {"s3": "s3://{}/w", "azure": "az://{}/w", "gcs": "gs://{}/w"}
 
 
 @pytest.fixture
-def place(s3_endpoint: str, tmp_path: Path) -> Place:
+def kind() -> str:
+    """Which store; a test can have it as a parameter."""
+    return "s3"
+
+
+@pytest.fixture
+def place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     bucket = f"b-{uuid.uuid4().hex}"
-    make_bucket(FsspecStore("s3", options=s3_options(s3_endpoint)), bucket)
+    store = object_store(kind, request)
+    make_bucket(store, bucket)
     url = f"sqlite:///{tmp_path}/catalog.db"
-    return Place(url=url, warehouse=f"s3://{bucket}/w", options=s3_options(s3_endpoint))
+    return Place(url=url, warehouse=LOCATIONS[kind].format(bucket), options=store.options)
 
 
 @pytest.fixture
@@ -62,6 +70,15 @@ def kill_at(client: DeltaClient, place: Place, directory: Path, mode: CommitMode
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_writer_killed_at_any_call_loses_nothing_in_s3(
+    client: DeltaClient, place: Place, tmp_path: Path, mode: CommitMode
+) -> None:
+    """CM-C1, CM-C5, CM-C6, CM-C15, CM-W5, CM-P5"""
+    assert 4 <= kill_at(client, place, tmp_path, mode, range(1, ENOUGH)) < ENOUGH - 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "mode"), OTHERS)
+def test_a_writer_killed_at_any_call_loses_nothing_in_other_stores(
     client: DeltaClient, place: Place, tmp_path: Path, mode: CommitMode
 ) -> None:
     """CM-C1, CM-C5, CM-C6, CM-C15, CM-W5, CM-P5"""

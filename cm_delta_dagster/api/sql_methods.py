@@ -1,0 +1,62 @@
+"""The method of a connection that runs SQL statements."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from cm_delta_dagster.api.session import ClientSession
+from cm_delta_dagster.operations.sql.answers import Answer
+from cm_delta_dagster.operations.sql.descriptions import describe, read_description
+from cm_delta_dagster.operations.sql.listings import show
+from cm_delta_dagster.operations.sql.queries import Arguments, run_query
+from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
+
+
+class SqlMethods(ClientSession):
+    """A base of :class:`~cm_delta_dagster.api.connection.Connection`."""
+
+    def sql(self, statement: str, args: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame:
+        """Run a query, EXPLAIN, DESCRIBE or SHOW of Spark SQL in which tables of the catalog have three-part names.
+
+        All tables of a statement are read at versions that were the latest ones at one moment, unless the statement names a
+        version or time. Other names are those of tables and views of the Spark session; a name that both have is the catalog's.
+
+        Args:
+            statement: one statement, e.g. ``SELECT * FROM main.sales.orders VERSION AS OF 3 WHERE amount > :least``.
+            args: values of parameters, as in ``SparkSession.sql``: a mapping for ``:name``, a sequence for ``?``.
+
+        Raises:
+            TableNotFoundError: neither the catalog nor the session has the name; the message has similar names.
+            VersionNotFoundError: the table has no such version, or none at that time.
+            InvalidArgumentError: the text cannot be parsed or resolved, or is a statement that writes; the message has the place,
+                or the Python call.
+        """
+        read = read_statement(statement)
+        return _RUNNERS[read.family](self, read, args)
+
+
+def _query(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:
+    return run_query(lake.client, statement.text, spark=lake.spark, args=args)
+
+
+def _describe(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:
+    wanted = read_description(statement)
+    answer = None if wanted is None else describe(lake.client, wanted)
+    return _query(lake, statement, args) if answer is None else _frame(lake, answer)
+
+
+def _show(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:
+    return _frame(lake, show(lake.client, statement))
+
+
+def _frame(lake: ClientSession, answer: Answer) -> DataFrame:
+    return lake.spark.createDataFrame(list(answer.rows), answer.ddl)
+
+
+_RUNNERS: Mapping[Family, Callable[[ClientSession, Statement, Arguments], DataFrame]] = {
+    Family.QUERY: _query,
+    Family.DESCRIBE: _describe,
+    Family.SHOW: _show,
+}
+"""How the statements of each family run."""

@@ -1,0 +1,71 @@
+"""Several tables at versions that were the latest ones at one moment, so that a query over them reads one state of the catalog.
+
+The catalog returns all entries in one query. A table whose commits are made by creating their file can have a commit that the
+catalog has not recorded; with such a table, the versions are read until two readings in a row are equal.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.ratification import RatifiedCommits
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import VersionNotFoundError
+
+_MAX_READINGS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestVersion:
+    """A table and the latest version of it that a query reads."""
+
+    table: Table
+    ratified: RatifiedCommits
+
+    @property
+    def version(self) -> int:
+        return self.ratified.latest_version
+
+    def snapshot(self) -> Snapshot:
+        """The table at :attr:`version`. Raises CorruptLogError, UnsupportedFeatureError."""
+        return self.table.snapshot_of(self.ratified)
+
+
+def load_together(
+    client: DeltaClient, identifiers: Iterable[TableIdentifier]
+) -> Mapping[TableIdentifier, LatestVersion]:
+    """The tables of these names, at versions that were the latest ones at one moment of the call.
+
+    A name that no table has is left out.
+
+    Raises:
+        VersionNotFoundError: commits of a table in put-if-absent mode came too fast to find such a moment.
+    """
+    names = tuple(identifiers)
+    states = _read(client, names)
+    if len(states) < 2 or all(state.ratified.commit_policy.through_catalog for state in states.values()):
+        return states
+    for _ in range(_MAX_READINGS):
+        before, states = states, _read(client, names)
+        # Versions only grow: equal versions were the latest ones from the end of one reading to the start of the next.
+        if _versions(before) == _versions(states):
+            return states
+    raise VersionNotFoundError(
+        f"No common state of {', '.join(sorted(str(name) for name in states))} was found: commits were made during each of "
+        f"{_MAX_READINGS} readings. Query explicit versions, or try again while fewer commits are made."
+    )
+
+
+def _read(client: DeltaClient, names: tuple[TableIdentifier, ...]) -> dict[TableIdentifier, LatestVersion]:
+    found = {}
+    for entry in client.registry.load_tables(names):
+        table = client.open(entry)
+        answer = entry.ratified if entry.ratified.commit_policy.through_catalog else table.catalog_answer()
+        found[entry.identifier] = LatestVersion(table=table, ratified=answer)
+    return found
+
+
+def _versions(states: Mapping[TableIdentifier, LatestVersion]) -> dict[tuple[TableIdentifier, str], int]:
+    return {(name, state.table.table_id): state.version for name, state in states.items()}

@@ -1,0 +1,1 @@
+"""SQL statements: what the tables of the catalog contribute to a statement that Spark runs."""

@@ -1,0 +1,64 @@
+"""Statements that DuckDB runs in place of Spark, for the command line: queries in DuckDB's dialect, DESCRIBE and SHOW."""
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
+from cm_delta_dagster.operations.reading.optional_packages import import_engine
+from cm_delta_dagster.operations.sql.answers import Answer
+from cm_delta_dagster.operations.sql.descriptions import describe, read_description
+from cm_delta_dagster.operations.sql.listings import show
+from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
+
+
+def duckdb_rows(client: DeltaClient, statement: str, *, limit: int) -> pa.Table:
+    """At most ``limit`` rows of the statement. DuckDB runs queries; DESCRIBE and SHOW read only the catalog and the log.
+
+    Raises:
+        InvalidArgumentError: DuckDB cannot run the text, or it is a statement that writes.
+        EngineError: DuckDB is not installed.
+    """
+    read = read_statement(statement)
+    return _RUNNERS[read.family](client, read, limit)
+
+
+def _query(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:
+    library = import_engine("duckdb")
+    with DuckDBConnection(None, client.table) as connection:
+        try:
+            rows = connection.sql(statement.text)
+            return pa.table({}) if rows is None else rows.limit(limit).to_arrow_table()
+        except library.Error as error:
+            raise InvalidArgumentError(
+                f"DuckDB cannot run the statement: {error} Use --engine spark for the dialect of Spark, which has VERSION AS OF."
+            ) from error
+
+
+def _describe(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:
+    wanted = read_description(statement)
+    answer = None if wanted is None else describe(client, wanted)
+    if answer is None:
+        raise InvalidArgumentError(
+            "The catalog has no such table. DESCRIBE of a view or a query of Spark runs with --engine spark."
+        )
+    return _table(answer, limit)
+
+
+def _show(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:
+    return _table(show(client, statement), limit)
+
+
+def _table(answer: Answer, limit: int) -> pa.Table:
+    rows = answer.rows[:limit]
+    return pa.table({name: [row[at] for row in rows] for at, name in enumerate(answer.columns)})
+
+
+_RUNNERS: Mapping[Family, Callable[[DeltaClient, Statement, int], pa.Table]] = {
+    Family.QUERY: _query,
+    Family.DESCRIBE: _describe,
+    Family.SHOW: _show,
+}
+"""How the statements of each family run."""

@@ -1,0 +1,139 @@
+"""SHOW: the names of the catalog, and columns, properties and definition of its tables."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.operations.sql.answers import Answer
+from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
+from cm_delta_dagster.operations.sql.names import resolve_one
+from cm_delta_dagster.operations.sql.rewriting import quoted
+from cm_delta_dagster.operations.sql.statements import Statement, Words
+from cm_delta_dagster.protocol.schema.types import StructField
+
+
+def show(client: DeltaClient, statement: Statement) -> Answer:
+    """The answer of a SHOW statement.
+
+    Raises:
+        InvalidArgumentError: the statement is malformed, or shows something else; the message has the place.
+        TableNotFoundError: the catalog has no such table.
+    """
+    words = Words(statement, after=1)
+    for names, listing in _LISTINGS.items():
+        if words.take(*names):
+            return listing(client, words)
+    raise words.fault("TABLES, SCHEMAS, CATALOGS, COLUMNS, TBLPROPERTIES or CREATE TABLE")
+
+
+def _tables(client: DeltaClient, words: Words) -> Answer:
+    scope = ".".join(words.name()) if words.take("IN", "FROM") else ""
+    fits = _filter(words)
+    found = client.registry.list_tables(scope)
+    return Answer(
+        columns={"namespace": "string", "tableName": "string", "isTemporary": "boolean"},
+        rows=tuple((f"{one.catalog}.{one.schema}", one.table, False) for one in found if fits(one.table)),
+    )
+
+
+def _schemas(client: DeltaClient, words: Words) -> Answer:
+    scope = ".".join(words.name()) if words.take("IN", "FROM") else ""
+    fits = _filter(words)
+    found = client.registry.list_tables(scope)
+    names = _unique(f"{one.catalog}.{one.schema}" for one in found if fits(one.schema))
+    return Answer(columns={"namespace": "string"}, rows=tuple((name,) for name in names))
+
+
+def _catalogs(client: DeltaClient, words: Words) -> Answer:
+    fits = _filter(words)
+    names = _unique(one.catalog for one in client.registry.list_tables() if fits(one.catalog))
+    return Answer(columns={"catalog": "string"}, rows=tuple((name,) for name in names))
+
+
+def _columns(client: DeltaClient, words: Words) -> Answer:
+    snapshot = _table(client, words, "IN", "FROM")
+    return Answer(columns={"col_name": "string"}, rows=tuple((name,) for name in snapshot.schema.names))
+
+
+def _properties(client: DeltaClient, words: Words) -> Answer:
+    name = words.name()
+    key = words.literal()
+    words.done()
+    snapshot = resolve_one(client, name).snapshot()
+    held = sorted(snapshot.metadata.configuration.items())
+    rows = tuple((known, value) for known, value in held if key in (None, known))
+    if key is not None and not rows:
+        rows = ((key, f"Table {snapshot.identifier} does not have property: {key}"),)
+    return Answer(columns={"key": "string", "value": "string"}, rows=rows)
+
+
+def _definition(client: DeltaClient, words: Words) -> Answer:
+    snapshot = _table(client, words, "TABLE")
+    return Answer(columns={"createtab_stmt": "string"}, rows=((create_statement(snapshot),),))
+
+
+_LISTINGS: Mapping[tuple[str, ...], Callable[[DeltaClient, Words], Answer]] = {
+    ("TABLES",): _tables,
+    ("SCHEMAS", "DATABASES", "NAMESPACES"): _schemas,
+    ("CATALOGS",): _catalogs,
+    ("COLUMNS",): _columns,
+    ("TBLPROPERTIES",): _properties,
+    ("CREATE",): _definition,
+}
+"""What is shown, by the word after SHOW."""
+
+
+def create_statement(snapshot: Snapshot) -> str:
+    """A CREATE TABLE statement with the columns, partitions, comment and properties of the table."""
+    lines = []
+    for item in snapshot.schema.fields:
+        comment = comment_of(item)
+        suffix = ("" if item.nullable else " NOT NULL") + ("" if comment is None else f" COMMENT {_literal(comment)}")
+        lines.append(f"  {quoted(item.name)} {_type_text(item)}{suffix}")
+    clauses = [f"CREATE TABLE {snapshot.identifier} (", ",\n".join(lines) + ")", "USING delta"]
+    if snapshot.partition_columns:
+        clauses.append(f"PARTITIONED BY ({', '.join(map(quoted, snapshot.partition_columns))})")
+    if snapshot.metadata.description:
+        clauses.append(f"COMMENT {_literal(snapshot.metadata.description)}")
+    if snapshot.metadata.configuration:
+        held = sorted(snapshot.metadata.configuration.items())
+        pairs = ",\n".join(f"  {_literal(key)} = {_literal(value)}" for key, value in held)
+        clauses.append(f"TBLPROPERTIES (\n{pairs})")
+    return "\n".join(clauses)
+
+
+def _type_text(item: StructField) -> str:
+    """The type in upper case, unless it has names of fields."""
+    text = column_type(item)
+    return text if "<" in text else text.upper()
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _table(client: DeltaClient, words: Words, *before: str) -> Snapshot:
+    if not words.take(*before):
+        raise words.fault(f"{' or '.join(before)} and the name of a table")
+    name = words.name()
+    words.done()
+    return resolve_one(client, name).snapshot()
+
+
+def _filter(words: Words) -> Callable[[str], bool]:
+    """The condition of ``LIKE 'pattern'`` or ``'pattern'``: ``*`` stands for any characters, ``|`` separates alternatives."""
+    has_like = words.take("LIKE")
+    pattern = words.literal()
+    if pattern is None and has_like:
+        raise words.fault("a pattern in quotes")
+    words.done()
+    if pattern is None:
+        return lambda name: True
+    parts = [".*".join(map(re.escape, part.strip().split("*"))) for part in pattern.split("|")]
+    compiled = re.compile("|".join(parts), re.IGNORECASE)
+    return lambda name: compiled.fullmatch(name) is not None
+
+
+def _unique(names: Iterable[str]) -> Iterator[str]:
+    return iter(dict.fromkeys(names))

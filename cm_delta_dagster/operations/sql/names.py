@@ -1,0 +1,80 @@
+"""Names of SQL texts as tables of the catalog, and the errors for names that no table has."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_together
+
+Name = tuple[str, ...]
+"""The parts of a name as written."""
+
+_MAX_SHOWN = 5
+
+
+def resolve(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, LatestVersion]:
+    """The tables of the catalog among ``names``, at versions of one moment.
+
+    Only names of three parts are those of tables. The spelling decides; if no table has it, a table whose name differs only in
+    upper and lower case is found.
+
+    Raises:
+        InvalidArgumentError: several tables differ from a name only in case.
+    """
+    wanted = {name: TableIdentifier(*name) for name in names if len(name) == 3 and all(name)}
+    if not wanted:
+        return {}
+    found = load_together(client, wanted.values())
+    others = {name: identifier for name, identifier in wanted.items() if identifier not in found}
+    if others and (respelled := _ignoring_case(client, others.values())):
+        wanted |= {name: respelled.get(identifier, identifier) for name, identifier in wanted.items()}
+        found = load_together(client, wanted.values())
+    return {name: found[identifier] for name, identifier in wanted.items() if identifier in found}
+
+
+def _ignoring_case(client: DeltaClient, names: Iterable[TableIdentifier]) -> dict[TableIdentifier, TableIdentifier]:
+    existing: dict[str, list[TableIdentifier]] = {}
+    for identifier in client.registry.list_tables():
+        existing.setdefault(str(identifier).lower(), []).append(identifier)
+    found = {}
+    for name in names:
+        same = existing.get(str(name).lower(), [])
+        if len(same) > 1:
+            raise InvalidArgumentError(
+                f"The name {name} is ambiguous: {', '.join(map(str, same))} differ only in upper and lower case. Write the name of "
+                "the table exactly."
+            )
+        if same:
+            found[name] = same[0]
+    return found
+
+
+def resolve_one(client: DeltaClient, name: Name) -> LatestVersion:
+    """The table of one name. Raises TableNotFoundError with similar names."""
+    found = resolve(client, (name,))
+    if name not in found:
+        raise unknown_name(client, name)
+    return found[name]
+
+
+def unknown_name(client: DeltaClient, name: Name, *, views: Sequence[str] = ()) -> TableNotFoundError:
+    """The error for a name that neither the catalog nor the Spark session has.
+
+    Args:
+        views: other names that could be meant.
+    """
+    identifiers = client.registry.list_tables()
+    text = ".".join(name)
+    ends = [str(one) for one in identifiers if str(one).lower().endswith(f".{text.lower()}")]
+    known = [str(one) for one in identifiers] + list(views)
+    lowered = {one.lower(): one for one in known}
+    near = [lowered[one] for one in difflib.get_close_matches(text.lower(), lowered, n=_MAX_SHOWN, cutoff=0.6)]
+    same_table = [str(one) for one in identifiers if one.table.lower() == name[-1].lower()]
+    proposed = list(dict.fromkeys((*ends, *near, *same_table)))[:_MAX_SHOWN]
+    hint = f" Did you mean {' or '.join(proposed)}?" if proposed else ""
+    rule = "" if len(name) == 3 else " Tables of the catalog are named catalog.schema.table."
+    return TableNotFoundError(
+        f"The catalog has no table {text}, and the Spark session has no table or view of that name.{rule}{hint}"
+    )

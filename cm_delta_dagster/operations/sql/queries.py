@@ -1,0 +1,248 @@
+"""Queries of Spark SQL over tables of the catalog.
+
+Spark gets the text as it is, with a DataFrame in place of each table of the catalog. pyspark gives such a DataFrame a temporary
+view for the time of the analysis (on Spark Connect, a name inside of the plan), so that no view stays in the session.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.operations.arguments import epoch_milliseconds
+from cm_delta_dagster.operations.reading.change_query import ChangeRange
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
+from cm_delta_dagster.operations.reading.read import read_snapshot
+from cm_delta_dagster.operations.reading.read_changes import read_changes
+from cm_delta_dagster.operations.sql.lexemes import Kind, lexemes, parts_of, string_value
+from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
+from cm_delta_dagster.operations.sql.rewriting import (
+    Replacement,
+    aliases_of,
+    column_replacements,
+    table_replacement,
+    template,
+)
+from cm_delta_dagster.operations.sql.table_references import (
+    ChangesReference,
+    References,
+    TableReference,
+    find_references,
+)
+from cm_delta_dagster.operations.sql.time_travel import VersionText
+from cm_delta_dagster.spark.errors import mapped, spark_errors
+from cm_delta_dagster.spark.session import NETWORK_ERRORS, is_connect, session_time_zone
+
+Arguments: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
+"""Values of the parameters of a statement, by name or in order."""
+
+_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
+_POSITION = re.compile(r"; line \d+,? pos \d+;?")
+_UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
+_TOO_MANY_PARTS = "REQUIRES_SINGLE_PART_NAMESPACE"
+_MAX_SESSION_PARTS = 2
+_TIME_TRAVEL = "UNSUPPORTED_FEATURE.TIME_TRAVEL"
+
+
+def run_query(client: DeltaClient, text: str, *, spark: SparkSession, args: Arguments = None) -> DataFrame:
+    """The rows of a query, or of EXPLAIN of one.
+
+    All tables that are read at their latest version are read at versions that were the latest ones at one moment.
+
+    Args:
+        args: values of parameters: a mapping for ``:name``, a sequence for ``?``.
+
+    Raises:
+        TableNotFoundError: a name that neither the catalog nor the session has; the message has similar names.
+        InvalidArgumentError: Spark cannot parse or resolve the text; the message has the place.
+        VersionNotFoundError: no such version or time.
+    """
+    query = _Query(client=client, spark=spark, text=text, args=_plain(args))
+    references = find_references(text, args if isinstance(args, Mapping) else {})
+    names: list[Name] = [one.parts for one in references.tables]
+    names += [parts_of(one.name) for one in references.changes]
+    found = resolve(client, names)
+    return query.run(references, found)
+
+
+def _plain(args: Arguments) -> dict[str, Any] | list[Any] | None:
+    if args is None:
+        return None
+    if isinstance(args, Mapping):
+        return dict(args)
+    if isinstance(args, str) or not isinstance(args, Sequence):
+        raise InvalidArgumentError(
+            f"args is of type {type(args).__name__}; give a dict for parameters such as :name, or a list for ?."
+        )
+    return list(args)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Query:
+    client: DeltaClient
+    spark: SparkSession
+    text: str
+    args: dict[str, Any] | list[Any] | None
+    frames: dict[str, DataFrame] = field(default_factory=dict)
+    fields: dict[tuple[str, VersionText | None], str] = field(default_factory=dict)
+    """The field of a table and version, so that each is read once."""
+    others: list[Name] = field(default_factory=list)
+    """Names that are not those of tables of the catalog."""
+
+    def run(self, references: References, found: Mapping[Name, LatestVersion]) -> DataFrame:
+        tables = [one for one in references.tables if one.parts in found]
+        for one in references.tables:
+            if one.parts not in found:
+                self.others.append(one.parts)
+                if one.version is not None and one.is_shadowed:
+                    raise _no_versions(".".join(one.parts))
+        names = {one.parts: _identifier(found[one.parts]) for one in tables}
+        aliases = aliases_of(names, references.columns)
+        changed = [
+            table_replacement(one, field=self._table(one, found[one.parts]), alias=aliases[one.parts]) for one in tables
+        ]
+        changed += [self._changes(one, found) for one in references.changes]
+        changed += column_replacements(references.columns, {names[parts]: aliases[parts] for parts in names})
+        with self._errors():
+            if not self.frames:
+                frame = self.spark.sql(self.text, args=self.args)
+            else:
+                frame = self.spark.sql(template(self.text, changed), args=self.args, **self.frames)
+            if is_connect(self.spark):
+                _ = frame.schema  # Connect analyses a query when its schema or rows are needed.
+            return frame
+
+    def _table(self, reference: TableReference, latest: LatestVersion) -> str:
+        key = (latest.table.table_id, reference.version)
+        if key not in self.fields:
+            frame = read_snapshot(self._snapshot(reference.version, latest), spark=self.spark, store=latest.table.store)
+            self.fields[key] = self._field(frame)
+        return self.fields[key]
+
+    def _snapshot(self, version: VersionText | None, latest: LatestVersion) -> Snapshot:
+        if version is None:
+            return latest.snapshot()
+        moment = None if version.timestamp is None else self._time_ms(version.timestamp, latest)
+        return latest.table.snapshot(version=version.version, timestamp_ms=moment)
+
+    def _field(self, frame: DataFrame) -> str:
+        name = f"cm_delta_{len(self.frames)}"
+        self.frames[name] = frame
+        return name
+
+    def _changes(self, reference: ChangesReference, found: Mapping[Name, LatestVersion]) -> Replacement:
+        name = parts_of(reference.name)
+        latest = found.get(name)
+        if latest is None:
+            raise unknown_name(self.client, name)
+        version, moment = self._bound(reference.first, latest)
+        end, end_moment = (latest.version, None) if reference.last is None else self._bound(reference.last, latest)
+        wanted = ChangeRange(
+            start_version=version, start_timestamp_ms=moment, end_version=end, end_timestamp_ms=end_moment
+        )
+        frame = read_changes(latest.table, wanted, spark=self.spark)
+        return Replacement(start=reference.start, end=reference.end, field=self._field(frame))
+
+    def _bound(self, expression: str, latest: LatestVersion) -> tuple[int | None, int | None]:
+        """A version or a time in epoch milliseconds."""
+        found = lexemes(expression)
+        if len(found) == 1 and found[0].kind is Kind.STRING:
+            return None, self._time_ms(expression, latest)
+        frame = self._value(expression)
+        if isinstance(frame.schema[0].dataType, T.IntegralType):
+            row = frame.first()
+            return (None if row is None else row[0]), None
+        return None, self._time_ms(expression, latest)
+
+    def _time_ms(self, expression: str, latest: LatestVersion) -> int:
+        found = lexemes(expression)
+        if len(found) == 1 and found[0].kind is Kind.STRING:
+            zone = latest.table.time_zone
+            return epoch_milliseconds(string_value(found[0]), zone=lambda: zone or session_time_zone(self.spark))
+        with spark_errors(f"computing the time {expression}"):
+            row = self._value(expression).select(F.expr("unix_millis(CAST(value AS TIMESTAMP))")).first()
+        if row is None or row[0] is None:
+            raise InvalidArgumentError(f"The time {expression} is NULL. Give a time such as '2026-01-31 12:00:00'.")
+        return int(row[0])
+
+    def _value(self, expression: str) -> DataFrame:
+        named = self.args if isinstance(self.args, dict) else None
+        with spark_errors(f"computing {expression}"):
+            return self.spark.sql(f"SELECT ({expression}) AS value", args=named)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (PySparkException, Py4JError, *NETWORK_ERRORS) as error:
+            raise self._mapped(error) from error
+
+    def _mapped(self, error: Exception) -> CmDeltaError:
+        if isinstance(error, ParseException):
+            return _unparsable(self.text, self._parse_error(error))
+        if not isinstance(error, AnalysisException):
+            return mapped(error, "running the query")
+        condition = error.getCondition()
+        parameters = error.getMessageParameters() or {}
+        long = [name for name in self.others if len(name) > _MAX_SESSION_PARTS]
+        if condition == _UNKNOWN_TABLE and "relationName" in parameters:
+            return unknown_name(self.client, parts_of(parameters["relationName"]), views=self._views())
+        if condition == _TOO_MANY_PARTS and long:
+            return unknown_name(self.client, long[0], views=self._views())
+        if condition == _TIME_TRAVEL:
+            return _no_versions(parameters.get("relationId", "The relation").replace("`", ""))
+        # The lines after the first one are a plan. Spark's place is that in the text with other names.
+        shown = _POSITION.sub("", str(error).strip().splitlines()[0])
+        return InvalidArgumentError(f"Spark does not accept the query: {shown}")
+
+    def _parse_error(self, error: ParseException) -> str:
+        """Spark's message for the text as the user wrote it, with the place there."""
+        try:
+            self.spark.sql(self.text)  # It cannot be parsed, so that nothing runs.
+        except ParseException as own:
+            return str(own)
+        except PySparkException:
+            pass
+        return str(error)
+
+    def _views(self) -> list[str]:
+        try:
+            return [one.name for one in self.spark.catalog.listTables()]
+        except (PySparkException, Py4JError):
+            return []
+
+
+def _identifier(latest: LatestVersion) -> tuple[str, str, str]:
+    name = latest.table.identifier
+    return name.catalog, name.schema, name.table
+
+
+def _no_versions(name: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{name} has no versions: only tables of the catalog can be read AS OF a version or a time, not views and common table "
+        "expressions. Put the clause after the name of the table inside of the view's query."
+    )
+
+
+def _unparsable(text: str, message: str) -> InvalidArgumentError:
+    shown = " ".join(message.split("== SQL ==")[0].split())
+    place = _PLACE.search(shown)
+    if place is None:
+        return InvalidArgumentError(f"Spark cannot parse the SQL text: {shown}")
+    line, column = int(place[1]), int(place[2]) + 1
+    lines = text.splitlines() or [text]
+    written = lines[min(line, len(lines)) - 1].strip()
+    shown = shown[: place.start()].strip()
+    return InvalidArgumentError(
+        f"Spark cannot parse the SQL text at line {line}, column {column}: {shown} The line is: {written}"
+    )

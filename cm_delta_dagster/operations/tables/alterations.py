@@ -1,0 +1,316 @@
+"""What ALTER TABLE can do to a table, one value for each statement. :mod:`~cm_delta_dagster.operations.tables.alter` commits them.
+
+The names of operations and parameters in ``commitInfo`` are those of delta-spark.
+"""
+
+import json
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.features import row_tracking, table_changes
+from cm_delta_dagster.protocol.features.enablement import TableDefinition
+from cm_delta_dagster.protocol.features.feature_removal import FilesOfTable, without_feature
+from cm_delta_dagster.protocol.features.protocol_evolution import requested_features
+from cm_delta_dagster.protocol.features.table_properties import (
+    CONSTRAINT_PREFIX,
+    FEATURE_PREFIX,
+    check_removable_properties,
+    check_user_properties,
+    stored_properties,
+)
+from cm_delta_dagster.protocol.schema import alterations
+from cm_delta_dagster.protocol.schema.alterations import COMMENT, Position, find_column
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path, path_text
+from cm_delta_dagster.protocol.schema.types import DataType, StructField, data_type_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an alteration wants of a table.
+
+    Attributes:
+        wanted: the table with the change; ids of columns and lists of features are added later.
+        features: features to add to the protocol besides those that the table uses.
+        dropped: features that the protocol of ``wanted`` no longer lists.
+        depends_on_rows: rows that another writer adds meanwhile could make the change wrong.
+    """
+
+    wanted: TableDefinition
+    features: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()
+    depends_on_rows: bool = False
+
+
+class Alteration(typing.Protocol):
+    """One statement of ALTER TABLE."""
+
+    @property
+    def operation(self) -> str:
+        """``commitInfo.operation``."""
+        ...
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        """``commitInfo.operationParameters``, given the table after the change."""
+        ...
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        """The change of ``table``. Raises InvalidArgumentError if it cannot be made."""
+        ...
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NewColumn:
+    """A column to add.
+
+    Attributes:
+        name: a top-level column, or the path of a field such as ``address.zip``, ``items.element.price``, ``pairs.value.x``.
+        type: as SQL text such as ``bigint`` or ``struct<a: int>``, or a type of this package.
+        first: place it before its neighbours.
+        after: place it after this neighbour; last by default.
+    """
+
+    name: ColumnPath
+    type: DataType | str
+    comment: str | None = None
+    nullable: bool = True
+    first: bool = False
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns:
+    """``ADD COLUMNS``."""
+
+    columns: Sequence[NewColumn]
+    operation: typing.ClassVar[str] = "ADD COLUMNS"
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        listed = []
+        for column in self.columns:
+            described: dict[str, Any] = {"column": _described(column_path(column.name), _field_of(column))}
+            position = position_of(first=column.first, after=column.after)
+            if position is not None:
+                described["position"] = str(position)
+            listed.append(described)
+        return {"columns": _json(listed)}
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        if not self.columns:
+            raise InvalidArgumentError("No column to add is given. Name at least one.")
+        wanted = table
+        for column in self.columns:
+            position = position_of(first=column.first, after=column.after)
+            wanted = table_changes.add_column(wanted, column_path(column.name), _field_of(column), position)
+        return Change(wanted=wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """``RENAME COLUMN``."""
+
+    column: ColumnPath
+    to: str
+    operation: typing.ClassVar[str] = "RENAME COLUMN"
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        path = column_path(self.column)
+        return {"oldColumnPath": path_text(path), "newColumnPath": path_text((*path[:-1], self.to))}
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        return Change(wanted=table_changes.rename_column(table, column_path(self.column), self.to))
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumns:
+    """``DROP COLUMNS``."""
+
+    columns: Sequence[ColumnPath]
+    operation: typing.ClassVar[str] = "DROP COLUMNS"
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        return {"columns": _json([path_text(column_path(column)) for column in self.columns])}
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        if not self.columns:
+            raise InvalidArgumentError("No column to drop is given. Name at least one.")
+        wanted = table
+        for column in self.columns:
+            wanted = table_changes.drop_column(wanted, column_path(column))
+        return Change(wanted=wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeColumn:
+    """``CHANGE COLUMN``: the type, the place, the comment or the nullability of one column; None leaves it as it is.
+
+    Attributes:
+        comment: the new comment; an empty text is a comment.
+    """
+
+    column: ColumnPath
+    type: DataType | str | None = None
+    position: Position | None = None
+    comment: str | None = None
+    nullable: bool | None = None
+    operation: typing.ClassVar[str] = "CHANGE COLUMN"
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        found = find_column(table.schema, column_path(self.column))
+        parameters = {"column": _json(_described(found.path, replace(found.field, type=found.type)))}
+        if self.position is not None:
+            parameters["position"] = str(self.position)
+        return parameters
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        path, wanted = column_path(self.column), table
+        if self.type is not None:
+            wanted = table_changes.change_type(wanted, path, table_changes.column_type(self.type))
+        if self.position is not None:
+            wanted = wanted.with_schema(alterations.move_column(wanted.schema, path, self.position))
+        if self.comment is not None:
+            wanted = wanted.with_schema(alterations.comment_column(wanted.schema, path, self.comment))
+        if self.nullable is True:
+            wanted = wanted.with_schema(alterations.set_nullable(wanted.schema, path, True))
+        if self.nullable is False:
+            wanted = table_changes.set_not_null(wanted, path, has_rows=files.files > 0)
+        return Change(wanted=wanted, depends_on_rows=self.nullable is False)
+
+
+# --- properties and features ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetProperties:
+    """``SET TBLPROPERTIES``; keys ``delta.feature.<name>`` add features.
+
+    Attributes:
+        any_name: accept keys with the prefix ``delta.`` that this client does not know.
+    """
+
+    properties: Mapping[str, str]
+    any_name: bool = False
+    operation: typing.ClassVar[str] = "SET TBLPROPERTIES"
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        return {"properties": _json(dict(self.properties))}
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        check_user_properties(self.properties, any_name=self.any_name)
+        _refuse_constraints(self.properties, "added")
+        wanted = table.with_properties(**stored_properties(self.properties))
+        # A file that another writer adds before the feature has no row ids.
+        tracked = self.enables_row_tracking and not row_tracking.is_supported(table.protocol)
+        return Change(wanted=wanted, features=requested_features(self.properties), depends_on_rows=tracked)
+
+    @property
+    def enables_row_tracking(self) -> bool:
+        """Whether the properties enable row tracking."""
+        return str(self.properties.get(row_tracking.ENABLED, "")).lower() == "true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsetProperties:
+    """``UNSET TBLPROPERTIES``. Properties that the table does not have are ignored, as by delta-spark."""
+
+    names: Sequence[str]
+    operation: typing.ClassVar[str] = "UNSET TBLPROPERTIES"
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        return {"properties": _json(list(self.names)), "ifExists": "true"}
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        check_removable_properties(self.names)
+        _refuse_constraints(self.names, "dropped")
+        return Change(wanted=table.with_properties(**dict.fromkeys(self.names)))
+
+
+@dataclass(frozen=True, slots=True)
+class SetComment:
+    """``COMMENT ON TABLE``; None removes the comment."""
+
+    comment: str | None
+    operation: typing.ClassVar[str] = "SET TBLPROPERTIES"
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        return {"properties": _json({"comment": self.comment})}
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        return Change(wanted=replace(table, metadata=replace(table.metadata, description=self.comment)))
+
+
+@dataclass(frozen=True, slots=True)
+class EnableFeature:
+    """Adds a feature and those that it needs to the protocol."""
+
+    feature: str
+    operation: typing.ClassVar[str] = "UPGRADE PROTOCOL"
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        protocol = table.protocol
+        described = {
+            "minReaderVersion": protocol.min_reader_version,
+            "minWriterVersion": protocol.min_writer_version,
+            "readerFeatures": protocol.reader_features,
+            "writerFeatures": protocol.writer_features,
+        }
+        return {"newProtocol": _json({key: value for key, value in described.items() if value is not None})}
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        return Change(wanted=table, features=requested_features({f"{FEATURE_PREFIX}{self.feature}": "supported"}))
+
+
+@dataclass(frozen=True, slots=True)
+class DropFeature:
+    """``DROP FEATURE``."""
+
+    feature: str
+    operation: typing.ClassVar[str] = "DROP FEATURE"
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        return {"featureName": self.feature, "truncateHistory": "false"}
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        wanted = without_feature(table, self.feature, files)
+        return Change(wanted=wanted, dropped=frozenset((self.feature,)), depends_on_rows=True)
+
+
+def position_of(*, first: bool = False, after: str | None = None) -> Position | None:
+    """The place that a caller names; None for the default. Raises InvalidArgumentError if both are given."""
+    if first and after is not None:
+        raise InvalidArgumentError(f"A column is either first or after {after!r}; give one of them.")
+    return Position(after=after) if first or after is not None else None
+
+
+def _field_of(column: NewColumn) -> StructField:
+    """The column as a field of its struct."""
+    found = table_changes.column_type(column.type)
+    comment = {} if column.comment is None else {COMMENT: column.comment}
+    return StructField(column_path(column.name)[-1], found.type, column.nullable, {**found.metadata, **comment})
+
+
+def _refuse_constraints(keys: Sequence[str] | Mapping[str, str], verb: str) -> None:
+    for key in keys:
+        if key.startswith(CONSTRAINT_PREFIX):
+            raise InvalidArgumentError(
+                f"The property {key!r} is a constraint and is not {verb} as a property, because the rows that exist must be "
+                "checked. Nothing was changed. Use add_constraint and drop_constraint."
+            )
+
+
+def _described(path: Sequence[str], item: StructField) -> dict[str, Any]:
+    return {
+        "name": path_text(path),
+        "type": data_type_text(item.type),
+        "nullable": item.nullable,
+        "metadata": dict(item.metadata),
+    }
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,283 @@
+"""RESTORE TABLE: make the state of an older version the next version, without reading or writing rows (protocol heading
+"Action Reconciliation").
+
+The history stays, so that a restore can itself be undone by a restore. While a restore runs, it holds the maintenance lease of
+the table, because a concurrent VACUUM could delete files that it adds again.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, ObjectNotFoundError
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
+from cm_delta_dagster.operations.maintenance.vacuum import vector_files
+from cm_delta_dagster.protocol.actions.file_columns import removes_of, table_to_adds
+from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location, resolve_path
+from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.log.restoration import (
+    FileDifference,
+    file_difference,
+    restored_metadata,
+    restored_protocol,
+)
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+
+_log = logging.getLogger(__name__)
+
+OPERATION = "RESTORE"
+
+_THREADS = 16
+_SHOWN = 5
+_FILES_TO_LIST = 1000
+"""From this many files on, listing the table costs less than a request for each file."""
+
+
+class MissingFiles(StrEnum):
+    """What a restore does if storage does not hold all files of the restored version."""
+
+    REFUSE = "refuse"
+    IGNORE = "ignore"
+    """Restore the other files. The rows of the missing ones are lost."""
+
+
+class RestoreOutcome(StrEnum):
+    """How a restore ended. A failure is an exception."""
+
+    COMMITTED = "committed"
+    NOTHING_TO_DO = "nothing_to_do"
+    """The restored version is the latest one; no version was created."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RestorePlan:
+    """What :func:`restore` would commit.
+
+    Attributes:
+        current: the latest version.
+        target: the version to restore.
+        difference: the files to remove and to add, without the missing ones.
+        missing: locations of files of ``target`` that storage no longer holds, in order. A data file counts as missing if its
+            deletion vector is.
+    """
+
+    current: Snapshot
+    target: Snapshot
+    difference: FileDifference
+    missing: tuple[str, ...]
+
+    @property
+    def num_removed_files(self) -> int:
+        return int(self.difference.removed.num_rows)
+
+    @property
+    def num_restored_files(self) -> int:
+        return int(self.difference.added.num_rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreResult:
+    """The result of a restore.
+
+    Attributes:
+        version: the version that the restore committed, or the latest version if there was nothing to do.
+        restored_version: the version whose state the table has now.
+        num_missing_files: files that were left out because storage does not hold them.
+    """
+
+    outcome: RestoreOutcome
+    version: int
+    restored_version: int
+    num_restored_files: int = 0
+    num_removed_files: int = 0
+    num_missing_files: int = 0
+    restored_bytes: int = 0
+    removed_bytes: int = 0
+    retries: int = 0
+
+
+@names_table
+def plan_restore(table: Table, *, version: int | None = None, timestamp_ms: int | None = None) -> RestorePlan:
+    """Compare the latest version with the one to restore, and look for its files in storage: the dry run of :func:`restore`.
+
+    Args:
+        version: the version to restore.
+        timestamp_ms: in its place, a time in epoch milliseconds; the version of that time is restored.
+
+    Raises:
+        InvalidArgumentError: neither or both of ``version`` and ``timestamp_ms``.
+        VersionNotFoundError: the table has no such version, or its log was cleaned.
+        UnsupportedFeatureError: the table needs a feature that this client does not support for writing.
+    """
+    if (version is None) == (timestamp_ms is None):
+        raise InvalidArgumentError("Give the version to restore or a timestamp, and not both.")
+    current = table.snapshot()
+    target = table.snapshot(version=version, timestamp_ms=timestamp_ms)
+    check_writable(current.protocol, current.identifier, metadata=current.metadata)
+    difference = file_difference(current.files, target.files, location=table.location)
+    lost = _missing(table, difference.added)
+    return RestorePlan(
+        current=current,
+        target=target,
+        difference=FileDifference(removed=difference.removed, added=_without(difference.added, lost, table.location)),
+        missing=tuple(sorted(lost)),
+    )
+
+
+@names_table
+def restore(
+    table: Table,
+    *,
+    version: int | None = None,
+    timestamp_ms: int | None = None,
+    missing_files: MissingFiles = MissingFiles.REFUSE,
+    context: CommitContext = NO_CONTEXT,
+) -> RestoreResult:
+    """Commit the rows, schema and properties of an older version as the next version. Arguments as in :func:`plan_restore`.
+
+    The protocol of the table is never lowered, and identity columns and column ids continue where they are. An append-only table is
+    restored too.
+
+    Args:
+        missing_files: what to do if VACUUM or a failure has deleted files of that version.
+
+    Raises:
+        ObjectNotFoundError: storage does not hold all files of the version; nothing was committed.
+        MaintenanceInProgressError: a maintenance run holds the lease of the table; nothing was committed.
+        CommitConflictError: a concurrent commit changed the table; nothing was committed.
+        InvalidArgumentError, VersionNotFoundError, UnsupportedFeatureError: as :func:`plan_restore`.
+    """
+    with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
+        for left in reversed(range(table.services.settings.max_commit_attempts)):
+            plan = plan_restore(table, version=version, timestamp_ms=timestamp_ms)
+            if plan.missing and missing_files is MissingFiles.REFUSE:
+                raise _missing_error(plan)
+            lease.check()
+            try:
+                return _commit(table, plan, _parameters(version, timestamp_ms), context)
+            except CommitConflictError as error:
+                # The state to restore does not depend on the commits that came first.
+                if not left:
+                    raise
+                _log.info("RESTORE of %s is planned again: %s", table.identifier, error)
+    raise AssertionError("max_commit_attempts is at least 1")
+
+
+def _parameters(version: int | None, timestamp_ms: int | None) -> dict[str, str]:
+    return {"version": str(version)} if timestamp_ms is None else {"timestamp": utc_text(timestamp_ms)}
+
+
+def _commit(table: Table, plan: RestorePlan, parameters: Mapping[str, str], context: CommitContext) -> RestoreResult:
+    if plan.current.version == plan.target.version:
+        return RestoreResult(
+            outcome=RestoreOutcome.NOTHING_TO_DO,
+            version=plan.current.version,
+            restored_version=plan.target.version,
+        )
+    transaction = table.start_transaction(plan.current, operation=OPERATION, parameters=parameters, context=context)
+    _fill(transaction, plan, now_ms=table.services.now_ms())
+    committed = transaction.commit()
+    return RestoreResult(
+        outcome=RestoreOutcome.COMMITTED,
+        version=committed.version,
+        restored_version=plan.target.version,
+        num_restored_files=plan.num_restored_files,
+        num_removed_files=plan.num_removed_files,
+        num_missing_files=len(plan.missing),
+        restored_bytes=_bytes(plan.difference.added),
+        removed_bytes=_bytes(plan.difference.removed),
+        retries=committed.retries,
+    )
+
+
+def _fill(transaction: Transaction, plan: RestorePlan, *, now_ms: int) -> None:
+    difference = plan.difference
+    transaction.read_whole_table()
+    protocol = restored_protocol(plan.current.protocol, plan.target.protocol)
+    metadata = restored_metadata(plan.current.metadata, plan.target.metadata)
+    if protocol != plan.current.protocol:
+        transaction.set_protocol(protocol)
+    # Metadata, even if it is the same, makes each concurrent commit of rows a conflict; then the restore is planned again.
+    transaction.set_metadata(metadata)
+    transaction.remove_files(removes_of(difference.removed, deletion_timestamp=now_ms, data_change=True))
+    transaction.add_files(replace(file, data_change=True) for file in table_to_adds(difference.added))
+    after = plan.current.num_files - difference.removed.num_rows + difference.added.num_rows
+    size = plan.current.size_bytes - _bytes(difference.removed) + _bytes(difference.added)
+    transaction.metrics.update(
+        tableSizeAfterRestore=str(size),
+        numOfFilesAfterRestore=str(after),
+        numRemovedFiles=str(difference.removed.num_rows),
+        numRestoredFiles=str(difference.added.num_rows),
+        removedFilesSize=str(_bytes(difference.removed)),
+        restoredFilesSize=str(_bytes(difference.added)),
+    )
+
+
+def _missing(table: Table, files: pa.Table) -> set[str]:
+    """Keys of the data files and deletion vector files of ``files`` that storage does not hold."""
+    needed = {
+        **_vectors(table.location, files),
+        **_by_key(resolve_path(table.location, path) for path in files["path"].to_pylist()),
+    }
+    if len(needed) >= _FILES_TO_LIST:
+        for status in table.store.list_recursive(table.location):
+            needed.pop(normalise_location(status.location), None)
+    return set(_not_found(table, needed))
+
+
+def _vectors(location: str, files: pa.Table) -> dict[str, str]:
+    return _by_key(vector_files(location, files))
+
+
+def _by_key(locations: Iterable[str]) -> dict[str, str]:
+    return {normalise_location(location): location for location in locations}
+
+
+def _not_found(table: Table, locations: Mapping[str, str]) -> Iterator[str]:
+    """The keys whose location is not in storage."""
+
+    def exists(location: str) -> bool:
+        try:
+            table.services.stores.store_for(location).stat(location)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="cm-delta-restore") as pool:
+        for key, found in zip(locations, pool.map(exists, locations.values()), strict=True):
+            if not found:
+                yield key
+
+
+def _without(files: pa.Table, lost: set[str], location: str) -> pa.Table:
+    """``files`` without those that are lost, or whose deletion vector is."""
+    if not lost:
+        return files
+    gone = pc.is_in(file_keys(location, files["path"]), value_set=pa.array(sorted(lost), pa.string()))
+    kept = files.filter(pc.invert(gone))
+    vectors = [not _vectors(location, kept.slice(row, 1)).keys().isdisjoint(lost) for row in range(kept.num_rows)]
+    return kept.filter(pc.invert(pa.array(vectors, pa.bool_())))
+
+
+def _missing_error(plan: RestorePlan) -> ObjectNotFoundError:
+    shown = ", ".join(plan.missing[:_SHOWN]) + (", ..." if len(plan.missing) > _SHOWN else "")
+    return ObjectNotFoundError(
+        f"Version {plan.target.version} of {plan.current.identifier} cannot be restored: storage no longer holds "
+        f"{len(plan.missing)} of its files ({shown}); VACUUM has deleted them, or they were lost. Nothing was committed. Restore "
+        "the files from a backup, choose a later version, or pass missing_files='ignore' to restore without their rows."
+    )
+
+
+def _bytes(files: pa.Table) -> int:
+    return int(pc.sum(files["size"]).as_py() or 0)

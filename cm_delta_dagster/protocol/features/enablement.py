@@ -1,0 +1,208 @@
+"""What the properties and the columns of a table demand of its metadata and its protocol (protocol headings "Table Features",
+"Column Mapping", "Row Tracking", "Type Widening").
+
+Used where metadata are made: at the creation of a table, when a write changes the schema, and when a table is altered. The result
+has the ids and physical names of columns, the names of the row tracking columns, the record of changed types, and a protocol that
+lists every feature that is used.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.column_ids import (
+    MAPPING_PREFIX,
+    MAX_COLUMN_ID,
+    ColumnIds,
+    assign_column_ids,
+    highest_column_id,
+    strip_metadata,
+)
+from cm_delta_dagster.protocol.features.column_mapping import PHYSICAL_NAME, ColumnMappingMode
+from cm_delta_dagster.protocol.features.protocol_evolution import (
+    listed_by_other_name,
+    required_features,
+    with_features,
+)
+from cm_delta_dagster.protocol.features.table_features import feature_list, supports
+from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX, TableProperties
+from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
+from cm_delta_dagster.protocol.schema.types import StructField, StructType, parse_schema, schema_to_json
+
+COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
+SUSPENDED = "delta.rowTrackingSuspended"
+
+_ENABLED_BY_HAND = frozenset(("timestampNtz", "variantType", "allowColumnDefaults"))
+"""Features that a change of a table does not add by itself, because they exclude older readers or writers for one column."""
+
+NewName = Callable[[str], str]
+"""Returns a name that begins with the given prefix and that no other column has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDefinition:
+    """The protocol and the metadata of a table."""
+
+    protocol: Protocol
+    metadata: Metadata
+
+    @property
+    def schema(self) -> StructType:
+        return parse_schema(self.metadata.schema_string)
+
+    @property
+    def properties(self) -> TableProperties:
+        return TableProperties(self.metadata.configuration)
+
+    @property
+    def mapping(self) -> ColumnMappingMode:
+        """The mode that the property asks for. It holds once the protocol lists the feature."""
+        return ColumnMappingMode(self.properties.column_mapping_mode)
+
+    def with_schema(self, schema: StructType) -> "TableDefinition":
+        return replace(self, metadata=replace(self.metadata, schema_string=schema_to_json(schema)))
+
+    def with_properties(self, **changes: str | None) -> "TableDefinition":
+        """The definition with other properties; None removes one."""
+        configuration = {**self.metadata.configuration, **changes}
+        kept = {key: value for key, value in configuration.items() if value is not None}
+        return replace(self, metadata=replace(self.metadata, configuration=kept))
+
+
+def without_own_metadata(schema: StructType) -> StructType:
+    """Offered columns without what only the log of a table may say of them: ids, physical names and changes of types.
+
+    Rows that were read from a Delta table may carry it.
+    """
+    return strip_metadata(schema, (MAPPING_PREFIX, TYPE_CHANGES))
+
+
+def new_definition(wanted: TableDefinition, *, new_name: NewName, features: Collection[str] = ()) -> TableDefinition:
+    """The definition of a new table.
+
+    Args:
+        wanted: the schema, the properties and the protocol without what they demand.
+        new_name: gives the physical names of columns and the names of row tracking columns.
+        features: features to list besides those that are used.
+
+    Raises:
+        InvalidArgumentError: properties contradict each other.
+        UnsupportedFeatureError: a feature is needed that this client does not support.
+    """
+    plain = wanted.with_schema(without_own_metadata(wanted.schema))
+    return _listed(_with_row_tracking(_with_ids(plain, new_name), new_name), features)
+
+
+def changed_definition(
+    before: TableDefinition, wanted: TableDefinition, *, new_name: NewName, features: Collection[str] = ()
+) -> TableDefinition:
+    """The definition of a table after a change; ``before`` itself if nothing changes.
+
+    Args:
+        before: the table before the change.
+        wanted: ``before`` with another schema or other properties. Columns that exist carry their metadata, new columns have no
+            ids.
+        new_name, features: as for :func:`new_definition`.
+
+    Raises:
+        InvalidArgumentError: the mode of column mapping cannot change in that way, or a column takes the name of a row
+            tracking column.
+        UnsupportedFeatureError: a feature is needed that this client does not support.
+    """
+    check_mapping_change(before, wanted)
+    is_upgrade = before.mapping is not wanted.mapping
+    # Mode `none` ignores ids and physical names that the schema may have.
+    plain = wanted.with_schema(strip_metadata(wanted.schema, (MAPPING_PREFIX,))) if is_upgrade else wanted
+    mapped = _with_ids(plain, new_name, files_exist=is_upgrade)
+    result = _listed(_with_row_tracking(mapped, new_name), features)
+    _check_row_tracking_names(result)
+    return before if (result.protocol, result.metadata) == (before.protocol, before.metadata) else result
+
+
+def check_mapping_change(before: TableDefinition, wanted: TableDefinition) -> None:
+    """Refuse changes of ``delta.columnMapping.mode`` that existing files do not permit; only ``none`` to ``name`` is possible.
+
+    Raises:
+        InvalidArgumentError: another change.
+    """
+    old, new = before.mapping, wanted.mapping
+    if old is new or (old, new) == (ColumnMappingMode.NONE, ColumnMappingMode.NAME):
+        return
+    if new is ColumnMappingMode.NONE:
+        raise InvalidArgumentError(
+            f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to 'none': the data files have physical names and would have "
+            "to be rewritten, which this client does not do. Nothing was changed. Copy the rows to a table without the property."
+        )
+    raise InvalidArgumentError(
+        f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to {new.value!r}: the data files of the table lack what the new "
+        "mode needs. Nothing was changed. Set 'name' on a table without column mapping; set 'id' at creation."
+    )
+
+
+def check_enabled_by_hand(before: Protocol, after: Protocol) -> None:
+    """Refuse a change of columns that needs a feature which a user must enable first, as delta-spark does.
+
+    Raises:
+        InvalidArgumentError: names the features.
+    """
+    added = {name for name in _ENABLED_BY_HAND if supports(after, name) and not supports(before, name)}
+    if added:
+        first = min(added)
+        raise InvalidArgumentError(
+            f"The change needs the table features {feature_list(added)}, which the table does not have; clients that lack them "
+            f"could not open the table any more. Nothing was changed. Enable them first: table.alter.enable_feature({first!r}), "
+            f"or set the property {FEATURE_PREFIX}{first} = 'supported'."
+        )
+
+
+def _with_ids(wanted: TableDefinition, new_name: NewName, *, files_exist: bool = False) -> TableDefinition:
+    """With an id and a physical name for each column; with ``files_exist``, the physical name is the name in these files."""
+    if wanted.mapping is ColumnMappingMode.NONE:
+        return wanted
+
+    def name_of(item: StructField) -> str:
+        return item.name if files_exist else new_name("col")
+
+    schema = wanted.schema
+    ids = ColumnIds(highest=highest_column_id(schema, wanted.metadata.configuration), new_name=name_of)
+    mapped = assign_column_ids(schema, ids)
+    return wanted.with_schema(mapped).with_properties(**{MAX_COLUMN_ID: str(ids.highest)})
+
+
+def _with_row_tracking(wanted: TableDefinition, new_name: NewName) -> TableDefinition:
+    """With the names of the hidden columns, which a table gets once when row tracking is enabled."""
+    configuration = wanted.metadata.configuration
+    if configuration.get(row_tracking.ENABLED, "").lower() != "true":
+        return wanted
+    if configuration.get(SUSPENDED, "").lower() == "true":
+        raise InvalidArgumentError(
+            f"{row_tracking.ENABLED} cannot be true while {SUSPENDED} is true: the files that were added meanwhile have no row "
+            f"ids. Nothing was changed. Unset {SUSPENDED} first."
+        )
+    names = {
+        row_tracking.MATERIALIZED_ROW_ID: "_row-id-col",
+        row_tracking.MATERIALIZED_ROW_COMMIT_VERSION: "_row-commit-version-col",
+    }
+    missing = {key: new_name(prefix) for key, prefix in names.items() if key not in configuration}
+    return wanted.with_properties(**missing)
+
+
+def _check_row_tracking_names(result: TableDefinition) -> None:
+    reserved = {
+        result.metadata.configuration.get(key)
+        for key in (row_tracking.MATERIALIZED_ROW_ID, row_tracking.MATERIALIZED_ROW_COMMIT_VERSION)
+    } - {None}
+    for item in result.schema.fields if reserved else ():
+        for name in (item.name, item.metadata.get(PHYSICAL_NAME)):
+            if name in reserved:
+                raise InvalidArgumentError(
+                    f"No column can be named {name!r}: data files store row ids under that name. Nothing was changed. Choose "
+                    "another name."
+                )
+
+
+def _listed(wanted: TableDefinition, features: Collection[str]) -> TableDefinition:
+    used = required_features(wanted.schema, wanted.metadata.configuration) - listed_by_other_name(wanted.protocol)
+    return replace(wanted, protocol=with_features(wanted.protocol, used | frozenset(features)))

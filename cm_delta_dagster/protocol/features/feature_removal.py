@@ -1,0 +1,175 @@
+"""Which table features can be dropped, and what the table loses with them (protocol heading "Table Features").
+
+The rules are those of delta-spark, except that a catalog-managed table keeps what it needs to be one. A feature that readers must
+support leaves traces in older commits. So the table gets the feature ``checkpointProtection``, with which cleanup keeps the
+checkpoints of these versions.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions.actions import Protocol
+from cm_delta_dagster.protocol.features import row_tracking, type_widening
+from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.features.enablement import COLUMN_MAPPING_MODE, SUSPENDED, TableDefinition
+from cm_delta_dagster.protocol.features.protocol_evolution import with_features
+from cm_delta_dagster.protocol.features.table_features import (
+    CATALOG_MANAGED,
+    FEATURES,
+    IN_COMMIT_TIMESTAMP,
+    FeatureKind,
+    canonical_name,
+    feature_list,
+    reader_features,
+    supports,
+    writer_features,
+)
+from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX, DELETION_VECTORS_KEY
+from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
+from cm_delta_dagster.protocol.schema.types import walk_fields
+
+CHECKPOINT_PROTECTION = "checkpointProtection"
+
+_NEEDED = frozenset((CATALOG_MANAGED, IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck", "v2Checkpoint"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesOfTable:
+    """What the removal of a feature needs to know of the live files: how many there are, and how many have a deletion vector."""
+
+    files: int
+    deletion_vectors: int
+
+
+_Removal = Callable[[TableDefinition, FilesOfTable], TableDefinition]
+
+
+def without_feature(table: TableDefinition, feature: str, files: FilesOfTable) -> TableDefinition:
+    """The definition without ``feature`` and without its properties.
+
+    Args:
+        feature: name of the feature, as the protocol lists it.
+        files: the live files.
+
+    Raises:
+        InvalidArgumentError: the table does not have the feature, it cannot be dropped, another feature needs it, or the table
+            uses it; says what to do.
+    """
+    name = canonical_name(feature)
+    if name not in FEATURES:
+        raise _refused(name, "this client does not know it; names are case-sensitive", "Check the spelling.")
+    if not supports(table.protocol, name):
+        raise _refused(name, "the table does not have it", f"It has {feature_list(_listed(table.protocol))}.")
+    if name in _NEEDED:
+        raise _refused(name, "a catalog-managed table needs it", "Copy the rows to another kind of table.")
+    needing = [other for other in _listed(table.protocol) if other in FEATURES and name in FEATURES[other].requires]
+    if needing:
+        raise _refused(name, f"the features {feature_list(needing)} need it", "Drop them first.")
+    removal = _REMOVALS.get(name)
+    if removal is None:
+        raise _refused(name, "dropping this feature is not supported", "Copy the rows to a table without it.")
+    changed = removal(table, files)
+    protocol = _protocol_without(changed.protocol, name)
+    if FEATURES[name].kind is FeatureKind.READER_WRITER:
+        protocol = with_features(protocol, (CHECKPOINT_PROTECTION,))
+    return replace(changed, protocol=protocol)
+
+
+def _listed(protocol: Protocol) -> frozenset[str]:
+    return writer_features(protocol) | reader_features(protocol)
+
+
+def _protocol_without(protocol: Protocol, name: str) -> Protocol:
+    def kept(features: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if features is None else tuple(item for item in features if canonical_name(item) != name)
+
+    return replace(
+        protocol, reader_features=kept(protocol.reader_features), writer_features=kept(protocol.writer_features)
+    )
+
+
+# --- what each feature leaves behind ----------------------------------------------------------------------------------
+
+
+def _check_constraints(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
+    names = [
+        key.removeprefix(CONSTRAINT_PREFIX) for key in table.metadata.configuration if key.startswith(CONSTRAINT_PREFIX)
+    ]
+    if names:
+        raise _refused(
+            "checkConstraints", f"the table has the constraints {', '.join(sorted(names))}", "Drop them first."
+        )
+    return table
+
+
+def _column_defaults(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
+    columns = [".".join(path) for path, item in walk_fields(table.schema) if CURRENT_DEFAULT in item.metadata]
+    if columns:
+        raise _refused(
+            "allowColumnDefaults", f"the columns {', '.join(columns)} have defaults", "Drop the defaults first."
+        )
+    return table
+
+
+def _row_tracking(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
+    # The domain with the highest row id stays: if the feature is added again, no id is given twice.
+    return table.with_properties(
+        **{
+            row_tracking.ENABLED: None,
+            row_tracking.MATERIALIZED_ROW_ID: None,
+            row_tracking.MATERIALIZED_ROW_COMMIT_VERSION: None,
+            SUSPENDED: None,
+        }
+    )
+
+
+def _deletion_vectors(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
+    if files.deletion_vectors:
+        raise _refused(
+            "deletionVectors",
+            f"{files.deletion_vectors} files have a deletion vector",
+            f"Set {DELETION_VECTORS_KEY} = 'false' and rewrite these files, e.g. by optimize or by an overwrite.",
+        )
+    return table.with_properties(**{DELETION_VECTORS_KEY: None})
+
+
+def _type_widening(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
+    changed = [
+        ".".join(path) for path, item in walk_fields(table.schema) if type_widening.TYPE_CHANGES in item.metadata
+    ]
+    if changed and files.files:
+        raise _refused(
+            "typeWidening",
+            f"files may hold values of the earlier types of {', '.join(changed)}",
+            "Overwrite the table with its own rows and schema_mode=OVERWRITE, which writes all values in the new types.",
+        )
+    plain = table.with_schema(strip_metadata(table.schema, (type_widening.TYPE_CHANGES,))) if changed else table
+    return plain.with_properties(**{type_widening.ENABLED: None})
+
+
+def _column_mapping(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
+    if table.mapping is not ColumnMappingMode.NONE:
+        raise _refused(
+            "columnMapping",
+            f"{COLUMN_MAPPING_MODE} is {table.mapping.value!r}, and the data files have physical names",
+            "Copy the rows to a table without column mapping.",
+        )
+    plain = table.with_schema(strip_metadata(table.schema, (MAPPING_PREFIX,)))
+    return plain.with_properties(**{COLUMN_MAPPING_MODE: None, MAX_COLUMN_ID: None})
+
+
+_REMOVALS: Mapping[str, _Removal] = {
+    "allowColumnDefaults": _column_defaults,
+    "checkConstraints": _check_constraints,
+    "columnMapping": _column_mapping,
+    "deletionVectors": _deletion_vectors,
+    "rowTracking": _row_tracking,
+    "typeWidening": _type_widening,
+    "typeWidening-preview": _type_widening,
+}
+
+
+def _refused(feature: str, reason: str, remedy: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"The feature {feature!r} cannot be dropped: {reason}. Nothing was changed. {remedy}")

@@ -1,0 +1,121 @@
+"""DuckDB and polars through the Python API, without a JVM: names of the catalog in SQL, versions, zones and arguments."""
+
+import datetime as dt
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cm_delta_dagster import Connection, DeltaTable, connect
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.storage.local_store import local_path
+from tests.support.foreign import ForeignTable, field
+
+SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Connection]:
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse")) as lake:
+        yield lake
+
+
+def append(table: DeltaTable, *ids: int) -> None:
+    """A commit of one file, without Spark."""
+    place = Path(local_path(table.location)) / f"{uuid.uuid4()}.parquet"
+    pq.write_table(pa.table({"id": ids, "region": [f"r{number}" for number in ids]}, schema=SCHEMA), place)
+    handle = table.table
+    transaction = handle.start_transaction(handle.snapshot(), operation="WRITE")
+    stats = f'{{"numRecords":{len(ids)},"minValues":{{"id":{min(ids)}}},"maxValues":{{"id":{max(ids)}}}}}'
+    size = place.stat().st_size
+    transaction.add_files([AddFile(path=place.name, partition_values={}, size=size, modification_time=1, stats=stats)])
+    transaction.commit()
+
+
+@pytest.fixture
+def orders(lake: Connection) -> DeltaTable:
+    table = lake.create_table("main.sales.orders", schema=SCHEMA)
+    append(table, 1, 2)
+    append(table, 3)
+    return table
+
+
+def test_statements_of_duckdb_name_tables_of_the_catalog(lake: Connection, orders: DeltaTable) -> None:
+    append(lake.create_table("main.sales.refunds", schema=SCHEMA), 2)
+    mine = pa.table({"id": [2, 3], "note": ["two", "three"]})
+    with lake.duckdb() as connection:
+        sql = """
+            select o.id, note, main.sales.orders.region -- main.sales.comment
+            from main.sales.orders join main.sales.orders o using (id) join mine using (id)
+            where o.id in (select id from "main".sales."refunds") and 'main.sales.orders' <> $$main.sales.orders$$ || '.'
+        """
+        assert mine.num_rows == 2
+        assert connection.sql(sql).fetchall() == [(2, "two", "r2")]
+        assert connection.execute('select count(*) from "main.sales.orders" where id > ?', [1]).fetchall() == [(2,)]
+        assert connection.table("main.sales.orders").order("id").limit(1).fetchall() == [(1, "r1")]
+        connection.execute("create table kept as select * from main.sales.orders")
+        assert connection.query(query="from kept").to_arrow_table().num_rows == 3
+        assert connection.cursor().execute("select max(id) from main.sales.orders").fetchall() == [(3,)]
+        with pytest.raises(duckdb.Error, match=r"main\.sales\.orders"):  # A struct cannot have the name of a table.
+            connection.sql("select main.sales.orders from (select {'sales': {'orders': 7}} as main)")
+
+
+def test_each_statement_reads_the_latest_versions_and_loads_no_other_table(
+    lake: Connection, orders: DeltaTable
+) -> None:
+    for number in range(5):
+        lake.create_table(f"main.other.t{number}", schema=SCHEMA)
+    other = lake.table("main.other.t0").table.table_id
+    lake.client.forget(other)
+    connection = lake.duckdb()
+    query = "select count(*), max(id) from main.sales.orders"
+    assert connection.sql(query).fetchall() == [(3, 3)]
+    relation = orders.to_duckdb(connection)
+    append(orders, 4)
+    assert connection.sql(query).fetchall() == [(4, 4)]
+    assert len(relation.fetchall()) == 3
+    assert lake.client.cached_snapshot(other) is None
+    with pytest.raises(duckdb.CatalogException, match="nosuch"):
+        connection.sql("select * from main.sales.nosuch")
+    with pytest.raises(duckdb.ParserException):
+        connection.sql("selec 'x")
+    connection.close()
+
+
+def test_a_connection_of_the_user_is_kept(lake: Connection, orders: DeltaTable) -> None:
+    with duckdb.connect() as mine:
+        mine.execute("create table small (id bigint)")
+        mine.execute("insert into small values (2)")
+        both = lake.duckdb(mine)
+        assert both.connection is mine
+        assert both.sql("select region from main.sales.orders join small using (id)").fetchall() == [("r2",)]
+        assert mine.sql('select count(*) from "main.sales.orders"').fetchall() == [(3,)]
+    assert orders.to_duckdb(where="id > 1", columns=["id"]).order("id").fetchall() == [(2,), (3,)]
+
+
+def test_polars_reads_a_version_with_columns_and_conditions(orders: DeltaTable) -> None:
+    frame = orders.scan_polars(version=1)
+    assert frame.filter(pl.col("id") > 1).select("region").collect().rows() == [("r2",)]
+    assert orders.to_polars(["id"], where="id <> 2").rows() == [(1,), (3,)]
+    assert orders.to_pyarrow_dataset(["id"]).to_table().num_rows == 3
+    before = orders.scan_polars()
+    append(orders, 9)
+    assert before.select(pl.len()).collect().item() == 3
+
+
+def test_the_time_zone_applies_to_partition_values_and_conditions(lake: Connection, tmp_path: Path) -> None:
+    """PART-5."""
+    foreign = ForeignTable(tmp_path / "foreign", field("id", "long"), field("at", "timestamp"), partitions=["at"])
+    foreign.add("a.parquet", pa.table({"id": [1]}), values={"at": "2024-07-01 12:00:00"})
+    table = lake.path_table(str(tmp_path / "foreign"))
+    berlin = dt.datetime(2024, 7, 1, 10, tzinfo=dt.UTC)
+    assert table.to_polars(time_zone="Europe/Berlin")["at"].to_list() == [berlin]
+    where = "at = TIMESTAMP '2024-07-01 12:00:00'"
+    assert table.to_pyarrow_dataset(where=where, time_zone="Europe/Berlin").to_table()["at"].to_pylist() == [berlin]
+    relation = table.to_duckdb(time_zone="Europe/Berlin").filter("\"at\" = '2024-07-01 10:00:00Z'::TIMESTAMPTZ")
+    assert relation.select("id").fetchall() == [(1,)]

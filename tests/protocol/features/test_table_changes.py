@@ -1,0 +1,170 @@
+"""Changes of columns that features, properties and other columns permit or refuse."""
+
+from collections.abc import Callable
+
+import pytest
+
+from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.protocol.actions.actions import Metadata
+from cm_delta_dagster.protocol.features.enablement import TableDefinition
+from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol
+from cm_delta_dagster.protocol.features.table_changes import (
+    STATS_COLUMNS,
+    add_column,
+    change_type,
+    drop_column,
+    rename_column,
+    set_not_null,
+)
+from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
+from cm_delta_dagster.protocol.schema.type_text import parse_column_type
+from cm_delta_dagster.protocol.schema.types import INTEGER, StructField, StructType, schema_to_json
+
+MAPPED = {"delta.columnMapping.mode": "name"}
+WIDENS = {"delta.enableTypeWidening": "true"}
+INVARIANT = '{"expression":{"expression":"inv > 3"}}'
+
+
+def field(name: str, type_text: str, **metadata: object) -> StructField:
+    found = parse_column_type(type_text)
+    return StructField(name, found.type, True, {**found.metadata, **metadata})
+
+
+def table(**properties: str) -> TableDefinition:
+    schema = StructType(
+        (
+            field("id", "int"),
+            field("p", "smallint"),
+            field("st", "struct<a: int, b: struct<c: int>, l: array<int>>"),
+            field("g", "int", **{"delta.generationExpression": "src + 1"}),
+            field("src", "int"),
+            field("inv", "int", **{"delta.invariants": INVARIANT}),
+            field("m", "map<int, array<int>>"),
+            field("name", "varchar(5)"),
+            field("nothing", "void"),
+            field("d", "date"),
+        )
+    )
+    configuration = {"delta.constraints.ck": "ST.b.c > 0 AND id IS NOT NULL", **properties}
+    metadata = Metadata(
+        id="x", schema_string=schema_to_json(schema), partition_columns=("p",), configuration=configuration
+    )
+    return TableDefinition(protocol=catalog_managed_protocol(), metadata=metadata)
+
+
+Change = Callable[[TableDefinition], TableDefinition]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: drop_column(t, ("p",)), "is a partition column"),
+        (lambda t: drop_column(t, ("ID",)), "the constraint 'ck' uses it"),
+        (lambda t: drop_column(t, ("st",)), "the constraint 'ck' uses it"),
+        (lambda t: drop_column(t, ("st", "b")), "the constraint 'ck' uses it"),
+        (lambda t: drop_column(t, ("src",)), r"the generated column 'g' uses it \(src \+ 1\)"),
+        (lambda t: drop_column(t, ("inv",)), r"the invariant of column 'inv' uses it \(inv > 3\)"),
+        (lambda t: rename_column(t, ("src",), "x"), "the generated column 'g' uses it"),
+        (lambda t: rename_column(t, ("st", "B", "c"), "x"), "the constraint 'ck' uses it"),
+        (lambda t: rename_column(t, ("st", "a"), "B"), "'b' exists"),
+        (lambda t: change_type(t, ("id",), parse_column_type("bigint")), "the constraint 'ck' uses it"),
+        (lambda t: change_type(t, ("src",), parse_column_type("bigint")), "the generated column 'g' uses it"),
+        (lambda t: change_type(t, ("g",), parse_column_type("bigint")), "it is a generated column"),
+        (lambda t: change_type(t, ("p",), parse_column_type("tinyint")), "only a wider type"),
+        (lambda t: change_type(t, ("p",), parse_column_type("string")), "only a wider type"),
+        (lambda t: change_type(t, ("st",), parse_column_type("struct<a: bigint>")), "nested types change part by part"),
+        (lambda t: change_type(t, ("name",), parse_column_type("varchar(4)")), "stored values may be longer"),
+        (lambda t: change_type(t, ("name",), parse_column_type("char(9)")), "stored values may be longer"),
+        (lambda t: set_not_null(t, ("id",), has_rows=True), "cannot become NOT NULL"),
+    ],
+)
+def test_changes_that_something_else_forbids(change: Change, message: str) -> None:
+    """CHK-5, COLMAP-14, GEN-1"""
+    with pytest.raises(InvalidArgumentError, match=message) as refusal:
+        change(table(**MAPPED, **WIDENS))
+    assert "Nothing was changed" in str(refusal.value)
+
+
+def test_what_nothing_uses_can_be_dropped_and_renamed() -> None:
+    """COLMAP-11, COLMAP-12, META-4"""
+    before = table(**MAPPED, **{STATS_COLUMNS: "st.a,p, id,`src`"})
+    after = rename_column(rename_column(before, ("P",), "part x"), ("st", "a"), "z")
+    assert after.metadata.partition_columns == ("part x",)
+    assert after.metadata.configuration[STATS_COLUMNS] == "st.z,`part x`,id,src"
+    assert drop_column(after, ("st", "z")).metadata.configuration[STATS_COLUMNS] == "`part x`,id,src"
+    gone = drop_column(drop_column(before, ("g",)), ("src",))
+    assert gone.schema.field("src") is None
+    only = drop_column(table(**MAPPED, **{STATS_COLUMNS: "m"}), ("m",))
+    assert STATS_COLUMNS not in only.metadata.configuration
+
+
+def test_without_mapping_columns_keep_their_names() -> None:
+    """COLMAP-13"""
+    for change in (lambda t: rename_column(t, ("m",), "n"), lambda t: drop_column(t, ("m",))):
+        with pytest.raises(InvalidArgumentError, match=r"Set the property delta\.columnMapping\.mode = 'name'"):
+            change(table())
+    with pytest.raises(SchemaMismatchError, match="cannot store"):
+        add_column(table(), ("a b",), field("", "int"))
+    assert add_column(table(**MAPPED), ("a b",), field("", "int")).schema.field("A B") is not None
+    with pytest.raises(SchemaMismatchError, match="reserved"):
+        rename_column(table(**MAPPED), ("m",), "__cm_delta_x")
+
+
+def test_types_are_widened_and_the_change_is_recorded() -> None:
+    """UP-TW-1, UP-TW-2, UP-TW-3, UP-TW-4: the path names the part of an array or a map."""
+    with pytest.raises(InvalidArgumentError, match=r"does not have delta\.enableTypeWidening = true"):
+        change_type(table(), ("p",), parse_column_type("int"))
+    after = table(**WIDENS)
+    for path, wanted in [
+        ("p", "int"), ("P", "bigint"), ("st.a", "bigint"), ("st.l.element", "bigint"), ("m.key", "bigint"),
+        ("m.value.element", "decimal(12,2)"), ("d", "timestamp_ntz"),
+    ]:  # fmt: skip
+        after = change_type(after, tuple(path.split(".")), parse_column_type(wanted))
+    top = {item.name: item for item in after.schema.fields}
+    struct = top["st"].type
+    assert isinstance(struct, StructType)
+    changes = {name: item.metadata.get(TYPE_CHANGES) for name, item in top.items()}
+    assert changes["p"] == [{"fromType": "short", "toType": "integer"}, {"fromType": "integer", "toType": "long"}]
+    assert changes["m"] == [
+        {"fromType": "integer", "toType": "long", "fieldPath": "key"},
+        {"fromType": "integer", "toType": "decimal(12,2)", "fieldPath": "value.element"},
+    ]
+    assert changes["d"] == [{"fromType": "date", "toType": "timestamp_ntz"}]
+    assert changes["st"] is None
+    assert [item.metadata.get(TYPE_CHANGES) for item in struct.fields] == [
+        [{"fromType": "integer", "toType": "long"}],
+        None,
+        [{"fromType": "integer", "toType": "long", "fieldPath": "element"}],
+    ]
+
+
+def test_iceberg_compatibility_permits_only_the_changes_of_iceberg() -> None:
+    """UP-TW-6"""
+    iceberg = table(**WIDENS, **{"delta.enableIcebergCompatV2": "true"})
+    assert change_type(iceberg, ("m", "key"), parse_column_type("bigint"))
+    for path, wanted in (("m.key", "double"), ("m.key", "decimal(12,0)"), ("d", "timestamp_ntz")):
+        with pytest.raises(InvalidArgumentError, match="Iceberg"):
+            change_type(iceberg, tuple(path.split(".")), parse_column_type(wanted))
+
+
+def test_void_becomes_any_type_and_a_declared_length_may_grow() -> None:
+    """UP-VOID-1: neither needs type widening, neither is recorded."""
+    after = change_type(table(), ("nothing",), parse_column_type("int")).schema.field("nothing")
+    assert after == StructField("nothing", INTEGER)
+    longer = change_type(table(), ("name",), parse_column_type("varchar(6)")).schema.field("name")
+    assert longer is not None
+    assert longer.metadata == {CHAR_METADATA: "varchar(6)"}
+    free = change_type(table(), ("name",), parse_column_type("string")).schema.field("name")
+    assert free is not None
+    assert free.metadata == {}
+    assert change_type(table(), ("name",), parse_column_type("varchar(5)")) == table()
+
+
+def test_not_null_of_a_table_without_rows() -> None:
+    """META-6"""
+    after = set_not_null(table(), ("st", "a"), has_rows=False)
+    struct = after.schema.fields[2].type
+    assert isinstance(struct, StructType)
+    assert [item.nullable for item in struct.fields] == [False, True, True]
+    assert set_not_null(after, ("st", "a"), has_rows=True) == after

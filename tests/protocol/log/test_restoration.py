@@ -1,0 +1,72 @@
+"""What a RESTORE changes of metadata and protocol. Files are tested in tests/operations/tables/test_restore.py."""
+
+from typing import Any
+
+import pytest
+
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.log.restoration import MAX_COLUMN_ID, restored_metadata, restored_protocol
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType, parse_schema, schema_to_json
+
+LONG = PrimitiveType("long")
+
+
+def metadata(*, identity: dict[str, Any] | None = None, **configuration: str) -> Metadata:
+    names = {key.replace("__", "."): value for key, value in configuration.items()}
+    marks = {f"delta.identity.{key}": value for key, value in (identity or {}).items()}
+    schema = StructType((StructField("id", LONG, True, marks), StructField("n", LONG)))
+    return Metadata(id="t", schema_string=schema_to_json(schema), configuration=names)
+
+
+@pytest.mark.parametrize(
+    ("step", "then", "now", "restored"),
+    [(1, 5, 9, 9), (1, 9, 5, 9), (-2, -4, -8, -8), (1, None, 9, 9), (1, 5, None, 5)],
+)
+def test_high_water_marks_of_identity_columns_do_not_go_back(
+    step: int, then: int | None, now: int | None, restored: int
+) -> None:
+    """RESTORE-3"""
+
+    def with_mark(mark: int | None) -> Metadata:
+        return metadata(identity={"start": 1, "step": step} | ({} if mark is None else {"highWaterMark": mark}))
+
+    after = restored_metadata(with_mark(now), with_mark(then))
+    assert parse_schema(after.schema_string).fields[0].metadata["delta.identity.highWaterMark"] == restored
+
+
+def test_a_column_that_was_no_identity_column_stays_without_a_mark() -> None:
+    current, target = metadata(identity={"start": 1, "step": 1, "highWaterMark": 7}), metadata()
+    assert restored_metadata(current, target).schema_string == target.schema_string
+
+
+def test_the_highest_column_id_does_not_go_back() -> None:
+    """RESTORE-3"""
+    current, target = metadata(**{MAX_COLUMN_ID: "12"}), metadata(**{MAX_COLUMN_ID: "3"})
+    assert restored_metadata(current, target).configuration == {MAX_COLUMN_ID: "12"}
+    assert restored_metadata(target, metadata()).configuration == {MAX_COLUMN_ID: "3"}
+
+
+def test_in_commit_timestamps_and_checkpoint_protection_continue() -> None:
+    """RESTORE-3"""
+    of_the_log = {
+        "delta__enableInCommitTimestamps": "true",
+        "delta__inCommitTimestampEnablementVersion": "4",
+        "delta__requireCheckpointProtectionBeforeVersion": "3",
+    }
+    current = metadata(**of_the_log, delta__appendOnly="true")
+    after = restored_metadata(current, metadata(delta__enableInCommitTimestamps="false", owner="me"))
+    assert after.configuration == {key.replace("__", "."): value for key, value in of_the_log.items()} | {"owner": "me"}
+
+
+def test_a_protocol_is_never_lowered_and_regains_dropped_features() -> None:
+    """RESTORE-3"""
+
+    def protocol(*features: str) -> Protocol:
+        return Protocol(
+            min_reader_version=3, min_writer_version=7, reader_features=("deletionVectors",), writer_features=features
+        )
+
+    current, target = protocol("deletionVectors", "appendOnly"), protocol("deletionVectors", "domainMetadata")
+    after = restored_protocol(current, target)
+    assert set(after.writer_features or ()) == {"deletionVectors", "appendOnly", "domainMetadata"}
+    assert restored_protocol(current, protocol("deletionVectors")) is current

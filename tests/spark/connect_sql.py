@@ -1,0 +1,49 @@
+"""SQL over tables of the catalog on Spark Connect; run as a process of its own. Prints one JSON object with what it saw."""
+
+import json
+import sys
+import warnings
+
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.api.connection import connect
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.spark.session import is_connect
+
+
+def main(root: str) -> None:
+    warnings.simplefilter("ignore")
+    spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    lake = connect(f"sqlite:///{root}/catalog.db", warehouse=f"{root}/warehouse", spark=spark)
+    orders = lake.create_table_as("main.sales.orders", spark.sql("SELECT id, id * 10 AS amount FROM range(3)"))
+    lake.create_table_as("main.sales.refunds", spark.sql("SELECT 1L AS id, 'late' AS why"))
+    text = (
+        "WITH o AS (SELECT * FROM main.sales.orders VERSION AS OF 0) SELECT o.id, refunds.why, '{x}' FROM o "
+        "JOIN main.sales.refunds ON main.sales.refunds.id = o.id WHERE amount >= :least"
+    )
+    frame = lake.sql(text, {"least": 10})
+    orders.delete("id = 1")
+    errors = []
+    for wrong in ("SELECT * FROM main.sales.order", "SELECT no FROM main.sales.orders", "SELECT FROM WHERE\n x y z"):
+        try:
+            lake.sql(wrong)
+        except CmDeltaError as error:
+            errors.append(f"{type(error).__name__}: {error}")
+    seen = {
+        "connect": is_connect(spark),
+        "rows": [list(row) for row in frame.collect()],
+        "again": [list(row) for row in frame.select("why").collect()],
+        "now": [row.id for row in lake.sql("SELECT id FROM main.sales.orders ORDER BY id").collect()],
+        "positional": lake.sql("SELECT count(*) FROM main.sales.orders WHERE id > ?", [0]).collect()[0][0],
+        "explained": "Parquet" in lake.sql("EXPLAIN SELECT * FROM main.sales.orders").collect()[0][0],
+        "history": [row.operation for row in lake.sql("DESCRIBE HISTORY main.sales.orders").collect()],
+        "views": [view.name for view in spark.catalog.listTables()],
+        "errors": errors,
+    }
+    lake.close()
+    print(json.dumps(seen))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,90 @@
+"""A caller that is interrupted during a Spark write: its jobs end, and other jobs of the session go on."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from cm_delta_dagster.spark.cancellation import run_cancellable
+from cm_delta_dagster.spark.direct_write import write_directly
+from cm_delta_dagster.spark.write import WriteSpec, write_files
+from cm_delta_dagster.storage.local_store import LocalStore
+from tests.spark.test_connect import ANY_PORT
+from tests.support.interrupts import NUM_ROWS, Interrupted, interrupted_once, noted_rows, slow_rows
+
+SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
+TAGS, CALL_SITE, GROUP = "spark.job.tags", "callSite.short", "spark.jobGroup.id"
+
+
+def runs(spark: SparkSession, name: str) -> Callable[[], bool]:
+    """Whether the job of ``slow_rows`` has reached its first row, which the driver of a local session sees."""
+    system: Any = spark.sparkContext._jvm
+    return lambda: system.java.lang.System.getProperty(f"{name}0") == "seen"
+
+
+def test_an_interrupted_write_cancels_its_job_and_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    layout = TableLayout(location=f"file://{tmp_path}/t", schema=SCHEMA, partition_columns=())
+    frame = slow_rows(spark, "committed")
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(slow_rows(spark, "other", 15).count)
+        both = [runs(spark, "committed"), runs(spark, "other")]
+        with pytest.raises(Interrupted), interrupted_once(lambda: all(each() for each in both)):
+            write_files(frame, store=LocalStore(), layout=layout, spec=WriteSpec())
+        assert other.result() == 15
+    assert list(spark.sparkContext.statusTracker().getActiveJobsIds()) == []
+    assert list(tmp_path.rglob("*.parquet")) == []
+    # The connection of this thread still gets its own answers.
+    assert spark.range(3).count() == 3 and spark.sparkContext.getLocalProperty(TAGS) is None
+    assert 0 < noted_rows(spark, "committed") < NUM_ROWS
+
+
+def test_an_interrupted_direct_write_cancels_its_job(spark: SparkSession, tmp_path: Path) -> None:
+    frame = slow_rows(spark, "direct")
+
+    def write() -> object:
+        return write_directly(frame, directory=f"file://{tmp_path}/t", options={}, partition_columns=[])
+
+    with pytest.raises(Interrupted), interrupted_once(runs(spark, "direct")):
+        run_cancellable(spark, write)
+    assert list(spark.sparkContext.statusTracker().getActiveJobsIds()) == []
+    assert spark.range(3).count() == 3
+
+
+def test_a_write_keeps_the_properties_and_tags_of_its_caller(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    context.setLocalProperty(CALL_SITE, "my job")
+    context.setJobGroup("mine", "of the user")
+    context.addJobTag("of-the-user")
+    try:
+        seen = run_cancellable(spark, lambda: [context.getLocalProperty(name) for name in (CALL_SITE, GROUP, TAGS)])
+        assert seen[:2] == ["my job", "mine"]
+        assert "of-the-user" in str(seen[2]) and "cm-delta-write-" in str(seen[2])
+        assert context.getLocalProperty(TAGS) == "of-the-user" and context.getLocalProperty(CALL_SITE) == "my job"
+        with pytest.raises(ZeroDivisionError):
+            run_cancellable(spark, lambda: 1 // 0)
+        assert context.getLocalProperty(TAGS) == "of-the-user"
+    finally:
+        context.removeJobTag("of-the-user")
+        for name in (CALL_SITE, GROUP, "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it.
+
+
+@pytest.mark.slow
+def test_an_interrupted_write_over_connect_cancels_its_operation(tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="the extra `connect` is not installed")
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.spark.connect_interrupt_worker", str(tmp_path)],
+        cwd=Path(__file__).parents[2], env=ANY_PORT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-4000:]
+    seen = json.loads(run.stdout.strip().splitlines()[-1])
+    assert seen["raised"] and 0 < seen["noted"] < seen["rows"] and seen["tags"] == []
+    assert list((tmp_path / "t").rglob("*.parquet")) == []
