@@ -139,7 +139,7 @@ def _both(name: str, write: Support, *, requires: tuple[str, ...] = (), is_activ
 
 
 _shreds = _property_is_true("delta.enableVariantShredding")
-_FULL, _INACTIVE, _NONE = Support.FULL, Support.WHILE_INACTIVE, Support.NONE
+_FULL, _INACTIVE = Support.FULL, Support.WHILE_INACTIVE
 _widens = _either(_property_is_true("delta.enableTypeWidening"), _field_has(TYPE_CHANGES))
 
 FEATURES: Mapping[str, Feature] = {

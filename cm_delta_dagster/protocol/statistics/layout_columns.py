@@ -1,4 +1,6 @@
-"""Columns by which the rows of a table can be clustered or Z-ordered: those whose bounds let readers skip files."""
+"""Columns by which the rows of a table can be clustered or Z-ordered (protocol heading "Clustered Table"): those whose bounds let
+readers skip files.
+"""
 
 from collections.abc import Sequence
 
