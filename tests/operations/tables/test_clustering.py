@@ -14,6 +14,7 @@ from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import DropColumns, RenameColumn
 from cm_delta_dagster.operations.tables.clustering import cluster_by
+from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.operations.writing.write import overwrite
 from cm_delta_dagster.protocol.actions.file_columns import removes_of, table_to_adds
 from cm_delta_dagster.protocol.features.clustering import DOMAIN
@@ -139,3 +140,16 @@ def test_a_renamed_column_stays_a_clustering_column_and_it_cannot_be_dropped(
     alter_table(lake.table, DropColumns(["s.y"]))
     cluster_by(lake.table, columns=["id"])
     assert alter_table(lake.table, DropColumns(["s"])).snapshot.clustering_columns == (("id",),)
+
+
+def test_a_restore_brings_back_the_clustering_columns(build: Callable[..., TableBuilder]) -> None:
+    """RESTORE-1, CLUST-7"""
+    lake = build()
+    lake.append((1, ("a", 1), True))
+    cluster_by(lake.table, columns=["id"])
+    cluster_by(lake.table, columns=["s.y"])
+    restore(lake.table, version=2)
+    assert lake.table.snapshot().clustering_columns == (("id",),)
+    restore(lake.table, version=1)
+    assert lake.table.snapshot().clustering_columns == ()
+    assert cluster_by(lake.table, columns=["id"]).versions
