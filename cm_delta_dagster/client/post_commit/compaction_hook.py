@@ -28,7 +28,7 @@ SMALL_FILE_BYTES = MAX_FILE_BYTES // 2
 """Files with fewer bytes are small."""
 
 
-def crowded_files(snapshot: Snapshot) -> pa.Table:
+def compactable_files(snapshot: Snapshot) -> pa.Table:
     """The small files of the partitions that have at least :data:`MIN_FILES` of them."""
     files = snapshot.files
     if files.num_rows < MIN_FILES:
@@ -41,8 +41,8 @@ def crowded_files(snapshot: Snapshot) -> pa.Table:
     keys = pa.table({f"{number}": column for number, column in enumerate(values)})
     keys = keys.append_column("row", pa.array(range(small.num_rows), pa.int64()))
     grouped = keys.group_by([f"{number}" for number in range(len(names))]).aggregate([("row", "list")])
-    crowded = [rows for rows in grouped["row_list"].to_pylist() if len(rows) >= MIN_FILES]
-    return small.take(pa.array(sorted(row for rows in crowded for row in rows), pa.int64()))
+    chosen = [rows for rows in grouped["row_list"].to_pylist() if len(rows) >= MIN_FILES]
+    return small.take(pa.array(sorted(row for rows in chosen for row in rows), pa.int64()))
 
 
 class CompactionHook:
@@ -56,7 +56,7 @@ class CompactionHook:
         compact = self._services.compact
         if compact is None or not commit.adds.num_rows or not commit.has_data_change:
             return
-        if not snapshot.properties.auto_compact or not crowded_files(snapshot).num_rows:
+        if not snapshot.properties.auto_compact or not compactable_files(snapshot).num_rows:
             return
 
         def work() -> None:

@@ -9,7 +9,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT
-from cm_delta_dagster.client.post_commit.compaction_hook import MAX_FILE_BYTES, SMALL_FILE_BYTES, crowded_files
+from cm_delta_dagster.client.post_commit.compaction_hook import MAX_FILE_BYTES, SMALL_FILE_BYTES, compactable_files
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitConflictError, MaintenanceInProgressError
 from cm_delta_dagster.operations.maintenance.arrangement import arrangement_of, by_partition, files_to_arrange
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 def plan_auto_compaction(table: Table) -> OptimizePlan:
     """List the files that :func:`auto_compact` would rewrite."""
     snapshot = table.snapshot()
-    files, columns = crowded_files(snapshot), stored_partitions(snapshot)
+    files, columns = compactable_files(snapshot), stored_partitions(snapshot)
     arrangement = arrangement_of(snapshot, (), full=False)
     if arrangement is None:
         bins = pack(files, partition_columns=columns, target_size=MAX_FILE_BYTES, min_size=SMALL_FILE_BYTES)

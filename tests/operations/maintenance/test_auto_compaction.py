@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.post_commit.compaction_hook import crowded_files
+from cm_delta_dagster.client.post_commit.compaction_hook import compactable_files
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
@@ -100,8 +100,8 @@ def test_a_write_succeeds_where_compaction_is_not_permitted_or_a_lease_is_held(
     assert snapshot.files["clusteringProvider"].to_pylist() == [PROVIDER], "a clustered table is clustered"
 
 
-def _crowded(*counts: int, size: int = 100) -> list[str]:
-    """The paths of crowded files of a table with that many files in each partition."""
+def _compactable(*counts: int, size: int = 100) -> list[str]:
+    """The paths of chosen files of a table with that many files in each partition."""
     metadata = Metadata(
         id="x", schema_string='{"type":"struct","fields":[{"name":"p","type":"integer","nullable":true,"metadata":{}}]}',
         partition_columns=("p",),
@@ -117,13 +117,13 @@ def _crowded(*counts: int, size: int = 100) -> list[str]:
     state = replace(
         empty.state, files=FileState.of(adds_to_table(adds), REMOVE_SCHEMA.empty_table(), location="file:///t")
     )
-    found: list[str] = crowded_files(replace(empty, state=state))["path"].to_pylist()
+    found: list[str] = compactable_files(replace(empty, state=state))["path"].to_pylist()
     return found
 
 
 def test_the_small_files_of_partitions_with_many_of_them_are_found() -> None:
     """OPT-7"""
-    assert _crowded(49, 49) == []
-    assert {path[0] for path in _crowded(49, 50, 3)} == {"1"}
-    assert len(_crowded(60, 70)) == 130
-    assert _crowded(60, size=64 << 20) == []
+    assert _compactable(49, 49) == []
+    assert {path[0] for path in _compactable(49, 50, 3)} == {"1"}
+    assert len(_compactable(60, 70)) == 130
+    assert _compactable(60, size=64 << 20) == []
