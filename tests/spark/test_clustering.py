@@ -63,6 +63,7 @@ def test_columns_of_all_types_together_keep_every_row(spark: SparkSession) -> No
     assert all(6 <= len(rows) <= 18 for rows in tasks)
 
 
+@pytest.mark.slow
 def test_equal_values_fill_several_files(spark: SparkSession) -> None:
     frame = spark.range(400).select(F.lit("same").alias("s"))
     columns = [LayoutColumn(path=("s",), type=PrimitiveType("string"))]

@@ -78,6 +78,7 @@ def test_many_small_files_are_compacted_after_the_write(
     assert dict(entry.commit_info.operation_parameters or {})["auto"] == "true"
 
 
+@pytest.mark.slow
 def test_a_write_succeeds_where_compaction_is_not_permitted_or_a_lease_is_held(
     build: Callable[..., TableBuilder], lake_client: DeltaClient, caplog: pytest.LogCaptureFixture
 ) -> None:
