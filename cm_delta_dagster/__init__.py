@@ -83,6 +83,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.doctor.doctor import DoctorReport
     from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Problem, Repair, Severity
     from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep
+    from cm_delta_dagster.operations.maintenance.arrangement import Arrangement
     from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult
     from cm_delta_dagster.operations.maintenance.clean_log import CleanLogPlan, CleanLogResult
     from cm_delta_dagster.operations.maintenance.clean_staged_commits import (
@@ -162,6 +163,7 @@ __all__ = [
     "AlterResult",
     "AlwaysTrue",
     "And",
+    "Arrangement",
     "ArrayType",
     "BatchWriter",
     "CatalogBehindStorageError",
@@ -329,6 +331,7 @@ _MODULES = {
     "AlterResult": "cm_delta_dagster.operations.tables.alter",
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
+    "Arrangement": "cm_delta_dagster.operations.maintenance.arrangement",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
     "BatchWriter": "cm_delta_dagster.operations.writing.write_stream",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
