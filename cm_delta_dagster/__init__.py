@@ -76,6 +76,7 @@ if typing.TYPE_CHECKING:
         TableStorageMissingError,
         UnpublishedVersionError,
         UnsupportedFeatureError,
+        VacuumRefusedError,
         VersionNotFoundError,
         WarehouseMismatchError,
         WriteRefusedError,
@@ -118,12 +119,13 @@ if typing.TYPE_CHECKING:
     )
     from cm_delta_dagster.operations.tables.alter import AlterResult
     from cm_delta_dagster.operations.tables.alterations import NewColumn
+    from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
     from cm_delta_dagster.operations.writing.write import PartitionOverwrite
     from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
-    from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode
+    from cm_delta_dagster.operations.writing.write_stream import OutputMode
     from cm_delta_dagster.protocol.actions.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction
     from cm_delta_dagster.protocol.changes.batch_planning import ChangeHandling
     from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
@@ -165,7 +167,6 @@ __all__ = [
     "And",
     "Arrangement",
     "ArrayType",
-    "BatchWriter",
     "CatalogBehindStorageError",
     "CatalogError",
     "CatalogManagedAccessError",
@@ -180,6 +181,8 @@ __all__ = [
     "CleanStagedCommitsResult",
     "ClientSettings",
     "ClientSpec",
+    "CloneMode",
+    "CloneResult",
     "CmDeltaError",
     "Column",
     "CommitConflictError",
@@ -311,6 +314,7 @@ __all__ = [
     "UnpublishedVersionError",
     "UnsupportedFeatureError",
     "VacuumPlan",
+    "VacuumRefusedError",
     "VacuumResult",
     "VersionNotFoundError",
     "WarehouseMismatchError",
@@ -333,7 +337,6 @@ _MODULES = {
     "And": "cm_delta_dagster.protocol.predicates.predicates",
     "Arrangement": "cm_delta_dagster.operations.maintenance.arrangement",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
-    "BatchWriter": "cm_delta_dagster.operations.writing.write_stream",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
     "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",
     "CleanLogPlan": "cm_delta_dagster.operations.maintenance.clean_log",
@@ -342,6 +345,8 @@ _MODULES = {
     "CleanStagedCommitsResult": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
     "ClientSettings": "cm_delta_dagster.client.settings",
     "ClientSpec": "cm_delta_dagster.client.client",
+    "CloneMode": "cm_delta_dagster.operations.tables.clone",
+    "CloneResult": "cm_delta_dagster.operations.tables.clone",
     "Column": "cm_delta_dagster.protocol.features.column_specs",
     "CommitContext": "cm_delta_dagster.client.commits.context",
     "CommitInfo": "cm_delta_dagster.protocol.actions.actions",

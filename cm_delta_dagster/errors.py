@@ -28,7 +28,8 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── MaintenanceInProgressError
     │   ├── UnpublishedVersionError
     │   ├── RetentionTooShortError
-    │   └── PurgeRefusedError
+    │   ├── PurgeRefusedError
+    │   └── VacuumRefusedError
     ├── StorageError
     │   ├── ObjectNotFoundError
     │   │   └── DirectoryNotFoundError
@@ -207,6 +208,10 @@ class RetentionTooShortError(MaintenanceError):
 
 class PurgeRefusedError(MaintenanceError):
     """A table cannot be purged: it has a name, was dropped too recently, or is outside the managed root."""
+
+
+class VacuumRefusedError(MaintenanceError):
+    """A shallow clone of the table cannot be loaded, so that the files that it needs are not known. Nothing was deleted."""
 
 
 class StorageError(CmDeltaError):

@@ -10,10 +10,14 @@ from pyspark.sql import types as T
 
 from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.api.session import ClientSession
+from cm_delta_dagster.api.table_reads import PathDeltaTable, TableReads
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import Timestamp
+from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult, open_source
 from cm_delta_dagster.operations.tables.create import (
     TableDesign,
     check_partitioning,
@@ -148,6 +152,33 @@ class CreationMethods(ClientSession):
             ),
         )
         return DeltaTable(self, table)
+
+    def clone(
+        self,
+        source: DeltaTable | PathDeltaTable | TableIdentifier | str,
+        name: TableIdentifier | str,
+        mode: CloneMode | str = CloneMode.SHALLOW,
+        *,
+        version: int | None = None,
+        timestamp: Timestamp | None = None,
+        properties: Mapping[str, str] | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> CloneResult:
+        """Create the table ``name`` as a clone of ``source``: CREATE TABLE name SHALLOW CLONE source VERSION AS OF version.
+
+        Args:
+            source: an open table; the name of a table of this catalog; or the path or URI of a table of another writer.
+
+        Other arguments, result and errors as in :meth:`DeltaTable.clone`.
+
+        Raises:
+            TableNotFoundError: there is no table ``source``.
+        """
+        table = source if isinstance(source, DeltaTable | PathDeltaTable) else self._opened(source)
+        return table.clone(name, mode, version=version, timestamp=timestamp, properties=properties, context=context)
+
+    def _opened(self, source: TableIdentifier | str) -> TableReads[ReadableTable]:
+        return TableReads(self, open_source(self.client, source))
 
     def append(
         self,

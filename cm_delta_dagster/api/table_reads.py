@@ -5,16 +5,20 @@ their name need neither Java nor a Spark session.
 """
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.api.engine_reads import EngineReads
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.path_table import PathTable
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import Timestamp, as_predicate, epoch_milliseconds
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.history import HistoryEntry, history
@@ -26,6 +30,7 @@ from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_b
 from cm_delta_dagster.operations.reading.read_stream import stream
 from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
 from cm_delta_dagster.operations.reading.stream_state import StreamOptions
+from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, clone
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.protocol.changes.batch_planning import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
@@ -42,7 +47,10 @@ TimeZone: typing.TypeAlias = tzinfo | str | None
 
 
 class HasSession(typing.Protocol):
-    """Source of the Spark session of a table, and of its time zone."""
+    """The connection of a table: its client, the Spark session, and the time zone."""
+
+    @property
+    def client(self) -> DeltaClient: ...
 
     @property
     def spark(self) -> SparkSession: ...
@@ -109,6 +117,46 @@ class TableReads(EngineReads, typing.Generic[TableT]):
             VersionNotFoundError: there is no such version, or no version at that time.
         """
         return self.table.snapshot(version=version, timestamp_ms=self._epoch_ms(timestamp))
+
+    def clone(
+        self,
+        name: TableIdentifier | str,
+        mode: CloneMode | str = CloneMode.SHALLOW,
+        *,
+        version: int | None = None,
+        timestamp: Timestamp | None = None,
+        properties: Mapping[str, str] | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> CloneResult:
+        """Create the table ``name`` with the rows, columns and properties of this table: CREATE TABLE ... CLONE.
+
+        Args:
+            name: ``catalog.schema.table`` of the new table.
+            mode: ``shallow``: the clone names the data files of this table, and nothing is copied. ``deep``: they are copied.
+            version, timestamp: what to clone; by default the latest version.
+            properties: table properties in addition to those of this table, or in their place.
+            context: provenance, recorded in the history of the clone.
+
+        Returns:
+            What was created. Its ``warning`` says so if the catalog cannot protect the files of a shallow clone: those of a table
+            that was opened by path.
+
+        Raises:
+            TableAlreadyExistsError: the name is taken.
+            InvalidArgumentError: an unknown mode, the name of this table, or a property that does not fit.
+            VersionNotFoundError: there is no such version.
+            UnsupportedFeatureError: this table uses features that this client cannot write.
+            MaintenanceInProgressError: a maintenance run holds the lease of this table.
+            ObjectNotFoundError: storage does not hold all files of the version.
+        """
+        try:
+            checked = CloneMode(mode)
+        except ValueError as error:
+            raise InvalidArgumentError(f"mode is {mode!r}; give one of {', '.join(CloneMode)}.") from error
+        request = CloneRequest(
+            mode=checked, version=version, timestamp_ms=self._epoch_ms(timestamp), properties=dict(properties or {})
+        )
+        return clone(self._connection.client, self.table, identifier=name, request=request, context=context)
 
     def version(self) -> int:
         """Return the latest version."""

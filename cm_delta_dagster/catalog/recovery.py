@@ -4,13 +4,13 @@
 """
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
-from cm_delta_dagster.catalog.tables import TableDefinition, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import RelatedTable, TableDefinition, TableEntry, TableIdentifier
 
 FEED_GAP = 2**32
 """Feed positions that are skipped before recovered commits: more than a catalog can assign after a backup of it was made."""
@@ -115,11 +115,20 @@ class RecoverableCatalog(typing.Protocol):
         """
         ...
 
+    def record_sources(self, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
+        """Record that the table may read files of the tables at ``locations``, as a shallow clone. A repeated call has no effect.
+
+        Returns:
+            The tables that the catalog has at these locations, without the table itself.
+        """
+        ...
+
     def relocate_table(self, table_id: str, *, location: str, moved_from: str) -> None:
         """Change the location of a table in any state. A repeated call has no effect.
 
         Raises:
-            RecoveryError: another table is at, above or below ``location``, or this table is not at ``moved_from``.
+            RecoveryError: another table is at, above or below ``location``, this table is not at ``moved_from``, or shallow
+                clones name its files there.
             TableNotFoundError: the id is unknown or purged.
         """
         ...

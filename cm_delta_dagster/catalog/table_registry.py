@@ -7,7 +7,14 @@ import typing
 from collections.abc import Iterable
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
-from cm_delta_dagster.catalog.tables import CatalogIdentity, InactiveTable, StagingTable, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import (
+    CatalogIdentity,
+    InactiveTable,
+    RelatedTable,
+    StagingTable,
+    TableEntry,
+    TableIdentifier,
+)
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 
@@ -22,11 +29,16 @@ class TableRegistry(typing.Protocol):
         """Which catalog this is, and where it places new tables. Raises CatalogUnavailableError."""
         ...
 
-    def create_staging_table(self, identifier: TableIdentifier) -> StagingTable:
+    def create_staging_table(self, identifier: TableIdentifier, *, clone_of: str | None = None) -> StagingTable:
         """Reserve an id and a unique location. The name does not resolve yet.
+
+        Args:
+            clone_of: id of the table of which the new one is a shallow clone. The catalog records that the new table may read
+                files of that table, and of the tables whose files that one may read, until the new table is purged.
 
         Raises:
             TableAlreadyExistsError: another table has the name.
+            TableNotFoundError: ``clone_of`` is unknown or dropped.
             InvalidArgumentError: the name cannot be part of a path.
         """
         ...
@@ -112,6 +124,22 @@ class TableRegistry(typing.Protocol):
         """
         ...
 
+    def clones_of(self, table_id: str) -> tuple[RelatedTable, ...]:
+        """Shallow clones that may read files of the table: reserved, registered or dropped ones, by id."""
+        ...
+
+    def sources_of(self, table_id: str) -> tuple[RelatedTable, ...]:
+        """Tables whose files the shallow clone may read, by id; none for another table."""
+        ...
+
+    def abandon_clones(self, table_id: str) -> None:
+        """Prevent the registration of the reserved clones of the table, and leave them to the purge of abandoned creations.
+
+        Only a client that holds the maintenance lease of the table may call this. A client that creates a clone holds it too, so
+        that a clone which is still reserved then belongs to a client that has failed.
+        """
+        ...
+
     def inactive_tables(self, scope: str = "") -> tuple[InactiveTable, ...]:
         """Tables under ``scope`` that have no name and whose files may still exist, oldest first."""
         ...
@@ -126,8 +154,8 @@ class TableRegistry(typing.Protocol):
 
         Raises:
             TableNotFoundError: the id is unknown or purged.
-            PurgeRefusedError: the table has a name, is too young, or its location is not strictly inside the managed root or
-                is shared with another table.
+            PurgeRefusedError: the table has a name, is too young, a shallow clone may read its files, or its location is not
+                strictly inside the managed root or is shared with another table.
         """
         ...
 

@@ -149,3 +149,19 @@ class InactiveTable:
     def purge_kind(self) -> "MaintenanceKind":
         """The kind of maintenance that must be permitted before the files are deleted."""
         return MaintenanceKind.TABLE_PURGE if self.registered else MaintenanceKind.CREATION_PURGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedTable:
+    """A shallow clone of a table, or a table whose files a shallow clone reads.
+
+    Attributes:
+        state: None for a table that has its name.
+        ratified: head and served commits of a clone; None for a clone that is being created, and for a source.
+    """
+
+    identifier: TableIdentifier
+    table_id: str
+    location: str
+    state: InactiveState | None
+    ratified: RatifiedCommits | None = None

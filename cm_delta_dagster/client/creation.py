@@ -5,8 +5,9 @@ that fails before leaves nothing visible; its files lie at a location that no ot
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
@@ -40,18 +41,20 @@ _log = logging.getLogger(__name__)
 
 CREATE_TABLE = "CREATE TABLE"
 CREATE_TABLE_AS = "CREATE TABLE AS SELECT"
+CLONE = "CLONE"
 
 
 class CreateTransaction:
     """Creates one table at a reserved id and location by one commit, version 0.
 
     Either one write operation makes that commit, recorded as ``CREATE TABLE AS SELECT``: for it, this class implements
-    :class:`~cm_delta_dagster.client.write_target.WriteTarget`. Or :meth:`commit_empty` makes it, without rows. Afterwards
+    :class:`~cm_delta_dagster.client.write_target.WriteTarget`. Or :meth:`commit_empty` makes it, without rows, or the transaction
+    of :meth:`start_clone`, with files of another table. Afterwards
     :meth:`table` returns the table, and the transaction takes no further commit.
 
     Args:
         parameters: operation parameters of the creation.
-        domains: metadata domains of the new table.
+        domains: metadata domains that version 0 sets, by name.
 
     Attributes:
         entry: the catalog's entry of the table; None until version 0 is committed.
@@ -67,7 +70,7 @@ class CreateTransaction:
         metadata: Metadata,
         protocol: Protocol,
         parameters: Mapping[str, str],
-        domains: Sequence[DomainMetadata] = (),
+        domains: Mapping[str, DomainMetadata] = MappingProxyType({}),
     ) -> None:
         self.services = services
         self.identifier = identifier
@@ -127,6 +130,10 @@ class CreateTransaction:
         """Make version 0 without rows. Raises as :meth:`Transaction.commit`, and TableAlreadyExistsError."""
         return self._first_commit(CREATE_TABLE, context).commit()
 
+    def start_clone(self, context: CommitContext = NO_CONTEXT) -> Transaction:
+        """The transaction that makes version 0 of a clone. Raises InvalidArgumentError after the commit."""
+        return self._first_commit(CLONE, context)
+
     def abort(self) -> None:
         """Remove the empty directories of a failed creation; files are left to the purge of abandoned creations."""
         if self.entry is None:
@@ -168,7 +175,7 @@ class _FirstCommit(Transaction):
         )
         self._metadata = snapshot.metadata
         self._protocol = snapshot.protocol
-        self._domains = dict(snapshot.domains)
+        self._domains.update(snapshot.domains)
 
     @property
     def is_blind_append(self) -> bool:

@@ -44,26 +44,27 @@ def aligned_columns(frame: DataFrame, schema: StructType) -> list[Column] | None
         if have is None:
             columns.append(F.lit(None).cast(sql_type(item.type)).alias(item.name))
         else:
-            columns.append(_converted(F.col(quoted(have.name)), have.type, item.type).alias(item.name))
+            columns.append(converted(F.col(quoted(have.name)), have.type, item.type).alias(item.name))
     return columns
 
 
-def _converted(column: Column, have: DataType, want: DataType) -> Column:
+def converted(column: Column, have: DataType, want: DataType) -> Column:
+    """``column`` of type ``have`` as the type ``want``; a value that does not fit is an error, with and without ANSI mode."""
     if same_shape(have, want):
         return column
     match have, want:
         case StructType(), StructType():
             return F.when(column.isNotNull(), _struct(column, have, want))
         case ArrayType(), ArrayType():
-            return F.transform(column, lambda element: _converted(element, have.element_type, want.element_type))
+            return F.transform(column, lambda element: converted(element, have.element_type, want.element_type))
         case MapType(), MapType():
             # Keys first: transform_keys fails on duplicate keys, so that no entry is lost silently.
             keyed = column
             if not same_shape(have.key_type, want.key_type):
-                keyed = F.transform_keys(column, lambda key, _: _converted(key, have.key_type, want.key_type))
+                keyed = F.transform_keys(column, lambda key, _: converted(key, have.key_type, want.key_type))
             if same_shape(have.value_type, want.value_type):
                 return keyed
-            return F.transform_values(keyed, lambda _, value: _converted(value, have.value_type, want.value_type))
+            return F.transform_values(keyed, lambda _, value: converted(value, have.value_type, want.value_type))
         case _ if fits(have, want):
             return column.cast(sql_type(want))
         case _:
@@ -88,6 +89,6 @@ def _struct(column: Column, have: StructType, want: StructType) -> Column:
         if offered is None:
             value = F.lit(None).cast(sql_type(item.type))
         else:
-            value = _converted(column.getField(offered.name), offered.type, item.type)
+            value = converted(column.getField(offered.name), offered.type, item.type)
         fields.append(value.alias(item.name))
     return F.struct(*fields)

@@ -20,6 +20,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     data_type_text,
 )
+from cm_delta_dagster.spark.align import converted
 from cm_delta_dagster.spark.schema import quoted, same_shape, sql_type
 
 
@@ -156,7 +157,7 @@ def stored_value(value: Column, have: DataType, want: DataType, *, path: str, fi
                     f"A value of type {data_type_text(have)} is assigned to {path!r}, which has the type {data_type_text(want)}. "
                     "Nothing was written. Assign a value of that type."
                 )
-    return value.cast(sql_type(want))
+    return converted(value, have, want)
 
 
 def _field(value: Column, item: StructField, have: StructType, path: str, *, fills: bool) -> Column:

@@ -89,6 +89,10 @@ class Azure(Backend):
         authority, slash, path = rest.partition("/")
         return f"{authority.partition('@')[0]}{slash}{path}"
 
+    def copy(self, filesystem: Any, source: str, target: str) -> None:
+        # A copy on the server may be unfinished when it answers.
+        filesystem.pipe_file(target, filesystem.cat_file(source))
+
     def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:
         # pipe_file takes no metadata.
         sync(filesystem.loop, _upload_new, filesystem, path, data, write_id)

@@ -149,6 +149,10 @@ class Backend(ABC):
         """The object, or the bytes from ``start`` to before ``end``, with one request."""
         return bytes(filesystem.cat_file(path, start=start, end=end))
 
+    def copy(self, filesystem: Any, source: str, target: str) -> None:
+        """Copy one object by a request to the server. The copy is complete when the call returns."""
+        filesystem.cp_file(source, target)
+
     def listed(self, filesystem: Any, path: str, *, recursive: bool, start: str = "") -> Iterable[Mapping[str, Any]]:
         """What fsspec knows of the objects below ``path``, or directly in it; names below ``start`` may be left out."""
         if recursive:

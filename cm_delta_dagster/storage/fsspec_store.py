@@ -183,6 +183,12 @@ class FsspecStore:
             self._check_conditional_create(self._path(location))
             self._create(self._path(location), bytes(data))
 
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object within the store. Raises ObjectNotFoundError."""
+        self.stat(source)  # The errors of a copy do not say which of the two objects is missing.
+        with self._mapped("write", target, writes=True):
+            self._retried(lambda: self._backend.copy(self._filesystem, self._path(source), self._path(target)))
+
     def stat(self, location: str) -> ObjectStatus:
         """Raises ObjectNotFoundError."""
         with self._mapped("stat", location):

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import functools
 import os
+import shutil
 import stat as stat_module
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -161,6 +162,16 @@ class LocalStore:
             f"{target} was not written: its file system offers neither hard links nor an exclusive rename, so that two "
             "writers could overwrite each other. Keep the table on another file system."
         )
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a file, atomically and durably. Raises ObjectNotFoundError."""
+        with _mapped("read", source), open(local_path(source), "rb"):
+            pass
+        with _mapped("write", target), _finished_file(local_path(target), b"", None) as (temporary, _):
+            shutil.copyfile(local_path(source), temporary)
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, local_path(target))
 
     def stat(self, location: str) -> ObjectStatus:
         """Size and modification time. Raises ObjectNotFoundError, also for a directory."""

@@ -67,6 +67,10 @@ class MemoryStore:
             self._objects[location] = (bytes(data), now)
         return ObjectStatus(location=location, size=len(data), modification_time=now)
 
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object. Raises ObjectNotFoundError."""
+        self.write(target, self.read(source))
+
     def stat(self, location: str) -> ObjectStatus:
         """Size and modification time. Raises ObjectNotFoundError."""
         data, modified = self._get(location)

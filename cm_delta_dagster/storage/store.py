@@ -76,6 +76,12 @@ class Store(typing.Protocol):
         """
         ...
 
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object of this store to another location of it; the bytes do not pass through the client where the store can
+        copy. Creates or replaces ``target``. Raises ObjectNotFoundError.
+        """
+        ...
+
     def stat(self, location: str) -> ObjectStatus:
         """Size and modification time. Raises ObjectNotFoundError."""
         ...

@@ -18,6 +18,7 @@ from tests.contracts.commit_policies_contract import COMMIT_POLICIES_CONTRACT
 from tests.contracts.leases_contract import LEASES_CONTRACT
 from tests.contracts.maintenance_policies_contract import MAINTENANCE_POLICIES_CONTRACT
 from tests.contracts.recoverable_catalog_contract import RECOVERABLE_CATALOG_CONTRACT
+from tests.contracts.table_registry_clones_contract import TABLE_REGISTRY_CLONES_CONTRACT
 from tests.contracts.table_registry_contract import TABLE_REGISTRY_CONTRACT
 from tests.contracts.table_registry_definition_contract import TABLE_REGISTRY_DEFINITION_CONTRACT
 from tests.contracts.version_pins_contract import VERSION_PINS_CONTRACT
@@ -25,6 +26,7 @@ from tests.contracts.version_pins_contract import VERSION_PINS_CONTRACT
 CONTRACT = (
     *TABLE_REGISTRY_CONTRACT,
     *TABLE_REGISTRY_DEFINITION_CONTRACT,
+    *TABLE_REGISTRY_CLONES_CONTRACT,
     *COMMIT_COORDINATOR_CONTRACT,
     *COMMIT_COORDINATOR_CONCURRENCY_CONTRACT,
     *COMMIT_COORDINATOR_LOCK_CONTRACT,

@@ -123,6 +123,17 @@ def an_empty_object_exists(store: Store, root: str) -> None:
         store.write_if_absent(f"{root}/empty", b"x")
 
 
+def a_copy_has_the_bytes_of_its_source(store: Store, root: str) -> None:
+    store.write(f"{root}/a b%20", b"bytes" * 1000)
+    for _ in range(2):
+        store.copy(f"{root}/a b%20", f"{root}/new/directory/copy=1")
+    store.delete(f"{root}/a b%20")
+    assert store.read(f"{root}/new/directory/copy=1") == b"bytes" * 1000
+    assert [found.name for found in store.list_recursive(root)] == ["copy=1"]
+    with pytest.raises(ObjectNotFoundError, match=f"{root}/missing"):
+        store.copy(f"{root}/missing", f"{root}/other")
+
+
 def discard_deletes_only_objects_below_the_directory(store: Store, root: str) -> None:
     for name in ("gone/a/x", "gone/.hidden/y", "gone-not/x", "z"):
         store.write(f"{root}/{name}", b"x")
@@ -155,5 +166,6 @@ STORE_CONTRACT: tuple[Rule, ...] = (
     missing_objects_raise_errors_except_in_delete,
     names_with_special_characters_are_not_changed,
     an_empty_object_exists,
+    a_copy_has_the_bytes_of_its_source,
     discard_deletes_only_objects_below_the_directory,
 )

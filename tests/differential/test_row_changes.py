@@ -1,9 +1,9 @@
 """DELETE, UPDATE and MERGE drawn at random: delta-spark does the same to a table of its own, and reads and continues ours."""
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ ROWS = (
     "SELECT id, element_at(array('a b', '50%', NULL), CAST(id % 3 AS INT) + 1) AS p, CAST(id % 7 AS INT) AS n, "
     "IF(id % 5 = 0, NULL, named_struct('a', CAST(id AS INT), 'b', 'x')) AS st FROM range({}, {}, 1, 1)"
 )
-ACTS = 8
+ACTS = 6
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +110,11 @@ def _list(values: dict[str, str]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
-def _last_metrics(delta_spark: DeltaSpark, theirs: str) -> dict[str, Any]:
-    row = delta_spark.sql(f"SELECT operationMetrics FROM (DESCRIBE HISTORY {theirs} LIMIT 1)").to_pylist()[0]
-    return dict(row["operationMetrics"])
+def _metrics(location: Path, version: int) -> dict[str, str]:
+    """The metrics of a commit of delta-spark, as its log has them."""
+    lines = (location / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
+    infos = [action["commitInfo"] for line in lines if "commitInfo" in (action := json.loads(line))]
+    return dict(infos[0]["operationMetrics"])
 
 
 COUNTED = (
@@ -127,7 +129,7 @@ COUNTED = (
 )
 
 
-@pytest.mark.parametrize(("seed", "vectors"), [(1, "true"), (2, "false"), (3, "true")])
+@pytest.mark.parametrize(("seed", "vectors"), [(1, "true"), (2, "false")])
 def test_row_changes_do_what_delta_spark_does(
     lake: Connection, spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path, seed: int, vectors: str
 ) -> None:
@@ -159,7 +161,7 @@ def test_row_changes_do_what_delta_spark_does(
             continue
         version += 1
         _check_changes(ours, delta_spark, location, version, seen)
-        metrics = _last_metrics(delta_spark, theirs)
+        metrics = _metrics(location, version)
         made = ours.history(limit=1)[0].commit_info
         assert made is not None and made.operation_metrics is not None
         expected = {name: metrics[name] for name in COUNTED if name in metrics}

@@ -23,6 +23,7 @@ from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_s
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum
+from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, clone
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge
@@ -150,6 +151,14 @@ def rename(client: DeltaClient) -> None:
         rename_table(client, identifier=TABLE, to=RENAMED)
 
 
+def clone_in(mode: CloneMode) -> Callable[[DeltaClient], None]:
+    def act(client: DeltaClient) -> None:
+        if not holds(client, MADE):
+            clone(client, client.table(TABLE), identifier=MADE, request=CloneRequest(mode=mode))
+
+    return act
+
+
 def undrop(client: DeltaClient) -> None:
     if not holds(client, DROPPED):
         undrop_table(client, identifier=DROPPED)
@@ -167,6 +176,8 @@ def replace(client: DeltaClient) -> None:
 
 OPERATIONS = {
     "create": Operation(act=make, done=lambda client: holds(client, MADE)),
+    "clone": Operation(act=clone_in(CloneMode.SHALLOW), done=lambda client: holds(client, MADE)),
+    "deep clone": Operation(act=clone_in(CloneMode.DEEP), done=lambda client: holds(client, MADE)),
     "append": Operation(act=append, done=lambda client: NEW in live(client)),
     "replace": Operation(act=replace, done=lambda client: NEW in live(client) and "file-1.parquet" not in live(client)),
     "publish": Operation(
@@ -223,7 +234,7 @@ def contents(client: DeltaClient, name: str) -> Contents:
 
 
 ALWAYS = {
-    CommitMode.STAGED: ("create", "append", "publish", "purge"),
+    CommitMode.STAGED: ("create", "clone", "append", "publish", "purge"),
     CommitMode.INLINE: ("append", "publish"),
     CommitMode.PUT_IF_ABSENT: ("append", "publish"),
 }

@@ -5,7 +5,7 @@ package.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from cm_delta_dagster.catalog.ratification import (
 )
 from cm_delta_dagster.catalog.recovery import AdoptedTable, CommitHistory
 from cm_delta_dagster.catalog.sql import (
+    clones,
     commit_rows,
     commits,
     committed_files,
@@ -47,7 +48,14 @@ from cm_delta_dagster.catalog.sql import (
     tables,
 )
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
-from cm_delta_dagster.catalog.tables import CatalogIdentity, InactiveTable, StagingTable, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import (
+    CatalogIdentity,
+    InactiveTable,
+    RelatedTable,
+    StagingTable,
+    TableEntry,
+    TableIdentifier,
+)
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
@@ -110,8 +118,8 @@ class SqlCatalog:
         """The clock given to the constructor, else the server's; for SQLite the machine's. Raises CatalogUnavailableError."""
         return self._now_ms()
 
-    def create_staging_table(self, identifier: TableIdentifier) -> StagingTable:
-        """Reserve an id and a unique location below the warehouse. Raises TableAlreadyExistsError."""
+    def create_staging_table(self, identifier: TableIdentifier, *, clone_of: str | None = None) -> StagingTable:
+        """Reserve an id and a unique location below the warehouse. Raises TableAlreadyExistsError, TableNotFoundError."""
         names.check_identifier(identifier)
         warehouse = self._warehouse
         if warehouse is None:
@@ -120,6 +128,12 @@ class SqlCatalog:
                 "Create it with SqlCatalog(url, warehouse=...)."
             )
         now_ms = self._now_ms()
+        if clone_of is not None:
+            return self._database.write(
+                lambda connection: clones.reserve(
+                    connection, identifier, source_id=clone_of, warehouse=warehouse, now_ms=now_ms
+                )
+            )
         return self._database.write(
             lambda connection: tables.create_staging_table(connection, identifier, warehouse=warehouse, now_ms=now_ms)
         )
@@ -198,6 +212,18 @@ class SqlCatalog:
     def finish_purge(self, table_id: str) -> None:
         """Finish the purge of a table. Raises PurgeRefusedError."""
         self._database.write(lambda connection: lifecycle.finish_purge(connection, table_id))
+
+    def clones_of(self, table_id: str) -> tuple[RelatedTable, ...]:
+        """Shallow clones that may read files of the table."""
+        return self._database.read(lambda connection: clones.clones_of(connection, table_id))
+
+    def sources_of(self, table_id: str) -> tuple[RelatedTable, ...]:
+        """Tables whose files the table may read."""
+        return self._database.read(lambda connection: clones.sources_of(connection, table_id))
+
+    def abandon_clones(self, table_id: str) -> None:
+        """Prevent the registration of reserved clones of the table."""
+        self._database.write(lambda connection: clones.abandon(connection, table_id))
 
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
         """Names under ``scope``, sorted. Raises InvalidArgumentError for a malformed scope."""
@@ -405,6 +431,10 @@ class SqlCatalog:
             names.check_recovered(proposal)
         now_ms = self._now_ms()
         return self._database.write(lambda connection: recovery.adopt_table(connection, table, now_ms=now_ms))
+
+    def record_sources(self, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
+        """Record that the table may read files of the tables at ``locations``."""
+        return self._database.write(lambda connection: clones.record(connection, table_id, locations))
 
     def relocate_table(self, table_id: str, *, location: str, moved_from: str) -> None:
         """Set the location of a table. Raises RecoveryError, TableNotFoundError."""

@@ -7,7 +7,7 @@ deleted, and never back.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import definitions, maintenance, tables
+from cm_delta_dagster.catalog.sql import clones, definitions, maintenance, tables
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -94,6 +94,7 @@ def begin_purge(
         raise unknown_table(table_id)
     if row.state == ACTIVE:
         raise PurgeRefusedError(f"{what} was not purged: it is in use under that name. Drop it first.")
+    _refuse_source(connection, table_id, what)
     _check_location(connection, row.location, table_id=table_id, what=what, warehouse=warehouse)
     table = _inactive(row)
     if table.state is not InactiveState.PURGING:
@@ -124,6 +125,7 @@ def finish_purge(connection: sa.Connection, table_id: str) -> None:
             f"The purge of table {table_id} was not finished: it was never begun; the table is {_state_text(row.state)}. "
             "Nothing was changed. Begin the purge first."
         )
+    clones.forget(connection, table_id)
     for dependent in (MAINTENANCE_LEASES, VERSION_PINS, DEFINITIONS):
         connection.execute(sa.delete(dependent).where(dependent.c.table_id == table_id))
     if connection.execute(_HAS_COMMITS, {"of_table": table_id}).first() is None:
@@ -137,6 +139,16 @@ def _locked(connection: sa.Connection, table_id: str) -> sa.Row[tuple[object, ..
     if row is None:
         raise unknown_table(table_id)
     return row
+
+
+def _refuse_source(connection: sa.Connection, table_id: str, what: str) -> None:
+    """Refuse a table whose files shallow clones may read. The caller holds the lock of its row."""
+    names = [f"{clone.identifier} (table id {clone.table_id})" for clone in clones.clones_of(connection, table_id)]
+    if names:
+        raise PurgeRefusedError(
+            f"{what} was not purged: the shallow {'clone' if len(names) == 1 else 'clones'} {', '.join(names)} may read its "
+            "files. No file was deleted. Drop and purge the clones first, or keep the table."
+        )
 
 
 def _check_location(

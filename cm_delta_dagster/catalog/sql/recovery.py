@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory, HistoryStart
-from cm_delta_dagster.catalog.sql import commits, definitions, policies, tables
+from cm_delta_dagster.catalog.sql import clones, commits, definitions, policies, tables
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -203,6 +203,11 @@ def relocate_table(connection: sa.Connection, table_id: str, *, location: str, m
         raise RecoveryError(
             f"{identifier_of(row)} was not relocated from {moved_from} to {location}: the catalog has it at "
             f"{row.location} now. Make a new plan."
+        )
+    if clones.clones_of(connection, table_id):
+        raise RecoveryError(
+            f"{identifier_of(row)} was not relocated to {location}: shallow clones name its files at {row.location}. Drop and "
+            "purge the clones first."
         )
     _refuse_shared(connection, location, table_id=table_id)
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(location=location))

@@ -163,6 +163,19 @@ VERSION_PINS = sa.Table(
 )
 """The version that an owner (a run) reads of a table. Expires by time, because an owner does not report its end."""
 
+CLONES = sa.Table(
+    "cm_delta_clones",
+    METADATA,
+    sa.Column("clone_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
+    sa.Column("source_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
+)
+"""Which shallow clones may read files of which tables; inserted with the reservation of a clone, deleted with its purge.
+
+A clone of a clone has a row for each table whose files the first clone may read, too.
+"""
+
+sa.Index("cm_delta_clones_source", CLONES.c.source_id)
+
 
 def identifier_of(row: Any) -> TableIdentifier:
     """The identifier in a row that has ``NAME_COLUMNS``."""

@@ -63,6 +63,7 @@ _ENTRY = (
 )
 _LOAD = _ENTRY.where(_OF_NAME)
 _LOAD_BY_ID = _ENTRY.where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
+_LOAD_REGISTERED = _ENTRY.where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state.in_((ACTIVE, DROPPED)))
 _LOAD_SEVERAL = (
     _ENTRY.where(sa.tuple_(*NAME_COLUMNS).in_(sa.bindparam("names", expanding=True)), IS_ACTIVE)
     .order_by(None)
@@ -174,6 +175,12 @@ def load_table_by_id(connection: sa.Connection, table_id: str) -> TableEntry:
     if not rows:
         raise unknown_table(table_id)
     return _entry(rows)
+
+
+def load_registered(connection: sa.Connection, table_id: str) -> TableEntry | None:
+    """Same as :func:`load_table_by_id`, for a dropped table too; None for another one."""
+    rows = connection.execute(_LOAD_REGISTERED, {"of_table": table_id}).all()
+    return _entry(rows) if rows else None
 
 
 def _entry(rows: Sequence[Any]) -> TableEntry:

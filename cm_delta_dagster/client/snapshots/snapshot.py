@@ -61,7 +61,7 @@ class Snapshot:
         location: str,
         protocol: Protocol,
         metadata: Metadata,
-        domains: Sequence[DomainMetadata] = (),
+        domains: Mapping[str, DomainMetadata],
     ) -> "Snapshot":
         """What version 0 builds on: a table without rows and versions. All its versions are ``NO_VERSION``.
 
@@ -75,9 +75,7 @@ class Snapshot:
             published_version=NO_VERSION,
             data_version=NO_VERSION,
             commit_time=0,
-            state=TableState.before_creation(
-                protocol=protocol, metadata=metadata, domains={item.domain: item for item in domains}, location=location
-            ),
+            state=TableState.before_creation(protocol=protocol, metadata=metadata, domains=domains, location=location),
         )
 
     @cached_property

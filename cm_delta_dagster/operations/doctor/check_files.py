@@ -1,6 +1,6 @@
 """Checks that the files of a table exist and lists files that clean-up may delete, for ``doctor``. Changes nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,11 +10,11 @@ from cm_delta_dagster.errors import CmDeltaError, ObjectNotFoundError
 from cm_delta_dagster.operations.doctor.findings import Finding, Findings, Problem, Severity
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import plan_clean_staged_commits
 from cm_delta_dagster.operations.maintenance.sizes import size_text
-from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum, vector_files
+from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum
 from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
-from cm_delta_dagster.protocol.features.deletion_vectors import dv_location
+from cm_delta_dagster.protocol.features.deletion_vectors import dv_location, vector_files
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 
@@ -42,7 +42,7 @@ def check_files(table: Table, state: TableState, findings: Findings) -> int:
     resized = sorted(key for key, size in sizes.items() if key not in missing and found.get(key, size) != size)
     cut = sorted(key for key, size in vectors.items() if key not in missing and found.get(key, size) < size)
     for problem, keys, what in (
-        (Problem.FILE_MISSING, missing, "missing: reads fail. Restore from a backup."),
+        (Problem.FILE_MISSING, missing, f"missing: reads fail. {_advice(table, missing)}"),
         (
             Problem.FILE_SIZE,
             resized,
@@ -104,10 +104,21 @@ def _exists(table: Table, location: str) -> bool:
     if location.startswith(f"{normalise_location(table.location)}/"):
         return False
     try:
-        table.store.stat(location)
+        table.services.stores.store_for(location).stat(location)
     except ObjectNotFoundError:
         return False
     return True
+
+
+def _advice(table: Table, missing: Sequence[str]) -> str:
+    """What to do about missing files; names the tables whose files a shallow clone has lost."""
+    sources = [
+        f"{source.identifier} (table id {source.table_id}, {source.state or 'active'})"
+        for source in table.services.registry.sources_of(table.table_id)
+        if any(key.startswith(f"{normalise_location(source.location)}/") for key in missing)
+    ]
+    of_sources = f"They are files of {', '.join(sources)}, of which this table is a shallow clone. " if sources else ""
+    return f"{of_sources}Restore from a backup."
 
 
 def leftovers(table: Table) -> Iterable[Finding]:

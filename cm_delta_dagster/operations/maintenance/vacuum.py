@@ -1,7 +1,8 @@
 """VACUUM: delete data files that no version within the retention needs (protocol heading "VACUUM Protocol Check").
 
 ``protocol.log.cleanup`` decides which files may be deleted. This module lists the table, makes the plan from a snapshot taken
-after the listing, and deletes the files. It never deletes log files or staged commits.
+after the listing, and deletes the files. It never deletes log files or staged commits. It keeps the files that shallow clones of
+the table name.
 """
 
 import logging
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
@@ -27,11 +27,11 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     maintenance_lease,
     require_permission,
 )
+from cm_delta_dagster.operations.maintenance.clone_files import files_of_clones
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
-from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
-from cm_delta_dagster.protocol.features.deletion_vectors import dv_location
+from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log import cleanup, log_files
 from cm_delta_dagster.storage.store import Store
@@ -101,6 +101,7 @@ def plan_vacuum(
         InvalidArgumentError: the retention is negative or not a whole number.
         UnsupportedFeatureError: the table needs a writer feature that this client does not support.
         CorruptLogError: the state of the table contradicts the checksum of its version.
+        VacuumRefusedError: a shallow clone of the table cannot be loaded, so that its files are not known.
     """
     # Checked before the listing and again after it: the listing takes long, and the protocol may change meanwhile.
     kept_ms = _retention(_checked_snapshot(table), retention_ms, retention_check)
@@ -126,7 +127,8 @@ def plan_vacuum(
         removes=removes,
         deletion_vector_files=vector_files(table.location, snapshot.files)
         | vector_files(table.location, unexpired)
-        | files_set_aside(table),
+        | files_set_aside(table)
+        | files_of_clones(table, now_ms=now_ms),
         partition_columns=snapshot.partition_columns,
         now_ms=now_ms,
         retention_ms=kept_ms,
@@ -151,6 +153,8 @@ def vacuum(
     table.refuse_if_behind()
     require_permission(table, MaintenanceKind.DATA_CLEANUP)
     with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP) as lease:
+        # Who creates a clone holds the lease until it is registered: a clone that is still reserved now has failed.
+        table.services.registry.abandon_clones(table.table_id)
         plan = plan_vacuum(table, retention_ms=retention_ms, retention_check=retention_check)
         deleted = _delete(table, plan, lease)
     return VacuumResult(
@@ -226,31 +230,6 @@ def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Itera
                 return
             yield commit
         end = start - 1
-
-
-def vector_files(location: str, files: pa.Table) -> set[str]:
-    """Return the locations of the deletion vector files of ``files``."""
-    vectors = files["deletionVector"].combine_chunks()
-    names = pa.table(
-        {
-            "storageType": pc.struct_field(vectors, "storageType"),
-            "pathOrInlineDv": pc.struct_field(vectors, "pathOrInlineDv"),
-        }
-    ).filter(pc.is_valid(vectors))
-    # A deletion vector file holds many vectors; compute each location once.
-    unique = names.group_by(["storageType", "pathOrInlineDv"]).aggregate([])
-    locations = set()
-    for row in unique.to_pylist():
-        descriptor = DeletionVectorDescriptor(
-            storage_type=row["storageType"],
-            path_or_inline_dv=row["pathOrInlineDv"],
-            size_in_bytes=0,
-            cardinality=0,
-        )
-        vector = dv_location(location, descriptor)
-        if vector is not None:
-            locations.add(vector)
-    return locations
 
 
 def _delete(table: Table, plan: VacuumPlan, lease: MaintenanceLease) -> int:

@@ -32,6 +32,8 @@ from cm_delta_dagster.operations.recovery.log_listing import (
 )
 from cm_delta_dagster.operations.recovery.plan import RejectedCommit
 from cm_delta_dagster.operations.recovery.warehouse_plan import AdoptionPlan, AdoptionResult, SkippedLog, WarehousePlan
+from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
+from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
@@ -95,6 +97,8 @@ def recover_warehouse(client: DeltaClient, plan: WarehousePlan) -> AdoptionResul
     write_warehouse_marker(client.stores.store_for(plan.warehouse), plan.warehouse, identity)
     for table in found:
         _adopt(client, table, catalog_id=identity.catalog_id)
+    for table in found:
+        _record_sources(client, table)
     return AdoptionResult(tables=plan.tables)
 
 
@@ -317,6 +321,24 @@ def _with_conflicts(client: DeltaClient, found: Collection[_FoundTable]) -> list
             conflict = f"{owner} also has the name {plan.identifier}. Choose a name: --name {plan.location}=catalog.schema.table."
         decided.append(replace(table, plan=replace(plan, conflict=conflict)))
     return decided
+
+
+def _record_sources(client: DeltaClient, table: _FoundTable) -> None:
+    """Record of which tables an adopted one is a shallow clone: those below whose location its log names files."""
+    state = table.chain.state
+    assert state is not None
+    at = table.plan.location
+    vectors = vector_files(at, state.files.adds) | vector_files(at, state.files.removes)
+    keys = {normalise_location(key) for key in vectors}
+    for files in (state.files.adds, state.files.removes):
+        keys.update(file_keys(at, files["path"]).to_pylist())
+    own = f"{normalise_location(at)}/"
+    directories = {key.rpartition("/")[0] for key in keys if not key.startswith(own)}
+    above = {
+        "/".join(parts[:depth]) for d in directories for parts in (d.split("/"),) for depth in range(1, len(parts) + 1)
+    }
+    if above:
+        client.recovery.record_sources(table.plan.table_id, above)
 
 
 def _adopt(client: DeltaClient, table: _FoundTable, *, catalog_id: str) -> None:

@@ -108,6 +108,9 @@ def plan_relocation(client: DeltaClient, *, moved_from: str, moved_to: str, scop
         if known.location.startswith(f"{old}/"):
             target = new + known.location.removeprefix(old)
             state, detail = _look(store, target, known)
+            clones = ", ".join(str(clone.identifier) for clone in client.registry.clones_of(known.table_id))
+            if clones:
+                state, detail = MoveState.OTHER, f"its shallow clones ({clones}) name its files at {known.location}."
             moves.append(
                 TableMove(
                     identifier=known.identifier,

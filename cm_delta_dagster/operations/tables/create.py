@@ -28,14 +28,15 @@ from cm_delta_dagster.operations.tables.purge import purge_abandoned
 from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata
 from cm_delta_dagster.protocol.actions.partition_values import is_partition_type
+from cm_delta_dagster.protocol.features.clustering import DOMAIN, clustering_domain, is_clustered, physical_path
 from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
-from cm_delta_dagster.protocol.features.clustering import clustering_domain, is_clustered, physical_path
 from cm_delta_dagster.protocol.features.column_specs import check_column_specs
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, new_definition
 from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol, requested_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import (
+    TABLE_ID_KEY,
     TableProperties,
     check_user_properties,
     default_properties,
@@ -314,7 +315,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         id=str(uuid.uuid4()),
         schema_string=schema_to_json(design.schema),
         partition_columns=partition_columns,
-        configuration=stored_properties(design.properties),
+        configuration={**default_properties(), **stored_properties(design.properties)},
         description=design.description,
         created_time=client.now_ms(),
     )
@@ -340,17 +341,11 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         identifier=name,
         staging=staging,
         store=client.stores.store_for(staging.location),
-        metadata=definition.with_properties(**_defaults(staging.table_id, design.properties)).metadata,
+        metadata=definition.with_properties(**{TABLE_ID_KEY: staging.table_id}).metadata,
         protocol=definition.protocol,
         parameters=_parameters(draft, design),
         domains=domains,
     )
-
-
-def _defaults(table_id: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties of every table, except that the user may have disabled deletion vectors."""
-    defaults = default_properties(table_id)
-    return {**defaults, **{key: value for key, value in properties.items() if key in defaults}}
 
 
 def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
@@ -366,10 +361,10 @@ def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
     return parameters
 
 
-def _clustering(design: TableDesign, definition: TableDefinition) -> tuple[DomainMetadata, ...]:
+def _clustering(design: TableDesign, definition: TableDefinition) -> dict[str, DomainMetadata]:
     """Return the domain of the clustering columns. Raises InvalidArgumentError if the table cannot be clustered by them."""
     if not is_clustered(definition.protocol):
-        return ()
+        return {}
     schema, mapping = definition.schema, definition.mapping
     layout = TableLayout(
         location="",
@@ -379,4 +374,4 @@ def _clustering(design: TableDesign, definition: TableDefinition) -> tuple[Domai
         properties=definition.properties,
     )
     columns = check_clustering_columns(layout, design.clustering_columns)
-    return (clustering_domain([physical_path(column, schema, mapping) for column in columns]),)
+    return {DOMAIN: clustering_domain([physical_path(column, schema, mapping) for column in columns])}

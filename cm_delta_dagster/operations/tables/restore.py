@@ -2,12 +2,12 @@
 "Action Reconciliation").
 
 The history stays, so that a restore can itself be undone by a restore. While a restore runs, it holds the maintenance lease of
-the table, because a concurrent VACUUM could delete files that it adds again.
+the table, because a concurrent VACUUM could delete files that it adds again; for a shallow clone, also those of the tables whose
+files it reads.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -21,10 +21,11 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, ObjectNotFoundError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
-from cm_delta_dagster.operations.maintenance.vacuum import vector_files
+from cm_delta_dagster.operations.maintenance.clone_files import leases_with_sources
+from cm_delta_dagster.operations.tables.missing_files import missing_files as find_missing_files
+from cm_delta_dagster.operations.tables.missing_files import vectors_by_key
 from cm_delta_dagster.protocol.actions.file_columns import removes_of, table_to_adds
-from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location, resolve_path
+from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.features.clustering import clustering_domain, stored_clustering_columns
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log.restoration import (
@@ -39,10 +40,7 @@ _log = logging.getLogger(__name__)
 
 OPERATION = "RESTORE"
 
-_THREADS = 16
 _SHOWN = 5
-_FILES_TO_LIST = 1000
-"""From this many files on, listing the table costs less than a request for each file."""
 
 
 class MissingFiles(StrEnum):
@@ -127,7 +125,7 @@ def plan_restore(table: Table, *, version: int | None = None, timestamp_ms: int 
     target = table.snapshot(version=version, timestamp_ms=timestamp_ms)
     check_writable(current.protocol, current.identifier, metadata=current.metadata)
     difference = file_difference(current.files, target.files, location=table.location)
-    lost = _missing(table, difference.added)
+    lost = find_missing_files(table.services.stores, difference.added, location=table.location)
     return RestorePlan(
         current=current,
         target=target,
@@ -159,12 +157,12 @@ def restore(
         CommitConflictError: a concurrent commit changed the table; nothing was committed.
         InvalidArgumentError, VersionNotFoundError, UnsupportedFeatureError: as :func:`plan_restore`.
     """
-    with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
+    with leases_with_sources(table, MaintenanceKind.DATA_REORGANIZATION) as leases:
         for left in reversed(range(table.services.settings.max_commit_attempts)):
             plan = plan_restore(table, version=version, timestamp_ms=timestamp_ms)
             if plan.missing and missing_files is MissingFiles.REFUSE:
                 raise _missing_error(plan)
-            lease.check()
+            leases.check()
             try:
                 return _commit(table, plan, _parameters(version, timestamp_ms), context)
             except CommitConflictError as error:
@@ -228,49 +226,13 @@ def _fill(transaction: Transaction, plan: RestorePlan, *, now_ms: int) -> None:
     )
 
 
-def _missing(table: Table, files: pa.Table) -> set[str]:
-    """Keys of the data files and deletion vector files of ``files`` that storage does not hold."""
-    needed = {
-        **_vectors(table.location, files),
-        **_by_key(resolve_path(table.location, path) for path in files["path"].to_pylist()),
-    }
-    if len(needed) >= _FILES_TO_LIST:
-        for status in table.store.list_recursive(table.location):
-            needed.pop(normalise_location(status.location), None)
-    return set(_not_found(table, needed))
-
-
-def _vectors(location: str, files: pa.Table) -> dict[str, str]:
-    return _by_key(vector_files(location, files))
-
-
-def _by_key(locations: Iterable[str]) -> dict[str, str]:
-    return {normalise_location(location): location for location in locations}
-
-
-def _not_found(table: Table, locations: Mapping[str, str]) -> Iterator[str]:
-    """The keys whose location is not in storage."""
-
-    def exists(location: str) -> bool:
-        try:
-            table.services.stores.store_for(location).stat(location)
-        except ObjectNotFoundError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="cm-delta-restore") as pool:
-        for key, found in zip(locations, pool.map(exists, locations.values()), strict=True):
-            if not found:
-                yield key
-
-
 def _without(files: pa.Table, lost: set[str], location: str) -> pa.Table:
     """``files`` without those that are lost, or whose deletion vector is."""
     if not lost:
         return files
     gone = pc.is_in(file_keys(location, files["path"]), value_set=pa.array(sorted(lost), pa.string()))
     kept = files.filter(pc.invert(gone))
-    vectors = [not _vectors(location, kept.slice(row, 1)).keys().isdisjoint(lost) for row in range(kept.num_rows)]
+    vectors = [not vectors_by_key(location, kept.slice(row, 1)).keys().isdisjoint(lost) for row in range(kept.num_rows)]
     return kept.filter(pc.invert(pa.array(vectors, pa.bool_())))
 
 

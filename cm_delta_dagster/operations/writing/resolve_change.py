@@ -168,7 +168,7 @@ class _Resolution:
     def _scope(self) -> DataFrame:
         """No rows, with the columns that expressions may refer to."""
         rows = self.session.createDataFrame([], to_spark(self.shape.schema))
-        rows = rows.withColumns(self.computed).alias(self.target.alias)
+        rows = (rows.withColumns(self.computed) if self.computed else rows).alias(self.target.alias)
         if self.change.source is None:
             return rows
         return rows.crossJoin(self.change.source.alias(self.source.alias))

@@ -27,7 +27,8 @@ OBJECT_STORE_SCHEMES: Mapping[str, str] = MappingProxyType(
 # The characters that RFC 2396 allows in a path besides letters, digits and `_.-~`, except the colon: in the first segment
 # of a relative path it would end a scheme.
 _SAFE_IN_PATH = "/=!$&'()*+,;@"
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=/)")
+_SCHEME_TEXT = r"([A-Za-z][A-Za-z0-9+.\-]*):"
+_SCHEME = re.compile(rf"{_SCHEME_TEXT}(?=/)")
 # Not for Azure, where container and account are written differently too.
 _ONE_SPELLING = {scheme: store for scheme, store in OBJECT_STORE_SCHEMES.items() if store != "az"}
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -91,6 +92,27 @@ def resolve_path(table_location: str, path: str) -> str:
     if path.startswith("/"):
         return _root_of(table_location) + decoded
     return f"{table_location.rstrip('/')}/{'/'.join(segments)}"
+
+
+def encode_location(location: str) -> str:
+    """Absolute ``path`` of the log for a decoded location: its path is percent-encoded."""
+    match = _SCHEME.match(location)
+    if match is None:
+        return "file://" + quote(location, safe=f"{_SAFE_IN_PATH}:")
+    return match[0] + quote(location[match.end() :], safe=f"{_SAFE_IN_PATH}:")
+
+
+def absolute_paths(table_location: str, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Each ``path`` of the log of the table as an absolute one, which names the same file from the log of another table.
+
+    Paths that have a scheme are returned as they are.
+    """
+    root = encode_location(table_location.rstrip("/"))
+    empty = pa.scalar("")
+    below = pc.binary_join_element_wise(pa.scalar(f"{root}/"), paths, empty)
+    rooted = pc.binary_join_element_wise(pa.scalar(_root_of(table_location)), paths, empty)
+    without_scheme = pc.if_else(pc.starts_with(paths, "/"), rooted, below)
+    return pc.if_else(pc.match_substring_regex(paths, rf"^{_SCHEME_TEXT}/"), paths, without_scheme)
 
 
 def normalise_location(uri: str) -> str:

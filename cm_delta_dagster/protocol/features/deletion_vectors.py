@@ -10,6 +10,8 @@ import uuid
 import zlib
 from collections.abc import Iterable
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError
@@ -84,6 +86,31 @@ def dv_location(table_location: str, descriptor: DeletionVectorDescriptor) -> st
         f"A deletion vector has the storage type {descriptor.storage_type!r}; the protocol knows 'u', 'p' and 'i'. "
         "Without it deleted rows would be returned, so the file is not read. Use a client that knows the storage type."
     )
+
+
+def vector_files(location: str, files: pa.Table) -> set[str]:
+    """Return the locations of the deletion vector files of ``files``."""
+    vectors = files["deletionVector"].combine_chunks()
+    names = pa.table(
+        {
+            "storageType": pc.struct_field(vectors, "storageType"),
+            "pathOrInlineDv": pc.struct_field(vectors, "pathOrInlineDv"),
+        }
+    ).filter(pc.is_valid(vectors))
+    # A deletion vector file holds many vectors; compute each location once.
+    unique = names.group_by(["storageType", "pathOrInlineDv"]).aggregate([])
+    locations = set()
+    for row in unique.to_pylist():
+        descriptor = DeletionVectorDescriptor(
+            storage_type=row["storageType"],
+            path_or_inline_dv=row["pathOrInlineDv"],
+            size_in_bytes=0,
+            cardinality=0,
+        )
+        vector = dv_location(location, descriptor)
+        if vector is not None:
+            locations.add(vector)
+    return locations
 
 
 def _relative_name(text: str) -> str:

@@ -26,7 +26,7 @@ from cm_delta_dagster.protocol.features.table_features import (
 from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX, TableProperties
 from cm_delta_dagster.protocol.schema.types import StructType, parse_schema
 
-_CATALOG_MANAGED_BOTH = (CATALOG_MANAGED, "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors")
+_CATALOG_MANAGED_BOTH = (CATALOG_MANAGED, "vacuumProtocolCheck")
 _OTHER_NAMES: Mapping[str, str] = {
     "typeWidening-preview": "typeWidening",
     "variantType-preview": "variantType",

@@ -233,17 +233,22 @@ class TableProperties:
 # --- properties of new tables, and properties that users set ----------------------------------------------------------
 
 
-_REQUIRED: Mapping[str, str] = {
+_REQUIRED: Mapping[str, str] = {IN_COMMIT_TIMESTAMPS_KEY: "true"}
+_DEFAULTS: Mapping[str, str] = {
+    DELETION_VECTORS_KEY: "true",
     "delta.checkpointPolicy": "v2",
-    IN_COMMIT_TIMESTAMPS_KEY: "true",
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.checkpoint.writeStatsAsJson": "true",
 }
 
 
-def default_properties(table_id: str) -> dict[str, str]:
-    """The properties of every new catalog-managed table. It can do without deletion vectors only."""
-    return {DELETION_VECTORS_KEY: "true", **_REQUIRED, TABLE_ID_KEY: table_id}
+def default_properties(table_id: str | None = None) -> dict[str, str]:
+    """The properties of a new catalog-managed table, unless the user sets others. Unity Catalog requires all of them.
+
+    Args:
+        table_id: None while the catalog has not assigned it.
+    """
+    return {**_DEFAULTS, **_REQUIRED, **({} if table_id is None else {TABLE_ID_KEY: table_id})}
 
 
 def stored_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -162,11 +162,7 @@ class TableState:
     ) -> "TableState":
         """The state that version 0 builds on: no files, and the protocol, the metadata and the domains that version 0 sets."""
         return cls(
-            version=NO_VERSION,
-            protocol=protocol,
-            metadata=metadata,
-            files=FileState.empty(location),
-            domains=MappingProxyType(dict(domains)),
+            version=NO_VERSION, protocol=protocol, metadata=metadata, files=FileState.empty(location), domains=domains
         )
 
 

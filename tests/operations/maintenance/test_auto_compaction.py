@@ -108,7 +108,12 @@ def _compactable(*counts: int, size: int = 100) -> list[str]:
         partition_columns=("p",),
     )  # fmt: skip
     empty = Snapshot.before_creation(
-        identifier="t", table_id="x", location="file:///t", protocol=catalog_managed_protocol(), metadata=metadata
+        identifier="t",
+        table_id="x",
+        location="file:///t",
+        protocol=catalog_managed_protocol(),
+        metadata=metadata,
+        domains={},
     )
     adds = [
         add_file(f"{p}-{number}", partition_values={"p": str(p)}, size=size)

@@ -124,7 +124,7 @@ def test_a_change_is_one_commit_of_the_whole_metadata(
         (properties({"delta.columnMapping.maxColumnId": "9"}), "cannot be set"),
         (properties({"delta.columnMapping.mode": "id"}), "cannot change from 'none' to 'id'"),
         (properties({"delta.enableInCommitTimestamps": "false"}), "catalog-managed"),
-        (UnsetProperties(names=["delta.checkpointPolicy"]), "cannot be removed"),
+        (UnsetProperties(names=["delta.enableInCommitTimestamps"]), "cannot be removed"),
         (UnsetProperties(names=["io.unitycatalog.tableId"]), "cannot be removed"),
         (EnableFeature("unheardOf"), "does not know"),
         (EnableFeature("clustering"), "cluster_by"),

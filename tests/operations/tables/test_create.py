@@ -61,6 +61,13 @@ def test_version_0_starts_with_the_commit_info_of_the_creation(lake: Lake) -> No
     assert others[1]["metaData"]["description"] == "what it is"
 
 
+def test_defaults_that_the_user_replaces_add_no_feature(lake: Lake) -> None:
+    plain = {"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"}
+    snapshot = lake.new_table(properties=plain).snapshot()
+    assert plain.items() <= snapshot.metadata.configuration.items()
+    assert not {"deletionVectors", "v2Checkpoint"} & set(snapshot.protocol.writer_features or ())
+
+
 def test_user_properties_are_added_to_the_default_properties(lake: Lake) -> None:
     properties = {"delta.appendOnly": "true", "owner": "us", "delta.feature.timestampNtz": "supported"}
     table = lake.new_table(properties=properties)

@@ -165,7 +165,7 @@ def test_a_missing_deletion_vector_counts_as_a_missing_file(lake: Lake) -> None:
 
 
 def test_many_files_are_looked_up_by_one_listing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cm_delta_dagster.operations.tables.restore._FILES_TO_LIST", 2)
+    monkeypatch.setattr("cm_delta_dagster.operations.tables.missing_files._FILES_TO_LIST", 2)
     table = lake.new_table()
     for name in ("a", "b", "c"):
         lake.append(table, f"{name}.parquet")

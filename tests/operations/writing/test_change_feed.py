@@ -77,6 +77,7 @@ def test_each_verb_records_the_rows_that_it_changes(build: Callable[..., TableBu
     assert _num_change_files(builder) == before
 
 
+@pytest.mark.slow
 def test_a_row_with_two_partners_is_recorded_once(build: Callable[..., TableBuilder]) -> None:
     builder = build("id long", vectors="false")
     builder.append((1,), (2,), (3,))

@@ -60,6 +60,7 @@ def test_deleted_rows_are_marked_and_the_file_stays(build: Build) -> None:
     assert snapshot.num_rows == 7
 
 
+@pytest.mark.slow
 def test_large_vectors_of_a_commit_share_one_file(build: Build, spark: SparkSession) -> None:
     """DV-18: positions of several row groups and files."""
     builder = build("id long")
@@ -89,7 +90,7 @@ def test_files_that_are_mostly_deleted_are_rewritten_and_empty_ones_removed(buil
     assert file["deletionVector"] is None and builder.rows() == [(6,), (7,), (8,), (9,)]
 
 
-@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_an_update_writes_only_what_it_must(build: Build, vectors: str) -> None:
     """DML-2: with vectors the updated rows are in new files, else all rows of the files that change."""
     builder = build("id long, p string, st struct<a: int, b: int>", "p", vectors=vectors)
@@ -131,6 +132,7 @@ def test_deletes_of_rows_of_one_file_conflict(build: Build) -> None:
     assert not [name for name in files if name.startswith("deletion_vector")]
 
 
+@pytest.mark.slow
 def test_an_overwrite_replaces_the_partitions_or_the_keys_of_the_new_rows(build: Build, spark: SparkSession) -> None:
     """DML-7: rows of other partitions and with other keys stay; a key may occur several times on both sides."""
     builder = build("id long, p string", "p")
@@ -144,6 +146,7 @@ def test_an_overwrite_replaces_the_partitions_or_the_keys_of_the_new_rows(build:
         overwrite(plain.table, frame=plain.frame((1,)), partitions="dynamic")
 
 
+@pytest.mark.slow
 def test_purging_rewrites_the_files_with_deleted_rows(build: Build, client: DeltaClient, spark: SparkSession) -> None:
     """DV-26: other files stay, and no row changes."""
     builder = build("id long")

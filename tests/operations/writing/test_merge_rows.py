@@ -36,7 +36,7 @@ def _merge(builder: TableBuilder, frame: DataFrame, on: Any = "t.id = s.id") -> 
     ("small_source", "vectors"),
     [
         (100_000, "true"),
-        (0, "true"),
+        pytest.param(0, "true", marks=pytest.mark.slow),
         pytest.param(100_000, "false", marks=pytest.mark.slow),
         pytest.param(0, "false", marks=pytest.mark.slow),
     ],
@@ -81,6 +81,7 @@ def test_clauses_apply_in_order(build: Build, monkeypatch: pytest.MonkeyPatch, v
     )
 
 
+@pytest.mark.slow
 def test_any_condition_joins(build: Build) -> None:
     """Conditions without equal keys, on one side only, and NULL-safe ones."""
     builder = build("id long, v string")
@@ -96,6 +97,7 @@ def test_any_condition_joins(build: Build) -> None:
     assert builder.rows() == [(None, "z"), (None, "z"), (1, "x"), (4, "y"), (5, "b")]
 
 
+@pytest.mark.slow
 def test_two_matches_of_a_row_are_an_error_unless_it_is_deleted(build: Build) -> None:
     """DML-5: the conditions of the clauses do not matter."""
     builder = build("id long, v string")
@@ -113,6 +115,7 @@ def test_two_matches_of_a_row_are_an_error_unless_it_is_deleted(build: Build) ->
     assert builder.rows() == [(2, "b"), (3, "c")] and result.metrics["numTargetRowsDeleted"] == "2"
 
 
+@pytest.mark.slow
 def test_all_columns_with_and_without_schema_evolution(build: Build) -> None:
     """With evolution UPDATE * keeps nested fields that the source lacks, and new rows have NULL there."""
     builder = build("id long, st struct<a: int, b: int>, v string")
@@ -132,8 +135,13 @@ def test_values_are_cast_as_they_are_stored(build: Build) -> None:
     builder = build("id long, b byte, s string")
     builder.append((1, 1, "a"))
     source = builder.frame((1, 300), columns="id long, n int")
-    with pytest.raises(InvalidDataError):
-        _merge(builder, source).when_matched_update({"b": "s.n"}).execute()
+    try:
+        for ansi in ("false", "true"):
+            builder.spark.conf.set("spark.sql.ansi.enabled", ansi)
+            with pytest.raises(InvalidDataError, match="300"):
+                _merge(builder, source).when_matched_update({"b": "s.n"}).execute()
+    finally:
+        builder.spark.conf.unset("spark.sql.ansi.enabled")
     _merge(builder, source).when_matched_update({"b": "s.n - 200", "t.s": "DEFAULT"}).execute()
     assert builder.rows() == [(1, 100, None)]
 

@@ -30,7 +30,7 @@ from tests.protocol.features.protocols import features, metadata, protocol
 
 def test_a_new_table_is_catalog_managed_readable_and_writable() -> None:
     """CM-1, CM-2, TF-4, TF-6."""
-    new = catalog_managed_protocol(["timestampNtz", "domainMetadata"])
+    new = catalog_managed_protocol(["timestampNtz", "domainMetadata", "deletionVectors", "v2Checkpoint"])
 
     check_protocol_shape(new, "t")
     assert is_catalog_managed(new)
