@@ -15,8 +15,6 @@ from cm_delta_dagster.errors import InvalidArgumentError
 FEATURE_PREFIX = "delta.feature."
 CONSTRAINT_PREFIX = "delta.constraints."
 APPEND_ONLY_KEY = "delta.appendOnly"
-AUTO_COMPACT_KEY = "delta.autoOptimize.autoCompact"
-OPTIMIZE_WRITE_KEY = "delta.autoOptimize.optimizeWrite"
 DELETION_VECTORS_KEY = "delta.enableDeletionVectors"
 IN_COMMIT_TIMESTAMPS_KEY = "delta.enableInCommitTimestamps"
 CHECKPOINT_PROTECTION_KEY = "delta.requireCheckpointProtectionBeforeVersion"
@@ -48,9 +46,6 @@ _INTERVAL_PART = re.compile(r"'?(\d+)'?\s+([a-z]+)", re.ASCII | re.IGNORECASE)
 
 _BYTE_SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.ASCII | re.IGNORECASE)
 _BYTE_POWER: Mapping[str, int] = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-
-_ISOLATION_LEVELS = ("Serializable", "WriteSerializable")
-_CODECS = ("uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd")
 
 
 def parse_interval_ms(text: str) -> int:
@@ -175,12 +170,12 @@ class TableProperties:
     @property
     def auto_compact(self) -> bool:
         """``delta.autoOptimize.autoCompact``: whether small files are compacted after a write; default false."""
-        return self._boolean(AUTO_COMPACT_KEY, default="false")
+        return self._boolean("delta.autoOptimize.autoCompact", default="false")
 
     @property
     def optimize_write(self) -> bool:
         """``delta.autoOptimize.optimizeWrite``: whether rows are shuffled into few files before a write; default false."""
-        return self._boolean(OPTIMIZE_WRITE_KEY, default="false")
+        return self._boolean("delta.autoOptimize.optimizeWrite", default="false")
 
     @property
     def checkpoints_protected_before(self) -> int:
@@ -392,9 +387,9 @@ def _text(key: str, value: str) -> str:
     return value
 
 
-_isolation_level = _one_of(*_ISOLATION_LEVELS)
+_isolation_level = _one_of("Serializable", "WriteSerializable")
 _checkpoint_policy = _one_of("classic", "v2")
-_codec = _one_of(*_CODECS)
+_codec = _one_of("uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd")
 _column_mapping_mode = _one_of("none", "name", "id")
 
 
@@ -406,8 +401,8 @@ def _parquet_version(key: str, value: str) -> str:
 
 _CHECKS: Mapping[str, Callable[[str, str], object]] = {
     APPEND_ONLY_KEY: _boolean,
-    AUTO_COMPACT_KEY: _boolean,
-    OPTIMIZE_WRITE_KEY: _boolean,
+    "delta.autoOptimize.autoCompact": _boolean,
+    "delta.autoOptimize.optimizeWrite": _boolean,
     "delta.checkpoint.writeStatsAsJson": _boolean,
     "delta.checkpoint.writeStatsAsStruct": _boolean,
     "delta.checkpointInterval": _positive,
