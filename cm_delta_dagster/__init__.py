@@ -84,6 +84,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.doctor.doctor import DoctorReport
     from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Problem, Repair, Severity
     from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep
+    from cm_delta_dagster.operations.maintenance.arrangement import Arrangement
     from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult
     from cm_delta_dagster.operations.maintenance.clean_log import CleanLogPlan, CleanLogResult
     from cm_delta_dagster.operations.maintenance.clean_staged_commits import (
@@ -164,6 +165,7 @@ __all__ = [
     "AlterResult",
     "AlwaysTrue",
     "And",
+    "Arrangement",
     "ArrayType",
     "CatalogBehindStorageError",
     "CatalogError",
@@ -333,6 +335,7 @@ _MODULES = {
     "AlterResult": "cm_delta_dagster.operations.tables.alter",
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
+    "Arrangement": "cm_delta_dagster.operations.maintenance.arrangement",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
     "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",

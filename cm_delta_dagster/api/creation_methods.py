@@ -57,6 +57,7 @@ class CreationMethods(ClientSession):
         *,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
     ) -> "DeltaTable":
         """Create an empty table.
 
@@ -66,10 +67,12 @@ class CreationMethods(ClientSession):
                 have defaults, generation expressions and identities. Spark analyses such expressions.
             partition_by: column or columns of ``schema``, in partition order.
             properties: table properties such as ``{"delta.appendOnly": "true"}``.
+            cluster_by: up to four columns or fields that ``optimize`` clusters rows by, in place of partition columns.
 
         Raises:
             TableAlreadyExistsError: the name is taken.
-            InvalidArgumentError: an invalid name, partition column, property, default, generation expression or identity.
+            InvalidArgumentError: an invalid name, partition or clustering column, property, default, generation expression or
+                identity.
             SchemaMismatchError: a column name that Delta cannot store.
             UnsupportedFeatureError: schema or properties need a feature that this client does not have.
         """
@@ -80,6 +83,7 @@ class CreationMethods(ClientSession):
             partition_columns=_columns(partition_by),
             properties=properties,
             description=description,
+            clustering_columns=_columns(cluster_by),
         )
         return DeltaTable(self, table)
 
@@ -91,6 +95,7 @@ class CreationMethods(ClientSession):
         *,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
     ) -> "DeltaTable":
         """Open the table of that name; create it if it does not exist. Arguments as in :meth:`create_table`.
 
@@ -104,6 +109,7 @@ class CreationMethods(ClientSession):
             partition_columns=_columns(partition_by),
             properties=properties,
             description=description,
+            clustering_columns=_columns(cluster_by),
         )
         return DeltaTable(self, table)
 
@@ -115,6 +121,7 @@ class CreationMethods(ClientSession):
         *,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> "DeltaTable":
@@ -122,6 +129,7 @@ class CreationMethods(ClientSession):
 
         Args:
             partition_by: column or columns of ``frame``, in partition order.
+            cluster_by: up to four columns or fields of ``frame``.
             idempotency: recorded in the commit, so that an :meth:`append` with the same value is skipped.
 
         Raises:
@@ -133,7 +141,11 @@ class CreationMethods(ClientSession):
             self.client,
             identifier=name,
             design=_Design(
-                frame=frame, partition_by=partition_by, properties=properties, description=description
+                frame=frame,
+                partition_by=partition_by,
+                properties=properties,
+                description=description,
+                cluster_by=cluster_by,
             ).of_table(),
             write=lambda table: append(
                 table, frame=frame, options=CommitOptions(idempotency=idempotency, context=context)
@@ -177,6 +189,7 @@ class CreationMethods(ClientSession):
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
@@ -184,7 +197,7 @@ class CreationMethods(ClientSession):
 
         Args:
             partition_by: partition columns of a new table; an existing table must have the same ones, unless None.
-            properties, description: of a new table.
+            properties, description, cluster_by: of a new table.
 
         Raises:
             SchemaMismatchError: the table exists and has other partition columns.
@@ -192,7 +205,13 @@ class CreationMethods(ClientSession):
         """
         return self._write(
             name,
-            _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
+            _Design(
+                frame=frame,
+                partition_by=partition_by,
+                properties=properties,
+                description=description,
+                cluster_by=cluster_by,
+            ),
             lambda table: append(
                 table,
                 frame=frame,
@@ -211,6 +230,7 @@ class CreationMethods(ClientSession):
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
@@ -220,7 +240,13 @@ class CreationMethods(ClientSession):
         """
         return self._write(
             name,
-            _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
+            _Design(
+                frame=frame,
+                partition_by=partition_by,
+                properties=properties,
+                description=description,
+                cluster_by=cluster_by,
+            ),
             lambda table: overwrite(
                 table,
                 frame=frame,
@@ -242,6 +268,7 @@ class CreationMethods(ClientSession):
         schema_mode: SchemaMode = SchemaMode.STRICT,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
@@ -251,7 +278,13 @@ class CreationMethods(ClientSession):
         """
         return self._write(
             name,
-            _Design(frame=frame, partition_by=partition_by, properties=properties, description=description),
+            _Design(
+                frame=frame,
+                partition_by=partition_by,
+                properties=properties,
+                description=description,
+                cluster_by=cluster_by,
+            ),
             lambda table: merge(
                 table,
                 frame=frame,
@@ -292,6 +325,7 @@ class _Design:
     partition_by: str | Sequence[str] | None
     properties: Mapping[str, str] | None
     description: str | None
+    cluster_by: str | Sequence[str]
 
     def of_table(self) -> TableDesign:
         return TableDesign(
@@ -299,6 +333,7 @@ class _Design:
             partition_columns=_columns(self.partition_by or ()),
             properties=dict(self.properties or {}),
             description=self.description,
+            clustering_columns=_columns(self.cluster_by),
         )
 
 

@@ -1,6 +1,6 @@
 """One catalog-managed table of the Python API. Each method calls one operation of ``operations``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from cm_delta_dagster.api.table_writes import TableWrites
@@ -62,6 +62,8 @@ class DeltaTable(TableWrites):
         where: Predicate | str | None = None,
         target_size: int | None = None,
         min_size: int | None = None,
+        z_order_by: str | Sequence[str] = (),
+        full: bool = False,
     ) -> OptimizePlan:
         """List the files that :meth:`optimize` would rewrite; changes nothing.
 
@@ -70,8 +72,11 @@ class DeltaTable(TableWrites):
             target_size: target size of a rewritten file in bytes; by default ``delta.targetFileSize`` of the table, or 1 GiB.
             min_size: files of at least this many bytes are rewritten only if they have many deleted rows; by default
                 ``target_size``.
+            z_order_by, full: as for :meth:`optimize`.
         """
-        return plan_optimize(self.table, where=where, target_size=target_size, min_size=min_size)
+        return plan_optimize(
+            self.table, where=where, target_size=target_size, min_size=min_size, z_order_by=z_order_by, full=full
+        )
 
     def optimize(
         self,
@@ -79,20 +84,33 @@ class DeltaTable(TableWrites):
         where: Predicate | str | None = None,
         target_size: int | None = None,
         min_size: int | None = None,
+        z_order_by: str | Sequence[str] = (),
+        full: bool = False,
     ) -> OptimizeResult:
         """Rewrite small files into fewer large files; rows do not change.
+
+        On a table with clustering columns, cluster the files that are not clustered yet.
 
         Args:
             where: condition on partition columns that limits the files.
             target_size: bytes of a rewritten file; by default the table's setting, or 1 GiB.
             min_size: files of at least that many bytes are not rewritten; by default ``target_size``.
+            z_order_by: columns or fields; all files are rewritten, so that rows with near values in them are in the same file.
+            full: on a table with clustering columns, cluster all files again.
 
         Raises:
+            InvalidArgumentError: rows cannot be ordered by a column, or the table is clustered and cannot be Z-ordered.
             MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION.
             MaintenanceInProgressError: another maintenance run holds the lease of the table.
         """
         return optimize(
-            self.table, spark=self._connection.spark, where=where, target_size=target_size, min_size=min_size
+            self.table,
+            spark=self._connection.spark,
+            where=where,
+            target_size=target_size,
+            min_size=min_size,
+            z_order_by=z_order_by,
+            full=full,
         )
 
     def plan_reorg(self, *, where: Predicate | str | None = None) -> OptimizePlan:

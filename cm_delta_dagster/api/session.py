@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
 from cm_delta_dagster.spark.java import ensure_java
 from cm_delta_dagster.spark.session import default_zone, is_gone, running_session, session_time_zone, stopped_error
 
@@ -32,6 +33,7 @@ class ClientSession:
         self._spark = spark
         self._origin = None if spark is None else _Origin.GIVEN
         self._lock = threading.Lock()
+        compacts_after_writes(client, lambda: self.spark)
 
     @property
     def spark(self) -> SparkSession:

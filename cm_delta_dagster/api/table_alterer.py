@@ -24,8 +24,9 @@ from cm_delta_dagster.operations.tables.alterations import (
     UnsetProperties,
     position_of,
 )
+from cm_delta_dagster.operations.tables.clustering import cluster_by
 from cm_delta_dagster.protocol.schema.alterations import Position
-from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path, path_text
 from cm_delta_dagster.protocol.schema.types import DataType
 from cm_delta_dagster.spark.schema import from_spark
 
@@ -133,6 +134,18 @@ class TableAlterer(ConstraintMethods):
     def set_comment(self, comment: str | None) -> AlterResult:
         """Set the description of the table; None removes it."""
         return self._alter(SetComment(comment))
+
+    def cluster_by(self, columns: str | Sequence[ColumnPath]) -> AlterResult:
+        """Set the columns by which :meth:`DeltaTable.optimize` clusters rows; files are not rewritten.
+
+        Args:
+            columns: up to four columns or fields such as ``a`` or ``a.b``; ``()`` for none.
+
+        Raises:
+            InvalidArgumentError: the table has partition columns, or a column has no statistics.
+        """
+        listed = (columns,) if isinstance(columns, str) else tuple(path_text(column_path(each)) for each in columns)
+        return cluster_by(self._table, columns=listed, context=self._context)
 
     def _alter(self, alteration: Alteration) -> AlterResult:
         return alter_table(self._table, alteration, context=self._context)

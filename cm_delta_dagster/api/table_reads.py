@@ -36,6 +36,7 @@ from cm_delta_dagster.protocol.changes.batch_planning import DEFAULT_MAX_FILES, 
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
+from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates
 
@@ -164,6 +165,10 @@ class TableReads(EngineReads, typing.Generic[TableT]):
     def schema(self) -> StructType:
         """Return the columns of the latest version."""
         return self.snapshot().schema
+
+    def clustering_columns(self) -> tuple[str, ...]:
+        """Return the clustering columns of the latest version, in order; empty if there are none."""
+        return tuple(map(path_text, self.snapshot().clustering_columns))
 
     def files(self, where: Predicate | str | None = None) -> pa.Table:
         """Return the data files of the latest version, one row each; with ``where``, those that may hold a matching row."""

@@ -44,6 +44,8 @@ class DeltaClient:
         catalog: the whole catalog, for those who create another client of it.
         now_ms: clock of the client and its operations, epoch milliseconds: the one that is passed, or the catalog's if the two
             differ too much (``ClientSettings.max_clock_difference_ms``).
+        compact: compacts the table of that name, in the background after a write; None if the client cannot, which is so until
+            a layer with Spark sets it.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class DeltaClient:
         self.now_ms: Callable[[], int] = CheckedClock(
             now_ms, catalog=catalog, max_difference_ms=self.settings.max_clock_difference_ms
         )
+        self.compact: Callable[[TableIdentifier], None] | None = None
         self.background = BackgroundWork()
         self.warehouse = WarehouseGuard(catalog, stores)
         self.tables_behind = TablesBehind()

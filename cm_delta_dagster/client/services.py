@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.commit_policies import CommitPolicies
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.table_registry import TableRegistry
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.version_pins import VersionPins
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
@@ -36,6 +37,11 @@ class Services(typing.Protocol):
     def settings(self) -> ClientSettings: ...
     @property
     def now_ms(self) -> Callable[[], int]: ...
+    @property
+    def compact(self) -> Callable[[TableIdentifier], None] | None:
+        """Compacts the table of that name, in the background after a write; None if the client cannot."""
+        ...
+
     @property
     def background(self) -> BackgroundWork: ...
     @property

@@ -87,6 +87,7 @@ class Table(VersionLookup):
                 now_ms=services.now_ms,
                 delay_seconds=services.settings.publish_delay_seconds,
                 tables_behind=services.tables_behind,
+                find_compact=lambda: services.compact,
             ),
             remember=services.remember_snapshot,
         )

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
 from cm_delta_dagster.operations.reading.read import ReadPlan, plan_snapshot_read
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.metadata_keys import own_run_tags
@@ -71,6 +72,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             return
         frame = check_output(obj, name=write.origin.name)
         started = time.monotonic()
+        compacts_after_writes(self.catalog.client, self._session)
         written = write_output(self.catalog.client, frame=frame, write=write)
         raise_pinned_version(write.origin.step_context, written.table, written.result.version)
         self._report(context, write, written, time.monotonic() - started)

@@ -113,7 +113,9 @@ def write_spec(layout: TableLayout, spec: WriteSpec) -> WriteSpec:
     Raises:
         InvalidArgumentError: a property of the table has an invalid value.
     """
-    chosen = statistics_columns(layout.schema, layout.partition_columns, layout.properties)
+    chosen = statistics_columns(
+        layout.schema, layout.partition_columns, layout.properties, clustering_columns=layout.clustering_columns
+    )
     if layout.mapping is not ColumnMappingMode.NONE:
         # Both lists have the leaves of the schema in the same order.
         logical = schema_leaves(layout.schema)

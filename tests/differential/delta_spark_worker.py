@@ -39,9 +39,9 @@ def start(jars: str, home: str) -> Any:
 def run(session: Any, statements: list[str]) -> dict[str, Any]:
     import pyarrow as pa
 
-    table = pa.table({})
-    for statement in statements:
-        table = session.sql(statement).toArrow()
+    # Spark executes a command at once; only the rows of the last statement are fetched, since some cannot be had as Arrow.
+    frames = [session.sql(statement) for statement in statements]
+    table = frames[-1].toArrow()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

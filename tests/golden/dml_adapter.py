@@ -146,27 +146,26 @@ class Session:
     # --- tables -------------------------------------------------------------------------------------------------------
 
     def _create(self, name: str, act: Mapping[str, Any]) -> None:
-        if act.get("replace") or act.get("cluster_by"):
-            raise UnsupportedFeatureError("There is no CREATE OR REPLACE TABLE and no clustering.")
+        if act.get("replace"):
+            raise UnsupportedFeatureError("There is no CREATE OR REPLACE TABLE.")
         stated = dict(act.get("properties") or {})
         properties = {**_BARE, **stated}
         full = f"{SCHEMA}.{name}"
         by = act.get("partition_by", ())
-        comment = act.get("comment")
+        more = {"description": act.get("comment"), "cluster_by": act.get("cluster_by", ())}
         if "columns" in act:
             columns = [_column(column) for column in act["columns"]]
-            table = self.lake.create_table(full, columns, by, properties=properties, description=comment)
+            table = self.lake.create_table(full, columns, by, properties=properties, **more)
         else:
-            table = self.lake.create_table_as(full, self._frame(act), by, properties=properties, description=comment)
+            table = self.lake.create_table_as(full, self._frame(act), by, properties=properties, **more)
         table.alter.unset_properties([key for key in _DEFAULTS if key not in stated])
 
     def _alter(self, name: str, act: Mapping[str, Any]) -> None:
         _ALTERATIONS[act["do"]](self.table(name).alter, act)
 
     def _optimize(self, name: str, act: Mapping[str, Any]) -> None:
-        if act.get("zorder_by") or act.get("full"):
-            raise UnsupportedFeatureError("There is no Z-order and no clustering.")
-        self.table(name).optimize(where=act.get("where"))
+        table = self.table(name)
+        table.optimize(where=act.get("where"), z_order_by=act.get("zorder_by", ()), full=act.get("full", False))
 
     def _reorg_purge(self, name: str, act: Mapping[str, Any]) -> None:
         self.table(name).reorg(where=act.get("where"))
@@ -200,6 +199,7 @@ class Session:
             "rows": _encoded(rows, types),
             "schema": metadata.schema_string,
             "partition_columns": list(metadata.partition_columns),
+            "clustering_columns": list(table.clustering_columns()),
             "properties": {k: v for k, v in configuration.items() if not k.startswith(CONSTRAINT_PREFIX)},
             "constraints": {
                 k.removeprefix(CONSTRAINT_PREFIX): v
@@ -304,6 +304,7 @@ def _position(text: str | None) -> tuple[bool, str | None]:
 
 
 _ALTERATIONS: Mapping[str, Any] = {
+    "cluster_by": lambda alter, act: alter.cluster_by(act["columns"]),
     "add_columns": _add_columns,
     "rename_column": lambda alter, act: alter.rename_column(act["column"], act["to"]),
     "drop_column": lambda alter, act: alter.drop_column(act["column"]),

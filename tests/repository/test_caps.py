@@ -13,6 +13,7 @@ MAX_MODULE_LINES = 450
 
 _KEYWORDS = "public: its keyword arguments are the options of the operation, as in deltalake"
 MANY_PARAMETERS: Mapping[str, str] = {
+    "api.creation_methods.CreationMethods.append": _KEYWORDS,
     "api.creation_methods.CreationMethods.merge": _KEYWORDS,
     "api.creation_methods.CreationMethods.overwrite": _KEYWORDS,
     "api.table_writes.TableWrites.merge": _KEYWORDS,

@@ -33,6 +33,7 @@ class TableBuilder:
         *,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        cluster_by: Sequence[str] = (),
         name: str | None = None,
     ) -> None:
         self.client = client
@@ -44,6 +45,7 @@ class TableBuilder:
             schema=from_spark(spark.createDataFrame([], columns).schema),
             partition_columns=tuple(partition_by),
             properties=dict(properties or {}),
+            clustering_columns=tuple(cluster_by),
         )
 
     def with_properties(self, properties: Mapping[str, str], *features: str) -> "TableBuilder":

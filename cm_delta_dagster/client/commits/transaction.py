@@ -30,6 +30,7 @@ from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.commits.commit_validation import check_commit
 from cm_delta_dagster.protocol.commits.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.clustering import is_clustered
 from cm_delta_dagster.protocol.features.column_mapping import logical_partitions
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
@@ -172,6 +173,15 @@ class Transaction:
             raise IllegalCommitError(
                 f"{self.snapshot.identifier} takes no metadata domain {domain.domain!r}: its protocol does not list the "
                 "feature domainMetadata. Nothing was written. Add the feature first."
+            )
+        self._domains[domain.domain] = domain
+
+    def set_clustering(self, domain: DomainMetadata) -> None:
+        """Set the clustering columns. Raises IllegalCommitError if the table is not a clustered table."""
+        if not is_clustered(self._protocol or self.snapshot.protocol):
+            raise IllegalCommitError(
+                f"{self.snapshot.identifier} takes no clustering columns: its protocol does not list the feature clustering. "
+                "Nothing was written. Add the feature first."
             )
         self._domains[domain.domain] = domain
 

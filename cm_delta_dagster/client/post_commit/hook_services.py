@@ -47,6 +47,7 @@ class HookServices:
 
     Attributes:
         delay_seconds: delay of asynchronous work (``ClientSettings.publish_delay_seconds``); 0 for none.
+        find_compact: gives what compacts a table, if the client has it.
     """
 
     store: Store
@@ -56,6 +57,12 @@ class HookServices:
     now_ms: Callable[[], int]
     delay_seconds: float
     tables_behind: TablesBehind
+    find_compact: Callable[[], Callable[[TableIdentifier], None] | None] = lambda: None
+
+    @property
+    def compact(self) -> Callable[[TableIdentifier], None] | None:
+        """Compacts the table of that name; None if the client cannot."""
+        return self.find_compact()
 
     @property
     def delays(self) -> bool:

@@ -1,4 +1,4 @@
-"""Runs the post-commit hooks of a table in order: publication, checksum, checkpoint.
+"""Runs the post-commit hooks of a table in order: publication, checksum, checkpoint, compaction.
 
 No hook can fail the write, which is already durable: a failure is logged with its cause, and the next commit or a maintenance
 run repeats the work.
@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from cm_delta_dagster.client.post_commit.checkpoint_hook import CheckpointHook
 from cm_delta_dagster.client.post_commit.checksum_hook import ChecksumHook
+from cm_delta_dagster.client.post_commit.compaction_hook import CompactionHook
 from cm_delta_dagster.client.post_commit.hook_services import HookServices, RatifiedWrite
 from cm_delta_dagster.client.post_commit.publication_hook import PublicationHook
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -30,6 +31,7 @@ class PostCommitHooks:
         self.publication = PublicationHook(services)
         self._checksum = ChecksumHook(services)
         self._checkpoint = CheckpointHook(services, publication=self.publication)
+        self._compaction = CompactionHook(services)
         self._remember = remember
 
     def run(self, commit: RatifiedWrite) -> Snapshot:
@@ -41,9 +43,13 @@ class PostCommitHooks:
         try:
             self._checksum.run(current, commit.actions, contended=commit.contended)
             self._checkpoint.run(current)
+            self._compaction.run(current, commit.actions)
         except Exception:  # A client being closed, an unreadable property: the commit is ratified all the same.
             _log.warning(
-                "No checksum or checkpoint of version %d of %s", current.version, current.identifier, exc_info=True
+                "No checksum, checkpoint or compaction of version %d of %s",
+                current.version,
+                current.identifier,
+                exc_info=True,
             )
         return current
 

@@ -12,6 +12,7 @@ from cm_delta_dagster.catalog.commit_policy import STAGED_POLICY, CommitPolicy
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.features.clustering import ColumnPath, clustering_columns
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
@@ -106,6 +107,15 @@ class Snapshot:
     @property
     def partition_columns(self) -> tuple[str, ...]:
         return self.state.metadata.partition_columns
+
+    @cached_property
+    def clustering_columns(self) -> tuple[ColumnPath, ...]:
+        """Paths of the logical names of the clustering columns, in order; empty if there are none.
+
+        Raises:
+            CorruptLogError: the metadata domain of the columns is damaged.
+        """
+        return clustering_columns(self.domains, self.schema, self.column_mapping)
 
     @cached_property
     def schema(self) -> StructType:

@@ -1,4 +1,4 @@
-"""OPTIMIZE: rewrite small files into few large files by bin packing.
+"""OPTIMIZE: rewrite small files into few large files by bin packing, or order rows by columns.
 
 The plan assigns files to bins. One Spark job rewrites many bins. The commit changes no row (``dataChange=false``), which is
 verified by counting rows before the commit. An append does not conflict with OPTIMIZE. Of OPTIMIZE and a concurrent change of
@@ -28,11 +28,20 @@ from cm_delta_dagster.errors import (
     IllegalCommitError,
     InvalidArgumentError,
 )
+from cm_delta_dagster.operations.maintenance.arrangement import (
+    Arrangement,
+    arranged,
+    arrangement_of,
+    as_clustered,
+    by_partition,
+    files_to_arrange,
+)
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
     maintenance_lease,
     require_permission,
 )
+from cm_delta_dagster.operations.maintenance.packing import PACKED_TAG, deleted_rows, pack
 from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate, stored_partitions
 from cm_delta_dagster.operations.writing.table_files import (
     hidden_columns,
@@ -59,12 +68,6 @@ _log = logging.getLogger(__name__)
 TARGET_SIZE = 1 << 30
 """Default target size of a rewritten file, in bytes."""
 
-MAX_DELETED_ROWS_RATIO = 0.05
-"""Share of deleted rows from which a file is rewritten regardless of its size. The reference implementation uses the same."""
-
-PACKED_TAG = "OPTIMIZE_TARGET_SIZE"
-"""Tag of a rewritten file with its target size. A bin that holds only files packed for the same size is not rewritten."""
-
 _LARGE_BIN = 32 << 20
 """Size in bytes from which a bin gets its own scan, which avoids the shuffle that small bins need."""
 
@@ -90,10 +93,14 @@ class OptimizePlan:
     """Which files OPTIMIZE would rewrite.
 
     Attributes:
-        bins: for each new file, the files that it replaces, as rows of ``file_columns.ADD_SCHEMA``; all in one partition.
-        target_size: maximum size in bytes of a bin of several files.
+        bins: for each new file, the files that it replaces, as rows of ``file_columns.ADD_SCHEMA``; all in one partition. With
+            an ``arrangement``, the files of one partition that are rewritten together.
+        target_size: maximum size in bytes of a bin of several files, or target size of the files of an arrangement.
         where: the partition predicate as SQL, or None.
         operation: name of the operation in the history of the table.
+        arrangement: columns by which rows are ordered; None for bin packing.
+        is_full: whether clustered files are clustered again.
+        is_auto: whether a write started it.
     """
 
     snapshot: Snapshot
@@ -101,6 +108,9 @@ class OptimizePlan:
     target_size: int
     where: str | None = None
     operation: str = "OPTIMIZE"
+    arrangement: Arrangement | None = None
+    is_full: bool = False
+    is_auto: bool = False
 
     @property
     def num_bins(self) -> int:
@@ -136,21 +146,28 @@ def plan_optimize(
     where: Predicate | str | None = None,
     target_size: int | None = None,
     min_size: int | None = None,
+    z_order_by: str | Sequence[str] = (),
+    full: bool = False,
 ) -> OptimizePlan:
     """Assign the small files and the files with many deleted rows of each partition to bins: the dry run of :func:`optimize`.
 
-    Reads only the log.
+    For a table with clustering columns, or with ``z_order_by``: list the files whose rows are ordered by the columns. Reads only
+    the log.
 
     Args:
         where: predicate on partition columns that limits the files considered.
         target_size: target size of a rewritten file in bytes; by default ``delta.targetFileSize`` of the table, or 1 GiB.
         min_size: files of at least this many bytes are rewritten only if they have many deleted rows; by default
-            ``target_size``.
+            ``target_size``. Without effect if rows are ordered.
+        z_order_by: columns or fields to order all rows of each partition by.
+        full: cluster all files of a clustered table, also those that are clustered.
 
     Raises:
-        InvalidArgumentError: ``where`` uses columns that are not partition columns, or a size is not positive.
+        InvalidArgumentError: ``where`` uses columns that are not partition columns, a size is not positive, rows cannot be
+            ordered by a column, the table is clustered and cannot be Z-ordered, or it has no clustering columns for ``full``.
     """
     snapshot = table.snapshot()
+    arrangement = arrangement_of(snapshot, (z_order_by,) if isinstance(z_order_by, str) else z_order_by, full=full)
     predicate = partition_predicate(snapshot, where)
     target = target_size if target_size is not None else snapshot.properties.target_file_size or TARGET_SIZE
     least = target if min_size is None else min_size
@@ -158,16 +175,19 @@ def plan_optimize(
         raise InvalidArgumentError(
             f"target_size is {target} and min_size is {least} bytes; give a positive target and a minimum of at least 0."
         )
+    files, columns = snapshot.matching_files(predicate), stored_partitions(snapshot)
+    if arrangement is None:
+        bins = pack(files, partition_columns=columns, target_size=target, min_size=least)
+    else:
+        chosen = files_to_arrange(files, arrangement, target_size=target, full=full)
+        bins = by_partition(chosen, partition_columns=columns)
     return OptimizePlan(
         snapshot=snapshot,
-        bins=pack(
-            snapshot.matching_files(predicate),
-            partition_columns=stored_partitions(snapshot),
-            target_size=target,
-            min_size=least,
-        ),
+        bins=bins,
         target_size=target,
         where=None if predicate is None else to_sql(predicate),
+        arrangement=arrangement,
+        is_full=full,
     )
 
 
@@ -178,9 +198,14 @@ def optimize(
     where: Predicate | str | None = None,
     target_size: int | None = None,
     min_size: int | None = None,
+    z_order_by: str | Sequence[str] = (),
+    full: bool = False,
     context: CommitContext = NO_CONTEXT,
 ) -> OptimizeResult:
     """Rewrite small files into few large files, in one commit that changes no row. Arguments as in :func:`plan_optimize`.
+
+    The rows of a table with clustering columns are ordered along a Hilbert curve through the columns; those of ``z_order_by``
+    along a Z-order.
 
     Raises:
         MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION; nothing was done.
@@ -190,7 +215,9 @@ def optimize(
     """
     require_permission(table, MaintenanceKind.DATA_REORGANIZATION)
     with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
-        plan = plan_optimize(table, where=where, target_size=target_size, min_size=min_size)
+        plan = plan_optimize(
+            table, where=where, target_size=target_size, min_size=min_size, z_order_by=z_order_by, full=full
+        )
         return apply_plan(table, plan, spark=spark, lease=lease, context=context)
 
 
@@ -219,86 +246,34 @@ def apply_plan(
         raise
 
 
-def pack(
-    files: pa.Table, *, partition_columns: Sequence[str], target_size: int, min_size: int, all_files: bool = False
-) -> tuple[pa.Table, ...]:
-    """Assign files to bins, each to be rewritten as one file.
-
-    Candidates are files smaller than ``min_size`` and files with many deleted rows. The candidates of a partition are packed
-    in order of size into bins of at most ``target_size``. A bin without a file with many deleted rows is dropped if it holds
-    one file, or only files that an earlier run packed for the same target size. With ``all_files`` every file is in a bin.
-    """
-    files = files.append_column("sparse", _is_sparse(files)).append_column("packed", _is_packed(files, target_size))
-    if not all_files:
-        files = files.filter(pc.or_(pc.less(files["size"], min_size), files["sparse"]))
-    codes = []
-    for number, name in enumerate(partition_columns):
-        values = partition_column(files, name)
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        codes.append(f"partition {number}")
-        files = files.append_column(codes[-1], values.dictionary_encode(null_encoding="encode").indices)
-    keys = [(name, "ascending") for name in (*codes, "size", "path")]
-    files = files.take(pc.sort_indices(files, sort_keys=keys)) if files.num_rows else files
-    partitions = list(zip(*(files[name].to_pylist() for name in codes), strict=True)) or [()] * files.num_rows
-    spans = _spans(partitions, files["size"].to_pylist(), target_size)
-    adds = files.drop_columns([*codes, "sparse", "packed"])
-    sparse, packed = files["sparse"].to_pylist(), files["packed"].to_pylist()
-    return tuple(
-        adds.slice(start, end - start)
-        for start, end in spans
-        if all_files or any(sparse[start:end]) or (end - start > 1 and not all(packed[start:end]))
-    )
-
-
-def _spans(partitions: Sequence[tuple[int, ...]], sizes: Sequence[int], target_size: int) -> list[tuple[int, int]]:
-    """Split files sorted by partition into ranges [start, end) of one partition and at most ``target_size`` bytes."""
-    spans = []
-    start = total = 0
-    for position, size in enumerate(sizes):
-        if position > start and (partitions[position] != partitions[start] or total + size > target_size):
-            spans.append((start, position))
-            start, total = position, 0
-        total += size
-    if sizes:
-        spans.append((start, len(sizes)))
-    return spans
-
-
-def _is_sparse(files: pa.Table) -> pa.Array:
-    """Whether the share of deleted rows of a file is at least :data:`MAX_DELETED_ROWS_RATIO`."""
-    deleted = _deleted_rows(files)
-    share = pc.divide(pc.cast(deleted, pa.float64()), pc.cast(num_records(files["stats"]), pa.float64()))
-    return pc.and_(pc.greater(deleted, 0), pc.fill_null(pc.greater_equal(share, MAX_DELETED_ROWS_RATIO), True))
-
-
-def _is_packed(files: pa.Table, target_size: int) -> pa.Array:
-    tags = files["tags"].combine_chunks()
-    targets = pc.map_lookup(tags, pa.scalar(PACKED_TAG, tags.type.key_type), "first")
-    return pc.fill_null(pc.equal(targets, str(target_size)), False)
-
-
-def _deleted_rows(files: pa.Table) -> pa.Array:
-    vectors = files["deletionVector"].combine_chunks()
-    return pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
-
-
 def _parameters(plan: OptimizePlan) -> dict[str, str]:
     predicates = [] if plan.where is None else [plan.where]
     if plan.operation == "REORG":
         return {"predicate": json.dumps(predicates), "applyPurge": "true"}
-    return {"predicate": json.dumps(predicates), "zOrderBy": "[]", "targetSize": str(plan.target_size)}
+    parameters = {
+        "predicate": json.dumps(predicates),
+        "zOrderBy": "[]",
+        "clusterBy": "[]",
+        "auto": json.dumps(plan.is_auto),
+        "targetSize": str(plan.target_size),
+    }
+    if plan.arrangement is not None:
+        parameters["clusterBy" if plan.arrangement.clusters else "zOrderBy"] = json.dumps(plan.arrangement.names)
+    if plan.is_full:
+        parameters["isFull"] = "true"
+    return parameters
 
 
 def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: list[WrittenFiles]) -> None:
     """Write one file for each bin, many bins in one Spark job. Appends the files of each job to ``written``."""
     snapshot = plan.snapshot
     hidden = hidden_columns(kept_row_ids(snapshot))
-    spec = write_spec(snapshot.layout, WriteSpec(checked=False, hidden_columns=hidden))
+    layout = replace(snapshot.layout, clustering_columns=snapshot.clustering_columns)
+    spec = write_spec(layout, WriteSpec(checked=False, hidden_columns=hidden))
     started, done = time.monotonic(), 0
     with temporary_settings(spark, _ONE_TASK_PER_BIN):
         for bins, rows in _jobs(table, plan, spark):
-            written.append(write_files(rows, store=table.store, layout=snapshot.layout, spec=spec))
+            written.append(write_files(rows, store=table.store, layout=layout, spec=spec))
             done += len(bins)
             _log.info(
                 "OPTIMIZE of %s: %d of %d files written after %.1f seconds",
@@ -310,7 +285,12 @@ def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: lis
 
 
 def _jobs(table: Table, plan: OptimizePlan, spark: SparkSession) -> Iterator[tuple[Sequence[pa.Table], DataFrame]]:
-    """Yield the bins and rows of each Spark job. All rows of a bin are in one task."""
+    """Yield the bins and rows of each Spark job. Without an arrangement, all rows of a bin are in one task."""
+    if plan.arrangement is not None:
+        for files in plan.bins:
+            rows = _scan(table, plan.snapshot, files, spark)
+            yield (files,), arranged(rows, files, plan.arrangement, target_size=plan.target_size)
+        return
     small = [files for files in plan.bins if size_of(files) < _LARGE_BIN]
     large = [files for files in plan.bins if size_of(files) >= _LARGE_BIN]
     for bins in _batches(small, size=_SMALL_BINS_PER_JOB):
@@ -348,9 +328,11 @@ def _num_tasks(bins: Sequence[pa.Table], partition_columns: Sequence[str], size:
 
 
 def _adds(written: Sequence[WrittenFiles], plan: OptimizePlan) -> tuple[AddFile, ...]:
-    """Return the written files as add actions that change no data, tagged with the target size."""
-    tags = {PACKED_TAG: str(plan.target_size)}
-    return tuple(replace(add, data_change=False, tags=tags) for files in written for add in files.adds)
+    """Return the written files as add actions that change no data, marked as packed or clustered."""
+    adds = tuple(replace(add, data_change=False) for files in written for add in files.adds)
+    if plan.arrangement is not None and plan.arrangement.clusters:
+        return as_clustered(adds, plan.arrangement)
+    return tuple(replace(add, tags={PACKED_TAG: str(plan.target_size)}) for add in adds)
 
 
 def _discard(table: Table, written: Sequence[WrittenFiles]) -> None:
@@ -389,7 +371,7 @@ def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], s
 
 def _rows_by_partition(snapshot: Snapshot, files: pa.Table) -> dict[tuple[str, ...], int]:
     """Return the number of live rows of each partition. Different serializations of a partition value count as one value."""
-    rows = pc.subtract(num_records(files["stats"]), _deleted_rows(files)).to_pylist()
+    rows = pc.subtract(num_records(files["stats"]), deleted_rows(files)).to_pylist()
     if not snapshot.partition_columns:
         return {(): sum(rows)}
     columns = []

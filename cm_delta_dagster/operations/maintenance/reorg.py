@@ -14,13 +14,8 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease, require_permission
-from cm_delta_dagster.operations.maintenance.optimize import (
-    TARGET_SIZE,
-    OptimizePlan,
-    OptimizeResult,
-    apply_plan,
-    pack,
-)
+from cm_delta_dagster.operations.maintenance.optimize import TARGET_SIZE, OptimizePlan, OptimizeResult, apply_plan
+from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate, stored_partitions
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_schema

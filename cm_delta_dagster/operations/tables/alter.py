@@ -14,16 +14,18 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CommitConflictError, MaintenanceNotPermittedError
+from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, MaintenanceNotPermittedError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.tables.alterations import Alteration, EnableFeature, SetProperties
 from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.actions.file_columns import table_to_adds
 from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.clustering import logical_path, stored_clustering_columns
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, check_enabled_by_hand
 from cm_delta_dagster.protocol.features.feature_removal import CHECKPOINT_PROTECTION, FilesOfTable
 from cm_delta_dagster.protocol.features.table_features import check_writable, supports
+from cm_delta_dagster.protocol.schema.column_paths import path_text
 
 BACKFILL = "ROW TRACKING BACKFILL"
 MAX_FILES_PER_BACKFILL = 100_000
@@ -79,6 +81,7 @@ def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: Co
     if not change.features:
         check_enabled_by_hand(before.protocol, after.protocol)
     check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
+    _check_clustering(snapshot, after)
     if after == before:
         return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
     transaction = table.start_transaction(
@@ -94,6 +97,17 @@ def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: Co
     if change.dropped and supports(after.protocol, CHECKPOINT_PROTECTION):
         _checkpoint(table)
     return result
+
+
+def _check_clustering(snapshot: Snapshot, after: TableDefinition) -> None:
+    """Refuse to drop a clustering column. Raises InvalidArgumentError."""
+    columns = zip(snapshot.clustering_columns, stored_clustering_columns(snapshot.domains), strict=True)
+    for path, stored in columns if after.schema != snapshot.schema else ():
+        if logical_path(stored, after.schema, after.mapping) is None:
+            raise InvalidArgumentError(
+                f"Column {path_text(path)!r} cannot be dropped: the table is clustered by it. Nothing was changed. Set other "
+                "clustering columns first: table.alter.cluster_by(...)."
+            )
 
 
 def _committed(table: Table, transaction: Transaction) -> AlterResult:

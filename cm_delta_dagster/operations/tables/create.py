@@ -26,12 +26,15 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.tables.purge import purge_abandoned
 from cm_delta_dagster.operations.writing.column_names import unique_name
-from cm_delta_dagster.protocol.actions.actions import Metadata
+from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata
 from cm_delta_dagster.protocol.actions.partition_values import is_partition_type
+from cm_delta_dagster.protocol.features.clustering import DOMAIN, clustering_domain, is_clustered, physical_path
+from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.column_specs import check_column_specs
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, new_definition
 from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol, requested_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import (
     TABLE_ID_KEY,
     TableProperties,
@@ -49,6 +52,7 @@ from cm_delta_dagster.protocol.schema.types import (
     schema_to_json,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
+from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
 
 _log = logging.getLogger(__name__)
 
@@ -62,12 +66,14 @@ class TableDesign:
     Attributes:
         partition_columns: top-level columns of ``schema``, in partition order; case is ignored.
         properties: table properties in addition to those that this package sets on every table.
+        clustering_columns: up to four columns or fields of ``schema``, such as ``a`` or ``a.b``; case is ignored.
     """
 
     schema: StructType
     partition_columns: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
+    clustering_columns: Sequence[str] = ()
 
 
 def create_table(
@@ -78,6 +84,7 @@ def create_table(
     partition_columns: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     description: str | None = None,
+    clustering_columns: Sequence[str] = (),
     context: CommitContext = NO_CONTEXT,
 ) -> Table:
     """Create an empty table at version 0 and register its name.
@@ -85,10 +92,11 @@ def create_table(
     Args:
         partition_columns: top-level columns of ``schema``, in partition order; case is ignored.
         properties: table properties in addition to those that this package sets on every table.
+        clustering_columns: up to four columns or fields of ``schema`` that ``optimize`` clusters rows by; case is ignored.
 
     Raises:
         TableAlreadyExistsError: the name is taken; found before anything is written, or at the registration.
-        InvalidArgumentError: the name, a partition column or a property is invalid.
+        InvalidArgumentError: the name, a partition or clustering column or a property is invalid.
         SchemaMismatchError: the schema has column names that cannot be stored.
         UnsupportedFeatureError: schema or properties need a table feature that this client does not support.
         CommitStateUnknownError: the catalog did not answer the registration; it is unknown whether the table exists.
@@ -96,7 +104,11 @@ def create_table(
         WarehouseMismatchError: the warehouse belongs to another catalog; nothing was written.
     """
     design = TableDesign(
-        schema=schema, partition_columns=partition_columns, properties=dict(properties or {}), description=description
+        schema=schema,
+        partition_columns=partition_columns,
+        properties=dict(properties or {}),
+        description=description,
+        clustering_columns=clustering_columns,
     )
 
     def commit_empty(creation: CreateTransaction) -> None:
@@ -166,11 +178,12 @@ def open_or_create(
     partition_columns: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     description: str | None = None,
+    clustering_columns: Sequence[str] = (),
     context: CommitContext = NO_CONTEXT,
 ) -> Table:
     """Open the table of that name, or create it if it does not exist. Several clients may call this concurrently.
 
-    ``properties`` and ``description`` are ignored if the table exists. Arguments and errors are those of
+    ``properties``, ``description`` and ``clustering_columns`` are ignored if the table exists. Arguments and errors are those of
     :func:`create_table`, and:
 
     Raises:
@@ -189,6 +202,7 @@ def open_or_create(
                 partition_columns=partition_columns,
                 properties=properties,
                 description=description,
+                clustering_columns=clustering_columns,
                 context=context,
             )
         except TableAlreadyExistsError:
@@ -308,9 +322,10 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
     definition = new_definition(
         TableDefinition(protocol=catalog_managed_protocol(), metadata=draft),
         new_name=unique_name,
-        features=requested_features(design.properties),
+        features=requested_features(design.properties) | ({CLUSTERING} if design.clustering_columns else frozenset()),
     )
     check_writable(definition.protocol, str(name), metadata=definition.metadata)
+    domains = _clustering(design, definition)
     client.warehouse.ensure_marker()
     if TableProperties(draft.configuration).deleted_file_retention_ms == 0:
         _log.warning(
@@ -329,6 +344,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         metadata=definition.with_properties(**{TABLE_ID_KEY: staging.table_id}).metadata,
         protocol=definition.protocol,
         parameters=_parameters(draft, design),
+        domains=domains,
     )
 
 
@@ -338,6 +354,24 @@ def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
         "partitionBy": json.dumps(list(draft.partition_columns)),
         "properties": json.dumps(dict(design.properties)),
     }
+    if design.clustering_columns:
+        parameters["clusterBy"] = json.dumps(list(design.clustering_columns))
     if design.description is not None:
         parameters["description"] = design.description
     return parameters
+
+
+def _clustering(design: TableDesign, definition: TableDefinition) -> dict[str, DomainMetadata]:
+    """Return the domain of the clustering columns. Raises InvalidArgumentError if the table cannot be clustered by them."""
+    if not is_clustered(definition.protocol):
+        return {}
+    schema, mapping = definition.schema, definition.mapping
+    layout = TableLayout(
+        location="",
+        schema=schema,
+        partition_columns=definition.metadata.partition_columns,
+        mapping=mapping,
+        properties=definition.properties,
+    )
+    columns = check_clustering_columns(layout, design.clustering_columns)
+    return {DOMAIN: clustering_domain([physical_path(column, schema, mapping) for column in columns])}

@@ -26,6 +26,7 @@ from cm_delta_dagster.operations.tables.missing_files import missing_files as fi
 from cm_delta_dagster.operations.tables.missing_files import vectors_by_key
 from cm_delta_dagster.protocol.actions.file_columns import removes_of, table_to_adds
 from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.features.clustering import clustering_domain, stored_clustering_columns
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log.restoration import (
     FileDifference,
@@ -208,6 +209,9 @@ def _fill(transaction: Transaction, plan: RestorePlan, *, now_ms: int) -> None:
         transaction.set_protocol(protocol)
     # Metadata, even if it is the same, makes each concurrent commit of rows a conflict; then the restore is planned again.
     transaction.set_metadata(metadata)
+    clustering = stored_clustering_columns(plan.target.domains)
+    if clustering != stored_clustering_columns(plan.current.domains):
+        transaction.set_clustering(clustering_domain(clustering))
     transaction.remove_files(removes_of(difference.removed, deletion_timestamp=now_ms, data_change=True))
     transaction.add_files(replace(file, data_change=True) for file in table_to_adds(difference.added))
     after = plan.current.num_files - difference.removed.num_rows + difference.added.num_rows

@@ -32,6 +32,7 @@ from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, Metad
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, table_to_adds
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE, ChangeType
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
+from cm_delta_dagster.protocol.features.clustering import ColumnPath
 from cm_delta_dagster.protocol.features.column_ids import with_ids_of
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, without_own_metadata
@@ -53,7 +54,9 @@ from cm_delta_dagster.protocol.schema.types import (
     schema_to_json,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
+from cm_delta_dagster.protocol.statistics.layout_columns import check_keeps_columns
 from cm_delta_dagster.spark.fill import fill_missing
+from cm_delta_dagster.spark.optimized_write import few_files_settings, in_few_files
 from cm_delta_dagster.spark.scan import scan
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
@@ -157,24 +160,27 @@ def _replacement_schema(offered: StructType, snapshot: Snapshot) -> StructType:
     )
 
 
-def layout_of(table: WriteTarget, shape: TargetShape) -> TableLayout:
-    """What a write needs to know of the table after the commit."""
+def layout_of(table: WriteTarget, shape: TargetShape, clustering: Sequence[ColumnPath] = ()) -> TableLayout:
+    """What a write needs to know of the table after the commit, with these clustering columns."""
     return TableLayout(
         location=table.location,
         schema=shape.schema,
         partition_columns=shape.metadata.partition_columns,
         mapping=column_mapping_mode(shape.protocol, shape.metadata),
         properties=TableProperties(shape.metadata.configuration),
+        clustering_columns=clustering,
     )
 
 
 def write_rows(
-    table: WriteTarget, frame: DataFrame, shape: TargetShape, spec: WriteSpec = DEFAULT_SPEC
+    table: WriteTarget, frame: DataFrame, layout: TableLayout, spec: WriteSpec = DEFAULT_SPEC
 ) -> WrittenFiles:
     """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
-    layout = layout_of(table, shape)
     spec = write_spec(layout, replace(spec, now_ms=table.services.now_ms()))
-    return write_files(frame, store=table.store, layout=layout, spec=spec)
+    if not layout.properties.optimize_write:
+        return write_files(frame, store=table.store, layout=layout, spec=spec)
+    with few_files_settings(frame.sparkSession):
+        return write_files(in_few_files(frame, layout), store=table.store, layout=layout, spec=spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -221,7 +227,16 @@ class WriteTransaction:
     @property
     def layout(self) -> TableLayout:
         """What a write needs to know of the table after the commit."""
-        return layout_of(self.table, self.shape)
+        return layout_of(self.table, self.shape, self._clustering)
+
+    @property
+    def _clustering(self) -> tuple[ColumnPath, ...]:
+        """The clustering columns. Raises SchemaMismatchError if the schema after the commit lacks one."""
+        snapshot = self.transaction.snapshot
+        columns = snapshot.clustering_columns
+        if columns and self.shape.schema != snapshot.schema:
+            check_keeps_columns(snapshot.identifier, self.shape.schema, columns)
+        return columns
 
     def add_rows(
         self, frame: DataFrame, guard: Predicate | None = None, *, spec: WriteSpec = DEFAULT_SPEC
@@ -234,7 +249,7 @@ class WriteTransaction:
             spec: how they are written; statistics, compression and time come from the table.
         """
         spec = spec if guard is None else replace(spec, guard=guard)
-        written = write_rows(self.table, frame, self.shape, spec)
+        written = write_rows(self.table, frame, self.layout, spec)
         self.written.append(written)
         if written.high_water_marks:
             # The next rows of this transaction continue after these.
@@ -264,7 +279,7 @@ class WriteTransaction:
             frame: columns of the table and ``_change_type``.
         """
         spec = WriteSpec(hidden_columns=(StructField(CHANGE_TYPE, STRING),), root="_change_data/")
-        self.changes.append(write_rows(self.table, frame, self.shape, spec))
+        self.changes.append(write_rows(self.table, frame, self.layout, spec))
 
     def inserted_changes(self, session: SparkSession, written: WrittenFiles) -> DataFrame:
         """The rows of files of this transaction as rows of change files."""

@@ -55,7 +55,7 @@ def requested_features(properties: Mapping[str, str]) -> frozenset[str]:
     """Features that a user requests with properties ``delta.feature.<name> = supported``.
 
     Raises:
-        InvalidArgumentError: this client does not know the name of a feature.
+        InvalidArgumentError: this client does not know the name of a feature, or the feature comes with clustering columns only.
     """
     names = {key.removeprefix(FEATURE_PREFIX) for key in properties if key.startswith(FEATURE_PREFIX)}
     unknown = {name for name in names if canonical_name(name) not in FEATURES}
@@ -63,6 +63,11 @@ def requested_features(properties: Mapping[str, str]) -> frozenset[str]:
         raise InvalidArgumentError(
             f"The table properties request the features {feature_list(unknown)}, which this client does not know. Names are "
             "case-sensitive; check the spelling."
+        )
+    if "clustering" in names:
+        raise InvalidArgumentError(
+            "The feature clustering cannot be requested by itself. Give clustering columns when the table is created "
+            "(cluster_by), or set them: table.alter.cluster_by(...)."
         )
     return frozenset(map(canonical_name, names))
 

@@ -139,7 +139,7 @@ def _both(name: str, write: Support, *, requires: tuple[str, ...] = (), is_activ
 
 
 _shreds = _property_is_true("delta.enableVariantShredding")
-_FULL, _INACTIVE, _NONE = Support.FULL, Support.WHILE_INACTIVE, Support.NONE
+_FULL, _INACTIVE = Support.FULL, Support.WHILE_INACTIVE
 _widens = _either(_property_is_true("delta.enableTypeWidening"), _field_has(TYPE_CHANGES))
 
 FEATURES: Mapping[str, Feature] = {
@@ -181,7 +181,7 @@ FEATURES: Mapping[str, Feature] = {
             requires=("columnMapping",),
             is_active=_property_is_true("delta.enableIcebergCompatV2"),
         ),
-        _writer("clustering", _NONE, requires=("domainMetadata",)),
+        _writer("clustering", _FULL, requires=("domainMetadata",)),
         _both("vacuumProtocolCheck", _FULL),
         _writer(IN_COMMIT_TIMESTAMP, _FULL, is_active=_property_is_true(IN_COMMIT_TIMESTAMPS_KEY)),
         _both(CATALOG_MANAGED, _FULL, requires=(IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck")),

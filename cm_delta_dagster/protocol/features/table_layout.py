@@ -28,6 +28,7 @@ class TableLayout:
         schema: logical schema, as in the log.
         partition_columns: logical names, as in the metadata.
         mapping: how data files name their columns.
+        clustering_columns: paths of logical names; files get statistics for them in any case.
         time_zone: of partition values of type ``timestamp`` that state none; None for that of the Spark session, or UTC without
             a session.
     """
@@ -37,6 +38,7 @@ class TableLayout:
     partition_columns: Sequence[str] = ()
     mapping: ColumnMappingMode = ColumnMappingMode.NONE
     properties: TableProperties = _NO_PROPERTIES
+    clustering_columns: Sequence[tuple[str, ...]] = ()
     time_zone: tzinfo | None = None
 
     @property

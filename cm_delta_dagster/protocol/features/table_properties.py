@@ -47,9 +47,6 @@ _INTERVAL_PART = re.compile(r"'?(\d+)'?\s+([a-z]+)", re.ASCII | re.IGNORECASE)
 _BYTE_SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.ASCII | re.IGNORECASE)
 _BYTE_POWER: Mapping[str, int] = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
-_ISOLATION_LEVELS = ("Serializable", "WriteSerializable")
-_CODECS = ("uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd")
-
 
 def parse_interval_ms(text: str) -> int:
     """Milliseconds of an interval such as ``interval 30 days`` or ``1 week 2 hours``, rounded down.
@@ -169,6 +166,16 @@ class TableProperties:
     def deletion_vectors_enabled(self) -> bool:
         """``delta.enableDeletionVectors``: whether writers may add deletion vectors; default false. Readers always apply them."""
         return self._boolean(DELETION_VECTORS_KEY, default="false")
+
+    @property
+    def auto_compact(self) -> bool:
+        """``delta.autoOptimize.autoCompact``: whether small files are compacted after a write; default false."""
+        return self._boolean("delta.autoOptimize.autoCompact", default="false")
+
+    @property
+    def optimize_write(self) -> bool:
+        """``delta.autoOptimize.optimizeWrite``: whether rows are shuffled into few files before a write; default false."""
+        return self._boolean("delta.autoOptimize.optimizeWrite", default="false")
 
     @property
     def checkpoints_protected_before(self) -> int:
@@ -380,9 +387,9 @@ def _text(key: str, value: str) -> str:
     return value
 
 
-_isolation_level = _one_of(*_ISOLATION_LEVELS)
+_isolation_level = _one_of("Serializable", "WriteSerializable")
 _checkpoint_policy = _one_of("classic", "v2")
-_codec = _one_of(*_CODECS)
+_codec = _one_of("uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd")
 _column_mapping_mode = _one_of("none", "name", "id")
 
 
@@ -394,8 +401,8 @@ def _parquet_version(key: str, value: str) -> str:
 
 _CHECKS: Mapping[str, Callable[[str, str], object]] = {
     APPEND_ONLY_KEY: _boolean,
-    "delta.autoOptimize.autoCompact": _text,
-    "delta.autoOptimize.optimizeWrite": _text,
+    "delta.autoOptimize.autoCompact": _boolean,
+    "delta.autoOptimize.optimizeWrite": _boolean,
     "delta.checkpoint.writeStatsAsJson": _boolean,
     "delta.checkpoint.writeStatsAsStruct": _boolean,
     "delta.checkpointInterval": _positive,

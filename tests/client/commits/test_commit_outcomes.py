@@ -436,7 +436,6 @@ def _foreign_commit(client: DeltaClient, store: MemoryStore, table: Table, *acti
     ("changes", "message"),
     [
         ({"min_writer_version": 8}, "needs writer version 8"),
-        ({"more": "clustering"}, "added the features clustering"),
         ({"more": "neverHeardOf"}, "added the features neverHeardOf"),
     ],
 )

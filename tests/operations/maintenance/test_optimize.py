@@ -15,7 +15,8 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import CommitConflictError, IllegalCommitError, InvalidArgumentError
-from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, optimize, pack, plan_optimize
+from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.writing.delete import delete

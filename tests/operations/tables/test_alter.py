@@ -127,7 +127,7 @@ def test_a_change_is_one_commit_of_the_whole_metadata(
         (UnsetProperties(names=["delta.enableInCommitTimestamps"]), "cannot be removed"),
         (UnsetProperties(names=["io.unitycatalog.tableId"]), "cannot be removed"),
         (EnableFeature("unheardOf"), "does not know"),
-        (EnableFeature("clustering"), "does not support"),
+        (EnableFeature("clustering"), "cluster_by"),
     ],
 )
 def test_a_change_that_cannot_be_made_leaves_the_table_as_it_was(

@@ -46,7 +46,7 @@ def test_a_new_table_is_catalog_managed_readable_and_writable() -> None:
     check_metadata_supported(new, table)
 
 
-@pytest.mark.parametrize("feature", ["clustering", "unheardOf"])
+@pytest.mark.parametrize("feature", ["unheardOf"])
 def test_unsupported_features_cannot_be_added(feature: str) -> None:
     """TF-12."""
     with pytest.raises(UnsupportedFeatureError, match=feature):

@@ -67,8 +67,8 @@ def test_the_fully_supported_features_are_listed() -> None:
     assert {"deletionVectors", "appendOnly", "domainMetadata", "inCommitTimestamp"} <= SUPPORTED_WRITER_FEATURES
     assert {"columnMapping", "typeWidening", "rowTracking", "checkpointProtection"} <= SUPPORTED_WRITER_FEATURES
     assert {"invariants", "checkConstraints", "generatedColumns", "variantType"} <= SUPPORTED_WRITER_FEATURES
-    assert {"identityColumns", "allowColumnDefaults"} <= SUPPORTED_WRITER_FEATURES
-    assert not {"icebergCompatV1", "icebergCompatV2", "clustering"} & SUPPORTED_WRITER_FEATURES
+    assert {"identityColumns", "allowColumnDefaults", "clustering"} <= SUPPORTED_WRITER_FEATURES
+    assert not {"icebergCompatV1", "icebergCompatV2"} & SUPPORTED_WRITER_FEATURES
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ def test_unsupported_features_refuse_writing_while_they_are_active(feature: str,
     assert feature in required_features(parse_schema(used.schema_string), used.configuration)
 
 
-@pytest.mark.parametrize("feature", ["clustering"])
-def test_features_active_when_listed_refuse_writing_but_not_reading(feature: str) -> None:
-    """PROT-5, CLUST-1."""
+@pytest.mark.parametrize("feature", ["unheardOf"])
+def test_unknown_features_of_writers_refuse_writing_but_not_reading(feature: str) -> None:
+    """PROT-5."""
     listed = protocol(1, 7, None, (feature, "domainMetadata"))
 
     check_readable(listed, "t")

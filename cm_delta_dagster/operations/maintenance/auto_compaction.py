@@ -1,0 +1,63 @@
+"""Auto compaction: rewrite the small files of partitions with many of them, after a write (``delta.autoOptimize.autoCompact``)."""
+
+import logging
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import NO_CONTEXT
+from cm_delta_dagster.client.post_commit.compaction_hook import MAX_FILE_BYTES, SMALL_FILE_BYTES, compactable_files
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CommitConflictError, MaintenanceInProgressError
+from cm_delta_dagster.operations.maintenance.arrangement import arrangement_of, by_partition, files_to_arrange
+from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease, require_permission
+from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, apply_plan
+from cm_delta_dagster.operations.maintenance.packing import pack
+from cm_delta_dagster.operations.maintenance.partition_filter import stored_partitions
+
+_log = logging.getLogger(__name__)
+
+
+def plan_auto_compaction(table: Table) -> OptimizePlan:
+    """List the files that :func:`auto_compact` would rewrite."""
+    snapshot = table.snapshot()
+    files, columns = compactable_files(snapshot), stored_partitions(snapshot)
+    arrangement = arrangement_of(snapshot, (), full=False)
+    if arrangement is None:
+        bins = pack(files, partition_columns=columns, target_size=MAX_FILE_BYTES, min_size=SMALL_FILE_BYTES)
+    else:
+        chosen = files_to_arrange(files, arrangement, target_size=MAX_FILE_BYTES, full=False)
+        bins = by_partition(chosen, partition_columns=columns)
+    return OptimizePlan(snapshot=snapshot, bins=bins, target_size=MAX_FILE_BYTES, arrangement=arrangement, is_auto=True)
+
+
+def auto_compact(table: Table, *, spark: SparkSession) -> OptimizeResult:
+    """Rewrite the small files of the partitions with many of them, in one commit that changes no row.
+
+    Raises:
+        MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION; nothing was done.
+        MaintenanceInProgressError: another maintenance run holds a lease on the table.
+        CommitConflictError: a concurrent commit changed the files; nothing was committed.
+    """
+    require_permission(table, MaintenanceKind.DATA_REORGANIZATION)
+    with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
+        return apply_plan(table, plan_auto_compaction(table), spark=spark, lease=lease, context=NO_CONTEXT)
+
+
+def compacts_after_writes(client: DeltaClient, session: Callable[[], SparkSession]) -> None:
+    """Have ``client`` compact tables with ``delta.autoOptimize.autoCompact`` in the background after its writes.
+
+    Args:
+        session: the Spark session that rewrites the files.
+    """
+
+    def compact(identifier: TableIdentifier) -> None:
+        try:
+            auto_compact(client.table(identifier), spark=session())
+        except (MaintenanceInProgressError, CommitConflictError) as error:  # The next write starts another compaction.
+            _log.info("%s is not compacted after the write: %s", identifier, error)
+
+    client.compact = compact
