@@ -104,6 +104,10 @@ class Session:
             self._insert(name, act)
             return
         mode = SchemaMode.MERGE if act.get("merge_schema") else SchemaMode.STRICT
+        if f"{SCHEMA}.{name}" not in self.lake.tables(SCHEMA):
+            # delta-spark makes a table of an append to a path without one, e.g. after CREATE TABLE was refused.
+            self._create(name, {"schema": act["schema"], "rows": act["rows"]})
+            return
         self.table(name).append(self._frame(act), schema_mode=mode)
 
     def _insert(self, name: str, act: Mapping[str, Any]) -> None:
@@ -170,7 +174,15 @@ class Session:
         self.table(name).restore(version=act["version"])
 
     def _clone(self, name: str, act: Mapping[str, Any]) -> None:
-        raise UnsupportedFeatureError("There is no CLONE.")
+        if act.get("replace"):
+            raise UnsupportedFeatureError("There is no CREATE OR REPLACE TABLE ... CLONE.")
+        self.lake.clone(
+            f"{SCHEMA}.{act['source']}",
+            f"{SCHEMA}.{name}",
+            mode=act.get("mode", "shallow"),
+            version=act.get("version"),
+            properties=act.get("properties"),
+        )
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -264,6 +276,8 @@ def _with_clause(builder: Any, clause: Mapping[str, Any]) -> Any:
 def _add_columns(alter: Any, act: Mapping[str, Any]) -> None:
     added = []
     for column in act["columns"]:
+        if "identity" in column or "generated" in column or "default" in column:
+            raise UnsupportedFeatureError("A column that is added has no identity, generation expression or default.")
         first, after = _position(column.get("position"))
         added.append(
             NewColumn(
