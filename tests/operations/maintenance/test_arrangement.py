@@ -229,6 +229,7 @@ def test_what_cannot_be_ordered_is_refused(build: Callable[..., TableBuilder]) -
             plan_optimize(lake.table, **arguments)
 
 
+@pytest.mark.slow
 def test_ordered_rows_keep_their_ids_and_their_computed_values(build: Callable[..., TableBuilder]) -> None:
     """ROWTRK-13, CLUST-5, IDENT-1, GEN-1, OPT-4: deleted rows go, and no value is computed again."""
     lake = build("a double", cluster_by=["a"])
