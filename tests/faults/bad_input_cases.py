@@ -327,7 +327,7 @@ CONDITIONS: list[Case] = [
     (
         "an update by a value that the column cannot hold",
         InvalidDataError,
-        (NAME, "'x'", "Nothing was committed"),
+        (NAME, "The value is x", "nothing was committed"),
         lambda act: update(act.orders, spark=act.spark, assignments={"id": "'x'"}),
     ),
     (

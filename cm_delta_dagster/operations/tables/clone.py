@@ -31,7 +31,7 @@ from cm_delta_dagster.operations.tables.missing_files import missing_files
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.file_columns import table_to_adds
 from cm_delta_dagster.protocol.features.table_features import check_writable
-from cm_delta_dagster.protocol.features.table_properties import check_user_properties, default_properties
+from cm_delta_dagster.protocol.features.table_properties import check_user_properties, required_properties
 from cm_delta_dagster.protocol.log.cloning import cloned_metadata, cloned_protocol, shallow_files
 
 _log = logging.getLogger(__name__)
@@ -227,7 +227,7 @@ def _create(
 def _transaction(client: DeltaClient, draft: _Draft, staging: StagingTable, context: CommitContext) -> Transaction:
     """The transaction of version 0, without files."""
     snapshot, deep = draft.snapshot, draft.request.mode is CloneMode.DEEP
-    configuration = {**draft.metadata.configuration, **default_properties(staging.table_id)}
+    configuration = {**draft.metadata.configuration, **required_properties(staging.table_id)}
     creation = CreateTransaction(
         services=client,
         identifier=draft.name,

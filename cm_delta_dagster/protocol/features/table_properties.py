@@ -237,13 +237,14 @@ _DEFAULTS: Mapping[str, str] = {
 }
 
 
-def default_properties(table_id: str | None = None) -> dict[str, str]:
-    """The properties of a new catalog-managed table, unless the user sets others. Unity Catalog requires all of them.
+def default_properties() -> dict[str, str]:
+    """The properties of a new catalog-managed table, unless the user sets others. Unity Catalog requires all of them."""
+    return {**_DEFAULTS, **_REQUIRED}
 
-    Args:
-        table_id: None while the catalog has not assigned it.
-    """
-    return {**_DEFAULTS, **_REQUIRED, **({} if table_id is None else {TABLE_ID_KEY: table_id})}
+
+def required_properties(table_id: str) -> dict[str, str]:
+    """The properties that a catalog-managed table cannot do without."""
+    return {**_REQUIRED, TABLE_ID_KEY: table_id}
 
 
 def stored_properties(properties: Mapping[str, str]) -> dict[str, str]:

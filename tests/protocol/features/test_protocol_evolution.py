@@ -41,7 +41,7 @@ def test_a_new_table_is_catalog_managed_readable_and_writable() -> None:
     assert set(new.writer_features or ()) - set(new.reader_features or ()) == {
         "inCommitTimestamp", "appendOnly", "invariants", "domainMetadata",
     }  # fmt: skip
-    table = Metadata(id="x", schema_string='{"type":"struct","fields":[]}', configuration=default_properties("id"))
+    table = Metadata(id="x", schema_string='{"type":"struct","fields":[]}', configuration=default_properties())
     check_writable(new, "t", metadata=table)
     check_metadata_supported(new, table)
 
@@ -158,7 +158,7 @@ def test_properties_need_their_features_and_what_those_require() -> None:
     assert required_features(none, {"delta.enableRowTracking": "true"}) == {"rowTracking", "domainMetadata"}
     assert required_features(none, {"delta.enableIcebergCompatV2": "true"}) == {"icebergCompatV2", "columnMapping"}
     assert required_features(none, {"delta.enableRowTracking": "false", "delta.columnMapping.mode": "none"}) == set()
-    assert required_features(none, default_properties("x")) == {
+    assert required_features(none, default_properties()) == {
         "v2Checkpoint", "deletionVectors", "inCommitTimestamp",
     }  # fmt: skip
 

@@ -11,6 +11,7 @@ from cm_delta_dagster.protocol.features.table_properties import (
     check_user_properties,
     default_properties,
     parse_interval_ms,
+    required_properties,
     stored_properties,
 )
 
@@ -123,7 +124,7 @@ def test_an_invalid_value_is_reported_with_its_key_when_it_is_read() -> None:
 
 def test_a_new_table_has_the_properties_that_the_catalog_requires() -> None:
     """CM-2, META-7."""
-    properties = TableProperties(default_properties("the-id"))
+    properties = TableProperties({**default_properties(), **required_properties("the-id")})
 
     assert properties.table_id == "the-id"
     assert properties.checkpoint_policy is CheckpointPolicy.V2
