@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.protocol.features.clustering import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
 from cm_delta_dagster.spark.bins import task_keys
+from cm_delta_dagster.spark.cancellation import collected_table
 from cm_delta_dagster.spark.curves import Curve, Integers, hilbert_curve, literal_array, z_order
 from cm_delta_dagster.spark.schema import quoted
 
@@ -121,7 +122,7 @@ def _sample(rows: DataFrame, columns: Sequence[LayoutColumn], num_rows: int | No
         chosen = chosen.limit(SAMPLE_ROWS)
     elif num_rows > SAMPLE_ROWS:
         chosen = chosen.sample(fraction=SAMPLE_ROWS / num_rows, seed=_SEED)
-    found = chosen.toArrow()
+    found = collected_table(chosen)
     return [_Values.of(found.column(number).combine_chunks()) for number in range(len(columns))]
 
 

@@ -31,6 +31,7 @@ from cm_delta_dagster.protocol.schema.types import (
     DecimalType,
     StructField,
 )
+from cm_delta_dagster.spark.cancellation import collected_rows
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.schema import quoted
 
@@ -70,7 +71,8 @@ def source_range(
         for column in bounds(f"k{i}", item.type, complete=complete, values=item.name in partition_columns)
     ]
     with spark_errors("looking at the source of a merge"):
-        (row,) = frame.select(*columns, F.lit(1).alias("one")).agg(F.count("one").alias("rows"), *found).collect()
+        totals = frame.select(*columns, F.lit(1).alias("one")).agg(F.count("one").alias("rows"), *found)
+        (row,) = collected_rows(totals)
     return SourceRange(
         num_rows=int(row["rows"]), key_range=key_range([(item.name, item.type) for _, item in keys], row.asDict())
     )

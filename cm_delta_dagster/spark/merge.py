@@ -22,6 +22,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
 )
 from cm_delta_dagster.spark.align import align
+from cm_delta_dagster.spark.cancellation import collected_rows
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.key_ranges import bounds, key_range
 from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
@@ -110,7 +111,7 @@ def source_facts(
         *[column for columns in ranges for column in columns],
     )
     with spark_errors("looking at the source of a merge"):
-        (row,) = totals.collect()
+        (row,) = collected_rows(totals)
     return SourceFacts(
         num_rows=int(row["rows"] or 0),
         duplicate=row["duplicate"],

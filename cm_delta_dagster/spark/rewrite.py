@@ -2,10 +2,11 @@
 
 from pyspark.sql import DataFrame
 
+from cm_delta_dagster.spark.cancellation import run_cancellable
 from cm_delta_dagster.spark.errors import spark_errors
 
 
 def count_frame_rows(frame: DataFrame) -> int:
     """Rows of ``frame``, by a Spark job."""
     with spark_errors("counting rows"):
-        return int(frame.count())
+        return run_cancellable(frame.sparkSession, frame.count)

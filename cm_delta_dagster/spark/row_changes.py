@@ -24,6 +24,7 @@ from cm_delta_dagster.protocol.features.generated_columns import generated_colum
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.spark.cancellation import collected_table
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN, spark_file_key
 from cm_delta_dagster.spark.fill import FilledRows, computed_columns, fill, numbered_columns
@@ -173,7 +174,7 @@ class RowChangeQuery:
             )
         )
         with spark_errors("looking for the rows that change"):
-            found = counted.toArrow()
+            found = collected_table(counted)
         return _found(found, list(groups))
 
     def _groups(self) -> dict[tuple[ClauseKind, ClauseAction], list[int]]:

@@ -142,8 +142,9 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
     """
     check_frame(frame)
     _check_storable(layout)
-    storage = spark_storage(frame.sparkSession, store, layout.location)
-    check_shared_disk(frame.sparkSession, store, layout.location)
+    with spark_errors(f"reaching {layout.location}"):
+        storage = spark_storage(frame.sparkSession, store, layout.location)
+        check_shared_disk(frame.sparkSession, store, layout.location)
     # Spark's reader takes a directory of this name for a partition directory.
     name = f"{TRANSACTION_COLUMN}={uuid.uuid4().hex}"
     directory = f"{layout.location.rstrip('/')}/{spec.root}{name}"

@@ -4,6 +4,7 @@ import datetime as dt
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cm_delta_dagster import Connection, DeltaTable, connect
+from cm_delta_dagster import Connection, DeltaTable, DuckDBConnection, InvalidArgumentError, TableIdentifier, connect
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.local_store import local_path
 from tests.support.foreign import ForeignTable, field
@@ -85,6 +86,14 @@ def test_each_statement_reads_the_latest_versions_and_loads_no_other_table(
     with pytest.raises(duckdb.ParserException):
         connection.sql("selec 'x")
     connection.close()
+
+
+def test_an_error_of_the_catalog_or_the_store_is_not_a_missing_table(lake: Connection, orders: DeltaTable) -> None:
+    def refuse(identifier: TableIdentifier) -> Any:
+        raise InvalidArgumentError("'endpoint' is no storage option. Did you mean 'endpoint_url'?")
+
+    with pytest.raises(InvalidArgumentError, match="Did you mean"), DuckDBConnection(None, refuse) as connection:
+        connection.sql("select * from main.sales.orders")
 
 
 def test_a_connection_of_the_user_is_kept(lake: Connection, orders: DeltaTable) -> None:

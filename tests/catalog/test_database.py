@@ -143,7 +143,9 @@ def test_a_malformed_url_is_refused_by_the_constructor(url: str) -> None:
     assert "hunter2" not in str(raised.value)
 
 
-@pytest.mark.parametrize("warehouse", ["", "s3://a/%20", "s3://a/../b", "file:", "/"])
+@pytest.mark.parametrize(
+    "warehouse", ["", "s3://a/%20", "s3://a/../b", "file:", "/", "s3:/lake/t", "S3//lake/t", "gs:lake"]
+)
 def test_a_warehouse_that_cannot_hold_tables_is_refused(warehouse: str, sqlite_url: str) -> None:
     with pytest.raises(InvalidArgumentError):
         SqlCatalog(sqlite_url, warehouse=warehouse)

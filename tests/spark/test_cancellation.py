@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
-from cm_delta_dagster.spark.cancellation import run_cancellable
+from cm_delta_dagster.spark.cancellation import collected_rows, run_cancellable
 from cm_delta_dagster.spark.direct_write import write_directly
 from cm_delta_dagster.spark.write import WriteSpec, write_files
 from cm_delta_dagster.storage.local_store import LocalStore
@@ -58,6 +58,14 @@ def test_an_interrupted_direct_write_cancels_its_job(spark: SparkSession, tmp_pa
     assert spark.range(3).count() == 3
 
 
+def test_an_interrupted_read_cancels_its_job_and_keeps_the_connection(spark: SparkSession) -> None:
+    """As the reads of a merge: later calls of the thread get their own answers."""
+    with pytest.raises(Interrupted), interrupted_once(runs(spark, "read")):
+        collected_rows(slow_rows(spark, "read"))
+    assert list(spark.sparkContext.statusTracker().getActiveJobsIds()) == []
+    assert spark.range(3).count() == 3 and spark.version.startswith("4.")
+
+
 def test_a_write_keeps_the_properties_and_tags_of_its_caller(spark: SparkSession) -> None:
     context = spark.sparkContext
     context.setLocalProperty(CALL_SITE, "my job")
@@ -66,7 +74,7 @@ def test_a_write_keeps_the_properties_and_tags_of_its_caller(spark: SparkSession
     try:
         seen = run_cancellable(spark, lambda: [context.getLocalProperty(name) for name in (CALL_SITE, GROUP, TAGS)])
         assert seen[:2] == ["my job", "mine"]
-        assert "of-the-user" in str(seen[2]) and "cm-delta-write-" in str(seen[2])
+        assert "of-the-user" in str(seen[2]) and "cm-delta-" in str(seen[2])
         assert context.getLocalProperty(TAGS) == "of-the-user" and context.getLocalProperty(CALL_SITE) == "my job"
         with pytest.raises(ZeroDivisionError):
             run_cancellable(spark, lambda: 1 // 0)

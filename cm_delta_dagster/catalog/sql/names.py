@@ -21,6 +21,8 @@ _LARGEST = 2**63 - 2
 """Allows one more increment in a signed 64-bit column."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
+_SCHEME_WITHOUT_SLASHES = re.compile(r"([A-Za-z0-9]+)(?::(?!//)|//)")
+"""What looks like the scheme of a URI and is not followed by ``://``."""
 
 
 def check_identifier(identifier: TableIdentifier) -> None:
@@ -54,6 +56,12 @@ def checked_warehouse(warehouse: str) -> str:
     Raises:
         InvalidArgumentError: it cannot be the parent of locations.
     """
+    misspelt = _SCHEME_WITHOUT_SLASHES.match(warehouse)
+    if misspelt is not None and misspelt[1].lower() in OBJECT_STORE_SCHEMES:
+        raise InvalidArgumentError(
+            f"{warehouse!r} cannot be the warehouse: it begins with {misspelt[1]!r} and is no URI. Give "
+            f"{misspelt[1].lower()}://bucket/path for the object store, or ./{warehouse} for a directory of this machine."
+        )
     location = warehouse
     if warehouse and "://" not in warehouse and not warehouse.startswith("file:/"):
         location = f"file://{os.path.abspath(warehouse)}"

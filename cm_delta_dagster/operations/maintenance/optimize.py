@@ -59,6 +59,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.spark.bins import together_by_bin
 from cm_delta_dagster.spark.layout import absolute_locations
+from cm_delta_dagster.spark.rewrite import count_frame_rows
 from cm_delta_dagster.spark.session import temporary_settings
 from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.discard import discard_below
@@ -355,7 +356,7 @@ def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], s
     uncounted = sources.filter(pc.invert(counted))
     if uncounted.num_rows:
         # Files without a row count in their statistics: count their rows and compare only the totals.
-        before = {(): sum(before.values()) + _scan(table, snapshot, uncounted, spark).count()}
+        before = {(): sum(before.values()) + count_frame_rows(_scan(table, snapshot, uncounted, spark))}
         after = {(): sum(after.values())}
     before = {partition: rows for partition, rows in before.items() if rows}
     after = {partition: rows for partition, rows in after.items() if rows}

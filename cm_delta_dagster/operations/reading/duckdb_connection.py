@@ -5,6 +5,7 @@ Python, and reserves the catalog name ``main``. So :class:`DuckDBConnection` fin
 parses it, and registers these tables and no others.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +17,7 @@ from sqlglot.errors import SqlglotError
 from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
-from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.errors import TableNotFoundError
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.reading.read_dataset import snapshot_dataset
 
@@ -28,6 +29,7 @@ else:
 __all__ = ["DuckDBConnection", "DuckDBPyConnection", "DuckDBPyRelation", "to_relation"]
 
 _PARTS = 3
+_PART = re.compile(r"[\w-]+")
 
 
 def to_relation(
@@ -133,9 +135,11 @@ class DuckDBConnection:
 
     def _registered_name(self, identifier: TableIdentifier) -> str | None:
         """Register the latest version of the table; None if the catalog has no such table."""
+        if not all(_PART.fullmatch(part) for part in (identifier.catalog, identifier.schema, identifier.table)):
+            return None  # Not a name that the catalog can have.
         try:
             table = self._open_table(identifier)
-        except (TableNotFoundError, InvalidArgumentError):
+        except TableNotFoundError:
             return None
         name, snapshot = str(table.identifier), table.snapshot()
         known = (snapshot.table_id, snapshot.version, snapshot.time_zone)

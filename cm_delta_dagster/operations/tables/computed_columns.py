@@ -18,6 +18,7 @@ from cm_delta_dagster.protocol.features.generated_columns import generated_colum
 from cm_delta_dagster.protocol.features.identity_columns import identity_columns, with_high_water_marks
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.schema.types import StructType, schema_to_json
+from cm_delta_dagster.spark.cancellation import collected_rows
 from cm_delta_dagster.spark.constraints import check_expression_types
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.schema import quoted
@@ -69,7 +70,7 @@ def sync_identity(
     furthest = F.max if found.identity.step > 0 else F.min
     with spark_errors(f"reading the identity column {column!r}"):
         rows = read_snapshot(snapshot, spark=spark, store=table.store, columns=[found.name])
-        (row,) = rows.agg(furthest(quoted(found.name)).alias("value")).collect()
+        (row,) = collected_rows(rows.agg(furthest(quoted(found.name)).alias("value")))
     high_water_mark = None if row["value"] is None else found.further(int(row["value"]))
     if high_water_mark is None:
         return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)

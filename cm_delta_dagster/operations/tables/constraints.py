@@ -17,6 +17,7 @@ from cm_delta_dagster.protocol.features.constraints import Constraint, constrain
 from cm_delta_dagster.protocol.features.expressions import checked_text, known_columns
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX
+from cm_delta_dagster.spark.cancellation import collected_rows
 from cm_delta_dagster.spark.constraints import check_boolean, is_true
 from cm_delta_dagster.spark.errors import spark_errors
 
@@ -97,7 +98,7 @@ def _check_rows(table: Table, snapshot: Snapshot, spark: SparkSession, constrain
         return
     with spark_errors(f"checking the rows of {snapshot.identifier} against a new constraint"):
         rows = read_snapshot(snapshot, spark=spark, store=table.store)
-        offending = rows.where(~is_true(constraint)).limit(1).collect()
+        offending = collected_rows(rows.where(~is_true(constraint)).limit(1))
     if offending:
         names = tuple(dict.fromkeys(path[0] for path in known_columns(constraint.expression, snapshot.schema)))
         raise InvalidDataError(
