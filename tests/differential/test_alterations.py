@@ -118,7 +118,9 @@ def _state(snapshot: Snapshot) -> dict[str, Any]:
         )  # fmt: skip
     ours = snapshot.metadata.configuration
     kept = ("mine", "delta.columnMapping.mode", "delta.columnMapping.maxColumnId", "delta.enableTypeWidening")
-    features = set(snapshot.protocol.writer_features or ()) - set(catalog_managed_protocol(["deletionVectors", "v2Checkpoint"]).writer_features or ())
+    features = set(snapshot.protocol.writer_features or ()) - set(
+        catalog_managed_protocol(["deletionVectors", "v2Checkpoint"]).writer_features or ()
+    )
     return {
         "schema": schema,
         "partitions": snapshot.partition_columns,
