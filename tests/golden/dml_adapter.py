@@ -125,9 +125,10 @@ class Session:
         elif act.get("merge_schema"):
             mode = SchemaMode.MERGE
         arguments: dict[str, Any] = {"partitions": "dynamic"} if act.get("dynamic") else {}
-        if act.get("overwrite_schema"):
-            arguments["partition_by"] = act.get("partition_by", ())
-        self.table(name).overwrite(self._frame(act), where=act.get("where"), schema_mode=mode, **arguments)
+        table = self.table(name)
+        if act.get("overwrite_schema") and tuple(act.get("partition_by", ())) != table.snapshot().partition_columns:
+            raise UnsupportedFeatureError("An overwrite does not change the partition columns.")
+        table.overwrite(self._frame(act), where=act.get("where"), schema_mode=mode, **arguments)
 
     def _update(self, name: str, act: Mapping[str, Any]) -> None:
         self.table(name).update(act["set"], act.get("where"))

@@ -20,16 +20,21 @@ _SEQUENCES: list[dict[str, Any]] = json.loads(gzip.decompress((_HERE / "sequence
 
 _SAMPLE = "verbs-plain-delete-update"
 
-_NO_INSERT = "lake.sql has no INSERT"
 _DIFFERENT: Mapping[str, str] = {
     "constraints-char-partition": "DELETE pads the literal that it compares with a CHAR column, as queries of Spark do",
     "constraints-not-null-collections": "NOT NULL inside arrays and maps is enforced here and refused there",
     "features-icebergcompat": "there is no writing with Iceberg compatibility",
-    "merge-default-values": _NO_INSERT,
-    "defaults-basic": _NO_INSERT,
-    "defaults-not-null-default": _NO_INSERT,
-    "evolution-comments-and-order": _NO_INSERT,
+    "overwrite-dynamic": "an overwrite does not change the partition columns",
+    "restore-partitioned-schema-overwrite": "an overwrite does not change the partition columns",
 }
+
+
+def _needs_insert(sequence: Mapping[str, Any]) -> bool:
+    """Whether the sequence has an INSERT, which ``lake.sql`` does not run."""
+    return any(act.get("via") == "insert" for act in sequence["acts"])
+
+
+_EXPECTED = _DIFFERENT.keys() | {sequence["id"] for sequence in _SEQUENCES if _needs_insert(sequence)}
 
 
 def replayed(tmp_path: Path, *choice: str) -> list[str]:
@@ -42,7 +47,7 @@ def replayed(tmp_path: Path, *choice: str) -> list[str]:
 
 
 def unexpected(lines: list[str]) -> list[str]:
-    return [line for line in lines if line.split()[1] not in _DIFFERENT]
+    return [line for line in lines if line.split()[1] not in _EXPECTED]
 
 
 def test_one_sequence_ends_as_recorded(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ parses it, and registers these tables and no others.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import sqlglot
@@ -135,7 +135,7 @@ class DuckDBConnection:
 
     def _registered_name(self, identifier: TableIdentifier) -> str | None:
         """Register the latest version of the table; None if the catalog has no such table."""
-        if not all(_PART.fullmatch(part) for part in (identifier.catalog, identifier.schema, identifier.table)):
+        if not all(_PART.fullmatch(part) for part in astuple(identifier)):
             return None  # Not a name that the catalog can have.
         try:
             table = self._open_table(identifier)
