@@ -14,7 +14,7 @@ from tests.support.s3_server import s3_server
 from tests.support.spark_jars import s3_jars
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_the_files_of_a_slow_attempt_that_loses_are_not_committed(tmp_path: Path) -> None:
     """The attempt that waits is killed when its copy has ended. Spark starts a copy on another host only, hence two addresses."""
