@@ -172,7 +172,7 @@ class CreationMethods(ClientSession):
         Other arguments, result and errors as in :meth:`DeltaTable.clone`.
 
         Raises:
-            TableNotFoundError: there is no table ``source``.
+            TableNotFoundError: the catalog has no table ``source``.
         """
         table = source if isinstance(source, DeltaTable | PathDeltaTable) else self._opened(source)
         return table.clone(name, mode, version=version, timestamp=timestamp, properties=properties, context=context)

@@ -1,6 +1,6 @@
 """Methods that hand one table to pyarrow, DuckDB or polars, which pass on the columns and rows that a query needs."""
 
-import typing
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import tzinfo
 
@@ -18,20 +18,20 @@ from cm_delta_dagster.operations.reading.read_polars import PolarsDataFrame, Pol
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 
 
-class EngineReads:
+class EngineReads(ABC):
     """Reads of one table by other engines; they need neither Java nor a Spark session.
 
     Each call fixes the version that it reads. Columns, rows and types are those of ``to_arrow``, whose arguments these
     methods take.
     """
 
-    if typing.TYPE_CHECKING:  # The class of the table has these.
+    @abstractmethod
+    def _in_known_zone(self, zone: tzinfo | str | None) -> ReadableTable:
+        """The table with the time zone of a call."""
 
-        def _in_known_zone(self, zone: tzinfo | str | None) -> ReadableTable:
-            raise NotImplementedError
-
-        def _epoch_ms(self, timestamp: Timestamp | None, zone: tzinfo | str | None = None) -> int | None:
-            raise NotImplementedError
+    @abstractmethod
+    def _epoch_ms(self, timestamp: Timestamp | None, zone: tzinfo | str | None = None) -> int | None:
+        """The time of a call in epoch milliseconds; None for None."""
 
     def to_pyarrow_dataset(
         self,

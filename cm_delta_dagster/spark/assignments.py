@@ -6,6 +6,7 @@ names of their fields. A nested field is set by rebuilding the struct around it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -85,7 +86,7 @@ def assigned_columns(
     return columns
 
 
-_Tree = Assignment | dict[str, "_Tree"]  # type: ignore[misc]
+_Tree: TypeAlias = "Assignment | dict[str, _Tree]"
 
 
 def _place(trees: "dict[str, _Tree]", path: tuple[str, ...], assignment: Assignment) -> None:

@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.packing import is_sparse, pack
-from cm_delta_dagster.operations.writing.table_files import size_of
 from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.clustering import PROVIDER, ColumnPath, is_clustered, stored_clustering_columns
-from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.protocol.schema.types import DataType, StructType
 from cm_delta_dagster.protocol.statistics.layout_columns import check_layout_columns
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.clustering import MAX_Z_ORDER_COLUMNS, LayoutColumn, along_curve, curve_for
@@ -93,11 +93,11 @@ def arrangement_of(snapshot: Snapshot, z_order_by: Sequence[str], *, full: bool)
 def _typed(schema: StructType, paths: Sequence[ColumnPath]) -> tuple[LayoutColumn, ...]:
     found = []
     for path in paths:
-        level = schema
+        level: DataType = schema
         for name in path:
             item = level.field(name) if isinstance(level, StructType) else None
             assert item is not None
-            level = item.type  # type: ignore[assignment]
+            level = item.type
         found.append(LayoutColumn(path=path, type=level))
     return tuple(found)
 

@@ -49,10 +49,9 @@ from cm_delta_dagster.operations.writing.table_files import (
     named_row_ids,
     scan_files,
     scan_files_by_name,
-    size_of,
 )
 from cm_delta_dagster.protocol.actions.actions import AddFile
-from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, partition_column, removes_of
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, partition_column, removes_of, size_of
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
@@ -123,7 +122,7 @@ class OptimizePlan:
 
     @property
     def num_bytes(self) -> int:
-        return sum(pc.sum(files["size"]).as_py() or 0 for files in self.bins)
+        return sum(map(size_of, self.bins))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

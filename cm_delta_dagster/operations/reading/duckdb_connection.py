@@ -82,15 +82,18 @@ class DuckDBConnection:
     # DuckDB looks for variables in the frames of these methods first, hence the names of their arguments.
     def sql(self, *_cm_delta_arguments: Any, **_cm_delta_options: Any) -> "DuckDBPyRelation | None":
         """Return the rows of a query as a relation; arguments as of DuckDB's ``sql``."""
-        return self._run("sql", _cm_delta_arguments, _cm_delta_options)  # type: ignore[no-any-return]
+        _cm_delta_rows: DuckDBPyRelation | None = self._run("sql", _cm_delta_arguments, _cm_delta_options)
+        return _cm_delta_rows
 
     def query(self, *_cm_delta_arguments: Any, **_cm_delta_options: Any) -> "DuckDBPyRelation | None":
         """Return the rows of a query as a relation; arguments as of DuckDB's ``query``."""
-        return self._run("query", _cm_delta_arguments, _cm_delta_options)  # type: ignore[no-any-return]
+        _cm_delta_rows: DuckDBPyRelation | None = self._run("query", _cm_delta_arguments, _cm_delta_options)
+        return _cm_delta_rows
 
     def from_query(self, *_cm_delta_arguments: Any, **_cm_delta_options: Any) -> "DuckDBPyRelation | None":
         """Return the rows of a query as a relation; arguments as of DuckDB's ``from_query``."""
-        return self._run("from_query", _cm_delta_arguments, _cm_delta_options)  # type: ignore[no-any-return]
+        _cm_delta_rows: DuckDBPyRelation | None = self._run("from_query", _cm_delta_arguments, _cm_delta_options)
+        return _cm_delta_rows
 
     def execute(self, *_cm_delta_arguments: Any, **_cm_delta_options: Any) -> Self:
         """Run statements; arguments as of DuckDB's ``execute``. Fetch the rows from the result."""

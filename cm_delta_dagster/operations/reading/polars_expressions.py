@@ -90,10 +90,8 @@ class PolarsPredicate:
                 sides = [Call(name, (value, bound)) for name, bound in zip(names, bounds, strict=True)]
                 return Call("and_kleene", tuple(sides))
             case {"StringExpr": "StartsWith"}, [given, prefix]:
-                options: Callable[[Any], Expression] = lambda text: Call(  # noqa: E731
-                    "starts_with", (self._parsed(given),), {"pattern": text}
-                )
-                return self._with_literal(prefix, options)
+                tested = (self._parsed(given),)
+                return self._with_literal(prefix, lambda text: Call("starts_with", tested, {"pattern": text}))
             case {"StructExpr": {"FieldByName": str(name)}}, [given]:
                 parent = self._parsed(given)
                 return FieldPath((*parent.names, name)) if isinstance(parent, FieldPath) else _UNKNOWN

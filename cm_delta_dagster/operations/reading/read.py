@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -18,6 +17,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table, names_version
 from cm_delta_dagster.operations.writing.conditions import Condition, read_condition
+from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns, row_id_columns
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -72,7 +72,7 @@ class ReadPlan:
     @property
     def bytes_read(self) -> int:
         """Size of the files that are opened; Spark reads only the needed columns of them."""
-        return int(pc.sum(self.files["size"]).as_py() or 0)
+        return size_of(self.files)
 
     def __str__(self) -> str:
         return (

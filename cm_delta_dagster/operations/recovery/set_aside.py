@@ -11,9 +11,8 @@ from contextlib import suppress
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError, RecoveryError
 from cm_delta_dagster.protocol.actions import commit_json
-from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.paths import resolve_path
-from cm_delta_dagster.protocol.features.deletion_vectors import dv_location
+from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import CommitFile, StagedCommitFile, parse_log_file
 from cm_delta_dagster.storage.store import Store
@@ -83,17 +82,7 @@ def _files_of(location: str, data: bytes, version: int) -> Iterable[str]:
         yield resolve_path(location, path)
     for change in commit.cdc:
         yield resolve_path(location, change.path)
-    for vector in commit.adds["deletionVector"].to_pylist():
-        if vector is not None:
-            descriptor = DeletionVectorDescriptor(
-                storage_type=vector["storageType"],
-                path_or_inline_dv=vector["pathOrInlineDv"],
-                size_in_bytes=0,
-                cardinality=0,
-            )
-            file = dv_location(location, descriptor)
-            if file is not None:
-                yield file
+    yield from vector_files(location, commit.adds)
 
 
 def _root(location: str) -> str:

@@ -101,7 +101,8 @@ def open_source(client: DeltaClient, source: TableIdentifier | str) -> ReadableT
         source: ``catalog.schema.table``; a URI or a path, which contain a slash; or a path as Spark writes it, "delta.`<path>`".
 
     Raises:
-        TableNotFoundError, CatalogManagedAccessError: there is no table, or it is that of another catalog.
+        TableNotFoundError: the source does not exist.
+        CatalogManagedAccessError: the source belongs to another catalog.
     """
     quoted = _SPARK_PATH.fullmatch(source) if isinstance(source, str) else None
     location = quoted[1] if quoted is not None else source

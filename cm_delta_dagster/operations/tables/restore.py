@@ -24,7 +24,7 @@ from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.maintenance.clone_files import leases_with_sources
 from cm_delta_dagster.operations.tables.missing_files import missing_files as find_missing_files
 from cm_delta_dagster.operations.tables.missing_files import vectors_by_key
-from cm_delta_dagster.protocol.actions.file_columns import removes_of, table_to_adds
+from cm_delta_dagster.protocol.actions.file_columns import removes_of, size_of, table_to_adds
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.features.clustering import clustering_domain, stored_clustering_columns
 from cm_delta_dagster.protocol.features.table_features import check_writable
@@ -194,8 +194,8 @@ def _commit(table: Table, plan: RestorePlan, parameters: Mapping[str, str], cont
         num_restored_files=plan.num_restored_files,
         num_removed_files=plan.num_removed_files,
         num_missing_files=len(plan.missing),
-        restored_bytes=_bytes(plan.difference.added),
-        removed_bytes=_bytes(plan.difference.removed),
+        restored_bytes=size_of(plan.difference.added),
+        removed_bytes=size_of(plan.difference.removed),
         retries=committed.retries,
     )
 
@@ -215,14 +215,14 @@ def _fill(transaction: Transaction, plan: RestorePlan, *, now_ms: int) -> None:
     transaction.remove_files(removes_of(difference.removed, deletion_timestamp=now_ms, data_change=True))
     transaction.add_files(replace(file, data_change=True) for file in table_to_adds(difference.added))
     after = plan.current.num_files - difference.removed.num_rows + difference.added.num_rows
-    size = plan.current.size_bytes - _bytes(difference.removed) + _bytes(difference.added)
+    size = plan.current.size_bytes - size_of(difference.removed) + size_of(difference.added)
     transaction.metrics.update(
         tableSizeAfterRestore=str(size),
         numOfFilesAfterRestore=str(after),
         numRemovedFiles=str(difference.removed.num_rows),
         numRestoredFiles=str(difference.added.num_rows),
-        removedFilesSize=str(_bytes(difference.removed)),
-        restoredFilesSize=str(_bytes(difference.added)),
+        removedFilesSize=str(size_of(difference.removed)),
+        restoredFilesSize=str(size_of(difference.added)),
     )
 
 
@@ -243,7 +243,3 @@ def _missing_error(plan: RestorePlan) -> ObjectNotFoundError:
         f"{len(plan.missing)} of its files ({shown}); VACUUM has deleted them, or they were lost. Nothing was committed. Restore "
         "the files from a backup, choose a later version, or pass missing_files='ignore' to restore without their rows."
     )
-
-
-def _bytes(files: pa.Table) -> int:
-    return int(pc.sum(files["size"]).as_py() or 0)

@@ -9,7 +9,6 @@ from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
 from cm_delta_dagster.operations.writing.delete_rows import delete_rows
-from cm_delta_dagster.operations.writing.table_files import size_of
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import (
     CommitOptions,
@@ -19,6 +18,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
     json_text,
     start_write,
 )
+from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import to_sql
 

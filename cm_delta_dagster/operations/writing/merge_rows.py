@@ -22,7 +22,9 @@ from cm_delta_dagster.operations.writing.resolve_change import (
     usable_keys,
 )
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
-from cm_delta_dagster.operations.writing.table_files import kept_row_ids, size_of
+from cm_delta_dagster.operations.writing.table_files import (
+    kept_row_ids,
+)
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
@@ -32,6 +34,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
     json_text,
     start_write,
 )
+from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, conjunction, to_sql
 from cm_delta_dagster.spark.conditions import column_text

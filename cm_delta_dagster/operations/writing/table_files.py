@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -81,8 +80,3 @@ def rows_of_files(table: WriteTarget, snapshot: Snapshot, session: SparkSession,
     return (
         known if known is not None else count_frame_rows(scan_files(table, snapshot, session, files, snapshot.schema))
     )
-
-
-def size_of(files: pa.Table) -> int:
-    """Return the total size of the files in bytes."""
-    return int(pc.sum(files["size"]).as_py() or 0)

@@ -15,7 +15,6 @@ from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
 from cm_delta_dagster.operations.writing.merge import key_names
 from cm_delta_dagster.operations.writing.replace_rows import replace_keys, replace_partitions, replace_where
-from cm_delta_dagster.operations.writing.table_files import size_of
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
@@ -27,6 +26,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
     start_write,
     target_shape,
 )
+from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, to_sql
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.spark.fill import computed_columns

@@ -26,10 +26,9 @@ from cm_delta_dagster.errors import (
     UnsupportedFeatureError,
 )
 from cm_delta_dagster.operations.writing.column_names import unique_name
-from cm_delta_dagster.operations.writing.table_files import size_of
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write, nothing_to_do
 from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, Metadata, Protocol, SetTransaction
-from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, table_to_adds
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, size_of, table_to_adds
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE, ChangeType
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
 from cm_delta_dagster.protocol.features.clustering import ColumnPath

@@ -245,3 +245,8 @@ def _dv_from_dict(value: Mapping[str, Any] | None) -> DeletionVectorDescriptor |
 def with_data_change(files: pa.Table) -> pa.Table:
     """The file actions that change data; an absent ``dataChange`` counts as true."""
     return files.filter(pc.fill_null(files["dataChange"], True))
+
+
+def size_of(files: pa.Table) -> int:
+    """The total size of the files in bytes."""
+    return int(pc.sum(files["size"]).as_py() or 0)

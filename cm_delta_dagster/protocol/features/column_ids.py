@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME, field_id
-from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType, walk_fields
+from cm_delta_dagster.protocol.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    map_fields,
+    walk_fields,
+)
 
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 """Property: the largest id that any column of the table has had."""
@@ -39,24 +47,7 @@ class ColumnIds:
 
 def assign_column_ids(schema: StructType, ids: ColumnIds) -> StructType:
     """``schema`` in which every field, at every level, has an id and a physical name; parents before their fields."""
-    return StructType(tuple(_assigned(ids.given(item), ids) for item in schema.fields))
-
-
-def _assigned(item: StructField, ids: ColumnIds) -> StructField:
-    return replace(item, type=_assigned_type(item.type, ids))
-
-
-def _assigned_type(data_type: DataType, ids: ColumnIds) -> DataType:
-    match data_type:
-        case StructType():
-            return assign_column_ids(data_type, ids)
-        case ArrayType():
-            return replace(data_type, element_type=_assigned_type(data_type.element_type, ids))
-        case MapType():
-            key = _assigned_type(data_type.key_type, ids)
-            return replace(data_type, key_type=key, value_type=_assigned_type(data_type.value_type, ids))
-        case _:
-            return data_type
+    return map_fields(schema, ids.given)
 
 
 def highest_column_id(schema: StructType, configuration: Mapping[str, str]) -> int:
@@ -69,25 +60,12 @@ def highest_column_id(schema: StructType, configuration: Mapping[str, str]) -> i
 
 def strip_metadata(schema: StructType, prefixes: tuple[str, ...]) -> StructType:
     """``schema`` without the metadata whose key begins with one of ``prefixes``, at every level."""
-    return StructType(tuple(_stripped(item, prefixes) for item in schema.fields))
 
+    def stripped(item: StructField) -> StructField:
+        metadata = {key: value for key, value in item.metadata.items() if not key.startswith(prefixes)}
+        return replace(item, metadata=metadata)
 
-def _stripped(item: StructField, prefixes: tuple[str, ...]) -> StructField:
-    metadata = {key: value for key, value in item.metadata.items() if not key.startswith(prefixes)}
-    return replace(item, type=_stripped_type(item.type, prefixes), metadata=metadata)
-
-
-def _stripped_type(data_type: DataType, prefixes: tuple[str, ...]) -> DataType:
-    match data_type:
-        case StructType():
-            return strip_metadata(data_type, prefixes)
-        case ArrayType():
-            return replace(data_type, element_type=_stripped_type(data_type.element_type, prefixes))
-        case MapType():
-            key = _stripped_type(data_type.key_type, prefixes)
-            return replace(data_type, key_type=key, value_type=_stripped_type(data_type.value_type, prefixes))
-        case _:
-            return data_type
+    return map_fields(schema, stripped)
 
 
 def with_ids_of(schema: StructType, earlier: StructType) -> StructType:

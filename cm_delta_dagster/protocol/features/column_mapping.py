@@ -12,7 +12,7 @@ from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.features.table_features import reader_features
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
-from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import StructField, StructType, map_fields
 
 COLUMN_ID = "delta.columnMapping.id"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
@@ -103,24 +103,4 @@ def physical_schema(schema: StructType, mode: ColumnMappingMode) -> StructType:
     """
     if mode is ColumnMappingMode.NONE:
         return schema
-    return StructType(tuple(_physical_field(item, mode) for item in schema.fields))
-
-
-def _physical_field(item: StructField, mode: ColumnMappingMode) -> StructField:
-    return replace(item, name=physical_name(item, mode), type=_physical_type(item.type, mode))
-
-
-def _physical_type(data_type: DataType, mode: ColumnMappingMode) -> DataType:
-    match data_type:
-        case StructType():
-            return physical_schema(data_type, mode)
-        case ArrayType():
-            return replace(data_type, element_type=_physical_type(data_type.element_type, mode))
-        case MapType():
-            return replace(
-                data_type,
-                key_type=_physical_type(data_type.key_type, mode),
-                value_type=_physical_type(data_type.value_type, mode),
-            )
-        case _:
-            return data_type
+    return map_fields(schema, lambda item: replace(item, name=physical_name(item, mode)))

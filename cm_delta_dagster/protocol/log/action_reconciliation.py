@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, size_of
 from cm_delta_dagster.protocol.log.checkpoint_content import CheckpointContent
 from cm_delta_dagster.protocol.log.file_set import FileSet, KeyedFiles
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
@@ -106,7 +106,7 @@ class FileState:
 
     @property
     def size_bytes(self) -> int:
-        return int(pc.sum(self.adds.column("size")).as_py() or 0)
+        return size_of(self.adds)
 
 
 def _newest(layers: Sequence[_Layer], location: str) -> tuple[KeyedFiles, KeyedFiles, KeyedFiles]:

@@ -7,8 +7,8 @@ columns fit a table is decided by :mod:`~cm_delta_dagster.protocol.schema.evolut
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError
@@ -288,6 +288,28 @@ def _schema_lines(schema: StructType, indent: str) -> Iterator[str]:
 def walk_fields(schema: StructType) -> Iterator[tuple[tuple[str, ...], StructField]]:
     """Every field with its path, parents first; the path contains ``element``, ``key`` and ``value`` for arrays and maps."""
     yield from _walk(schema, ())
+
+
+def map_fields(schema: StructType, change: Callable[[StructField], StructField]) -> StructType:
+    """``schema`` with ``change`` applied to each field at every level, a parent before the fields in its type."""
+    return StructType(tuple(_mapped_field(change(item), change) for item in schema.fields))
+
+
+def _mapped_field(item: StructField, change: Callable[[StructField], StructField]) -> StructField:
+    return replace(item, type=_mapped_type(item.type, change))
+
+
+def _mapped_type(data_type: DataType, change: Callable[[StructField], StructField]) -> DataType:
+    match data_type:
+        case StructType():
+            return map_fields(data_type, change)
+        case ArrayType():
+            return replace(data_type, element_type=_mapped_type(data_type.element_type, change))
+        case MapType():
+            key = _mapped_type(data_type.key_type, change)
+            return replace(data_type, key_type=key, value_type=_mapped_type(data_type.value_type, change))
+        case _:
+            return data_type
 
 
 def walk_types(data_type: DataType) -> Iterator[DataType]:
