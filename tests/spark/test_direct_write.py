@@ -51,7 +51,9 @@ def test_files_of_one_task_have_different_names(spark: SparkSession, tmp_path: P
 
 def test_a_failed_direct_write_deletes_its_files_and_has_the_same_error(spark: SparkSession, tmp_path: Path) -> None:
     text = violation_text(Violation.NOT_NULL, "a null")
-    frame = spark.range(0, 4, 1, 1).selectExpr(f"IF(id = 3, raise_error('{text}'), id) AS id")
+    # The task that fails does so long after the other one has written its file.
+    late = "substr(concat_ws('', java_method('java.lang.Thread', 'sleep', 3000L)), 1, 0)"
+    frame = spark.range(0, 4, 1, 2).selectExpr(f"IF(id = 3, raise_error(concat({late}, '{text}')), id) AS id")
     with pytest.raises(InvalidDataError, match=r"^a null$"), spark_errors("writing"):
         write_directly(frame, directory=f"file://{tmp_path}/t", options={}, partition_columns=[])
     assert list(tmp_path.rglob("*.parquet")) == []
