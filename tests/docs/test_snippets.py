@@ -184,6 +184,7 @@ def test_the_reference_of_assets_runs_and_names_every_key_of_an_event(
     assert sorted(key for key in ours if f"`{key}`" not in text) == []
 
 
+@pytest.mark.slow
 def test_the_first_asset_of_the_readme_is_a_project_that_dg_runs(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text()
     (tmp_path / "shop" / "defs").mkdir(parents=True)

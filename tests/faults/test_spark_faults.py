@@ -184,6 +184,7 @@ def test_the_error_for_an_old_java_names_its_version(tmp_path: Path, monkeypatch
     assert environment["JAVA_HOME"] == str(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
     table: DeltaTable, client_catalog_url: str, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -224,6 +225,7 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
     assert set(table.plan_vacuum().paths) == orphans
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("starter", "verb", "reads"),
     [

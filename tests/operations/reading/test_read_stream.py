@@ -64,6 +64,7 @@ class Interrupted(Exception):
     """The consumer dies."""
 
 
+@pytest.mark.slow
 def test_a_query_that_is_stopped_restarted_and_replayed_copies_each_row_once(
     connection: Connection, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_query_that_is_stopped_restarted_and_replayed_copies_each_row_once(
     assert json.loads((checkpoint / "offsets" / "3").read_text().splitlines()[-1])["reservoirVersion"] == 4
 
 
+@pytest.mark.slow
 def test_the_first_batch_is_replayed_from_the_snapshot_that_it_began_with(
     connection: Connection, tmp_path: Path
 ) -> None:
@@ -149,6 +151,7 @@ def test_rows_of_every_type_are_those_of_a_read(connection: Connection, tmp_path
     assert [row.asDict() for row in some] == [{"s": "x", "n": 1}]
 
 
+@pytest.mark.slow
 def test_a_delete_stops_a_query_and_one_that_skips_changes_goes_on(connection: Connection, tmp_path: Path) -> None:
     """STREAM-3, STREAM-5: with the text of the error, and from the same checkpoint."""
     source = numbers(connection, "source", range(3))
