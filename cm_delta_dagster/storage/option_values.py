@@ -72,13 +72,11 @@ def _check_text(name: str, value: str) -> None:
 
 
 def _boolean(name: str, value: Any, *, is_strict: bool) -> Any:
-    text = value.strip().lower() if isinstance(value, str) else value
-    if text is None or isinstance(text, bool):
-        return text
-    if text in _TRUE or text == 1:
-        return True
-    if text in _FALSE or text == 0:
-        return False
+    if value is None or isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
     if not is_strict:
         return value
     raise InvalidArgumentError(
