@@ -224,12 +224,12 @@ def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen:
     configuration = state.newHadoopConf()
     if chosen is None:
         places = _of_platform(session, configuration, root, places)
+    check_bucket(root, places)
     scheme = places.spark_prefix.partition("://")[0]
     implementation = _file_system_class(session, configuration, scheme)
     google = connector_settings(configuration, implementation) if scheme == "gs" else {}
     if implementation is None and not google:
         raise _missing_jars(session, scheme)
-    check_bucket(root, places)
     if google:
         return _storage(places, {**google, **places.settings}, {}, {})
     if implementation != _S3A_CLASS:

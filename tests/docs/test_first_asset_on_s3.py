@@ -17,6 +17,11 @@ _FILE = re.compile(r"`([\w./]+)`:\n\n```(?:py|csv|toml)\n(.*?)^```$", re.MULTILI
 _COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TYPED = ("mkdir ", "python -c ", "python read.py", "dg ", "cm-delta --catalog ")
 """The other commands install packages and jars, and start moto."""
+_PROGRAMS = "\n".join(
+    f"{name}() {{ python -W ignore -c 'from {module} import main; main()' \"$@\"; }}"
+    for name, module in (("dg", "dagster_dg_cli.cli"), ("cm-delta", "cm_delta_dagster.cli.main"))
+)
+"""The programs that the installation makes, of the package that is tested."""
 
 
 @pytest.mark.slow
@@ -56,7 +61,12 @@ def typed(command: str, directory: Path) -> str:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = subprocess.run(
-        ["bash", "-c", command], cwd=directory, env=variables, capture_output=True, text=True, timeout=300
+        ["bash", "-c", f"{_PROGRAMS}\n{command}"],
+        cwd=directory,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, command + done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout

@@ -199,6 +199,20 @@ def test_the_error_of_a_session_without_jars_names_them(spark: SparkSession, tmp
     assert "spark.jars.packages" in message and "cm-delta spark-jars" in message
 
 
+def test_a_bucket_with_an_underscore_can_be_used_without_spark(
+    spark: SparkSession, tmp_path: Path, s3_endpoint: str
+) -> None:
+    options = {"key": "k", "secret": "s", "endpoint_url": s3_endpoint}
+    fsspec.filesystem("s3", **options, skip_instance_cache=True).mkdir("under_score")
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    with connect(catalog, warehouse="s3://under_score/w", storage_options=options, spark=spark) as lake:
+        table = lake.create_table("main.sales.orders", pa.schema([("id", pa.int64())]))
+        assert table.version() == 0 and table.to_arrow().num_rows == 0
+        with pytest.raises(StoreNotSupportedError, match="Spark cannot reach the bucket 'under_score'"):
+            table.append(spark.range(3))
+        assert table.version() == 0
+
+
 @pytest.mark.parametrize(
     ("java", "message"),
     [
