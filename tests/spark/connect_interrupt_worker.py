@@ -62,7 +62,7 @@ def interrupted_at_the_request(spark: Any, *, is_sent: bool) -> Iterator[None]:
     """Raise KeyboardInterrupt when the client asks for the write: before the request, or after it and before any answer."""
     stub = spark.client._stub
     execute = stub.ExecutePlan
-    answers = []
+    answers: list[Any] = []
 
     def interrupted(request: Any, **named: Any) -> Any:
         if not request.plan.HasField("command"):
