@@ -68,7 +68,7 @@ def interrupted_at_the_request(spark: Any, *, is_sent: bool) -> Iterator[None]:
         if not request.plan.HasField("command"):
             return execute(request, **named)
         if is_sent:
-            answers.append(execute(request, **named))  # Kept: the client would cancel a call that nobody refers to.
+            answers.append(execute(request, **named))  # Kept: the client cancels a call without references.
         raise KeyboardInterrupt
 
     stub.ExecutePlan = interrupted
