@@ -42,7 +42,7 @@ def test_the_first_asset_on_s3_is_materialized_and_read(tmp_path: Path) -> None:
         for command in (line for line in commands if line.startswith(_TYPED)):
             printed.append(typed(command, tmp_path))
         options = {"key": "test", "secret": "test", "endpoint_url": server.endpoint}
-        with connect(f"sqlite:///{tmp_path}/catalog.db", storage_options=options) as lake:
+        with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse="s3://lake/tables", storage_options=options) as lake:
             table = lake.table("main.sales.orders")
             assert table.location.startswith("s3://lake/tables/")
             assert table.version() == 1 and sorted(table.to_arrow()["amount"].to_pylist()) == [22.0, 132.0, 275.0]
